@@ -8,6 +8,7 @@ SYNTHETIC = ["espeakng-loader>=0.2"]
 PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
 REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
+KENLM = ["kenlm>=0.3"]  # compiled at installation
 DOCS = ["mkdocs-material>=9.5"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
 DEV = [
@@ -62,6 +63,7 @@ setup(
         "phones": PHONES,
         "trees": TREES,
         "vad": VAD,
+        "kenlm": KENLM,
         "docs": DOCS,
         "dev": DEV,
     },

@@ -322,7 +322,7 @@ def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple
     table = UnitTable.read(table_path)
     check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
     bpe = config.tokenizer_conf.bpe_path
-    bpe_model = None if bpe is None else in_folder(table_path.parent, bpe)
+    bpe_model = None if bpe is None else in_folder(table_path.parent, bpe, made_by=config.trained_by)
     return table, make_tokenizer(config.tokenizer, table, bpe_model)
 
 
@@ -346,7 +346,7 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
     """
     trees = {}
     for section, name in tree_paths(config).items():
-        path = in_folder(folder, name)
+        path = in_folder(folder, name, made_by=config.trained_by)
         trees[section] = tree = load_tree(path)
         check_tree(tree, table.units, path)
         built_with = tree.options.get("tokenizer", config.tokenizer)
@@ -374,7 +374,8 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
         if (model_dir / name).is_file():
             return model_dir / name
     if not model_dir.is_dir():
-        raise CheckpointError(f"{model_dir}: no such folder; give the --model_dir of a training")
+        found = "a file" if model_dir.is_file() else "no such folder"
+        raise CheckpointError(f"{model_dir}: {found}; give the --model_dir of a training")
     command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
     what_to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(f"{model_dir / base_names[0]}: no such file; {what_to_do}")

@@ -57,6 +57,18 @@ def test_from_text_to_an_embedding_tree(folder: Path, capsys: Capsys, caplog: py
     assert {name for name, _ in vectors.most_similar("cat", topn=2)} == {"dog", "cow"}
 
 
+def test_without_units_the_words_are_those_of_the_text(folder: Path, capsys: Capsys) -> None:
+    with (folder / "text.txt").open("a") as file:
+        file.write("the rare cat\n")
+    assert call("--text text.txt --dim 4 --epochs 1 --out vectors.txt") == 0
+    assert "vectors.txt: 10 vectors" in capsys.readouterr().out, "a word seen once is left out"
+    assert call("--text text.txt --min_count 1 --dim 4 --epochs 1 --out vectors.txt") == 0
+    assert "vectors.txt: 11 vectors" in capsys.readouterr().out
+    many = "--text text.txt --min_count 1000 --out vectors.txt"
+    assert "text.txt: no word occurs 1000 times" in error_line(call(many), capsys)
+    assert "--min_count: --units names the words" in error_line(call(f"{WORDS} --min_count 2"), capsys)
+
+
 def test_heads_trees_and_tokenizers(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
     table = UnitTable.read("words.txt").units
     Tree.balanced(np.ones(13), table).save("balanced.json")

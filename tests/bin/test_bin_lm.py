@@ -8,7 +8,7 @@ import pytest
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import lm as command
-from wenet_hs.decode.lm import NgramModel
+from wenet_hs.decode.lm import ArpaReader, NgramModel
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.text.units import UnitTable
@@ -38,7 +38,7 @@ def test_a_data_list_is_split_into_the_units_of_the_recogniser(capsys: Capsys) -
     shown = "4-gram model of 8 units from 3 sentences; empty transcripts left out: 1"
     assert capsys.readouterr().out == f"out/lm.arpa: {shown}\n"
     assert units_of_model() == [*"la▁csoun"]
-    assert NgramModel(Path("out/lm.arpa"), UnitTable.from_units("la▁csoun")).unknown == []
+    assert NgramModel(ArpaReader(Path("out/lm.arpa")), UnitTable.from_units("la▁csoun")).unknown == []
     assert call("--data_list train.list --tokenizer word --order 2 --discount_fallback") == 0
     assert units_of_model() == ["la", "casa", "cosa", "una"]
     model = train_bpe(SENTENCES, 14)

@@ -2,6 +2,7 @@
 """ARPA files and their errors, n-grams with backoff worked by hand, searches with a language model."""
 
 import math
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from small_models import SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc import prefix_beam_search_with_lm
-from wenet_hs.decode.language_model import LanguageModel
+from wenet_hs.decode.language_model import LanguageModel, TextModel
 from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
@@ -143,11 +144,24 @@ def test_errors_of_a_file(tmp_path: Path, change: tuple[str, str], message: str)
         model_of(tmp_path, ARPA.replace(*change))
 
 
+def test_an_n_gram_model_of_words_rescores_texts(tmp_path: Path) -> None:
+    """The model above with words for its units; the recogniser has characters, and spaces between words."""
+    words = {"a": "ba", "b": "ab", "▁": "cab"}
+    text = re.sub(r"(?<=[\t ])[ab▁](?=[\t \n])", lambda unit: words[unit[0]], ARPA)
+    (tmp_path / "lm.arpa").write_text(text, "utf-8")
+    model = load_language_model(tmp_path / "lm.arpa", CharTokenizer(UNITS))
+    assert isinstance(model, TextModel)
+    texts = [(B, A, SPACE, A, B), (A, B, SPACE, C), ()]  # ba ab; ab c; nothing
+    expected = [-0.2 - 0.11 - 0.15 - 1.1, (-0.5 - 0.7) + (-0.2 - 1.0) - 0.8, -0.5 - 0.8]
+    assert model.score_texts(texts) == pytest.approx([math.log(10) * log10 for log10 in expected], abs=1e-6)
+    assert model.score_texts(texts[:1]) == pytest.approx([math.log(10) * expected[0]], abs=1e-6)
+
+
 def test_units_that_the_file_does_not_know_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL))
     assert not caplog.text
     model_of(tmp_path, ARPA.replace("-1.2\t▁\t-0.1\n", "").replace("ngram 1=6", "ngram 1=5"))
-    assert "lm.arpa: does not know 6 of the 8 units (▁ c d e f, and 1 more), so the searches avoid them" in caplog.text
+    assert "lm.arpa: does not know 6 of the 8 units (▁ c d e f, and 1 more), which get the" in caplog.text
     with pytest.raises(DataError, match=r"lm.arpa: knows none of the 5 units of units.txt; build it from text"):
         model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "x", "y"), SPECIAL))
 
@@ -156,7 +170,7 @@ def test_a_binary_file_is_read_by_kenlm(tmp_path: Path, monkeypatch: pytest.Monk
     path, kenlm = tmp_path / "lm.bin", MagicMock()
     path.write_bytes(b"mmap lm http://kheafield.com/code format version 5\n\0")
     monkeypatch.setitem(sys.modules, "kenlm", None)
-    with pytest.raises(ConfigError, match=r"--lm .*lm.bin: is a binary file of KenLM; run `pip install kenlm`"):
+    with pytest.raises(ConfigError, match=r"--lm .*lm.bin: is a binary file of KenLM; run `pip install 'wenet_hs"):
         load(path, UNITS)
     monkeypatch.setitem(sys.modules, "kenlm", kenlm)
     kenlm.Model.return_value.__contains__.side_effect = lambda word: word in ("a", "▁")

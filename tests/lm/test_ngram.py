@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.decode.lm import KenlmModel, NgramModel
+from wenet_hs.decode.lm import ArpaReader, KenlmModel, NgramModel
 from wenet_hs.lm.ngram import KneserNeyModel, UnitText, count_ngrams, estimate, index_units, write_arpa
 from wenet_hs.text.units import UnitTable
 
@@ -103,7 +103,7 @@ def test_the_probabilities_of_every_history_sum_to_one(
     sentences = [*sentences, ["a"]]  # recognition refuses a model that knows no unit
     order = min(order, 2 + max(map(len, sentences)))
     write_arpa(path, estimate(text_of(sentences), order, fallback=True))
-    lm = NgramModel(path, LETTERS)
+    lm = NgramModel(ArpaReader(path), LETTERS)
     seen = {unit for units in sentences for unit in units} & {*"abc"}
     candidates = torch.tensor([LETTERS.special.unk, LETTERS.special.eos, *map(LETTERS.id_of, seen)])
     states = lm.start(1)
@@ -121,7 +121,7 @@ def test_recognition_and_kenlm_read_the_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     sentences = [rng.choice(["a", "b", "c", "\u3000", "<unk>"], rng.integers(1, 9)).tolist() for _ in range(60)]
     write_arpa(tmp_path / "lm.arpa", estimate(text_of(sentences), 3, fallback=True))
-    ours = NgramModel(tmp_path / "lm.arpa", LETTERS)
+    ours = NgramModel(ArpaReader(tmp_path / "lm.arpa"), LETTERS)
     assert ours.unknown == []
     pytest.importorskip("kenlm", reason="kenlm is not installed")
     theirs = KenlmModel(tmp_path / "lm.arpa", LETTERS)

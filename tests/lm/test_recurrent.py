@@ -329,6 +329,14 @@ def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training
     assert f"not finite {MAX_SKIPPED_IN_A_ROW} times in a row" in error_line(train("n", *FLAT), capsys)
 
 
+def test_validations_without_a_finite_loss_are_one_line(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    monkeypatch.setattr("wenet_hs.lm.train.text_nll", lambda *arguments, **options: math.nan)
+    found = error_line(train("m", *FLAT, "early_stopping.metric=loss"), capsys)
+    assert found.startswith("m: loss was not finite in any validation") and "lower optim_conf.lr" in found
+
+
 @pytest.mark.parametrize("is_reset", [False, True])
 def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_from_none(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, is_reset: bool
@@ -401,6 +409,15 @@ def test_a_recurrent_model_takes_part_in_searches_with_the_score_of_the_whole_te
     assert [one.score for one in ranked] == pytest.approx(sorted((0.5 * score for score in alone), reverse=True))
 
 
+def test_a_recurrent_model_of_words_needs_a_unit_for_other_words(corpus: Path) -> None:
+    (corpus / "units.txt").write_text(
+        "".join(f"{unit} {n}\n" for n, unit in enumerate(["<blank>", "<sos/eos>", *WORDS]))
+    )
+    assert train("lm", *FLAT, "max_epoch=1") == 0
+    with pytest.raises(DataError, match=r"lm/units.txt: has no <unk>, so the model cannot score words of other text"):
+        load_language_model(Path("lm"), CharTokenizer(UnitTable.from_units("▁onetwhr")))
+
+
 @torch.no_grad()
 def total_of(model: RnnLm, words: Sequence[str]) -> float:
     units = [TABLE.special.sos, *(TABLE.id_of(word) for word in words), TABLE.special.eos]
@@ -415,7 +432,7 @@ def total_of(model: RnnLm, words: Sequence[str]) -> float:
     ("text", "message"),
     [
         ("\n\n", "train.txt: contains no sentences; write one per line"),
-        ("ein zwei drei\n", "train.txt: 3 of 4 units are not in the unit table; give text of this language and kind"),
+        ("ein zwei drei\n", "train.txt: 3 of 4 units are <unk> or not in the unit table; give text of this"),
         ("one\n", "train.txt: 2 units, but text_conf.batch_size is 3; give more text, or lower it"),
     ],
 )

@@ -4,6 +4,7 @@
 import json
 from pathlib import Path
 
+import pytest
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import lm
@@ -41,7 +42,7 @@ def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: 
         f"report --texts {tmp_path}/train.txt {tmp_path}/test.txt --units {tmp_path}/units.txt --results {tmp_path}/a"
     )
     assert run_line(lm, line) == 2
-    assert "3 of 6 units are not in the unit table" in error_line(2, capsys)
+    assert "3 of 6 units are <unk> or not in the unit table" in error_line(2, capsys)
     (tmp_path / "test.txt").write_text("one one two three four\n")
     assert run_line(lm, line) == 0
     (tmp_path / "c").mkdir()
@@ -60,6 +61,39 @@ def test_tables_have_means_over_seeds_and_the_statistics_of_the_texts(tmp_path: 
     assert ["softmax", "90.00", "180.00", "7.50", "100", "1.0", "0", "1.50", "2.00"] in rows
     assert ["a tree", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "100", "1.0", "0 1", "–", "–"] in rows
     assert ["the same", "105.00 ± 7.07", "210.00 ± 14.14", "7.50 ± 0.00", "100", "1.0", "0 1"] in rows
+
+
+def test_without_a_table_yaml_all_systems_are_rows_and_other_texts_are_refused(tmp_path: Path, capsys: Capsys) -> None:
+    for system in ("tree", "flat"):
+        write_result(tmp_path / "mine", system, 1, 90.0)
+    assert run_line(lm, f"report --tables {tmp_path}/mine --markdown {tmp_path}/R.md") == 0
+    text = (tmp_path / "R.md").read_text()
+    assert text.startswith("## mine\n") and text.index("| flat") < text.index("| tree")
+    (tmp_path / "units.txt").write_text("<blank> 0\n<unk> 1\n<sos/eos> 2\none 3\ntwo 4\n")
+    line = f"report --texts {tmp_path}/a.txt --units {tmp_path}/units.txt --results {tmp_path}/mine"
+    for content, code in (("one two\n", 0), ("one two\n", 0), ("one one two\n", 2)):
+        (tmp_path / "a.txt").write_text(content)
+        assert run_line(lm, line) == code
+    assert "mine: has results of other texts; give --results a folder of its own" in error_line(2, capsys)
+
+
+@pytest.mark.parametrize(("name", "remedy"), [("test.json", "lm score --json"), ("texts.json", "lm report --texts")])
+def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, remedy: str, capsys: Capsys) -> None:
+    folder = tmp_path / "tree-seed777"
+    dump_config(LmConfig(), folder / "train.yaml", provenance={})
+    (folder / "metrics.jsonl").write_text('{"kind": "valid", "step": 1, "loss": 1, "perplexity": 9, "seconds": 1}\n')
+    (folder / "test.json").write_text("{}")
+    write_result(folder, "tree", 1, 90.0)
+    (folder / name).write_text("{")
+    line = (
+        f"--exp {folder} --results {tmp_path}" if name == "test.json" else f"--tables {folder} --markdown {tmp_path}/R"
+    )
+    found = error_line(run_line(lm, f"report {line}"), capsys)
+    assert found.startswith(f"{folder / name}: damaged (") and remedy in found
+    (folder / "texts.json").write_text("[]")
+    assert "texts.json: has no text;" in error_line(
+        run_line(lm, f"report --tables {folder} --markdown {tmp_path}/R"), capsys
+    )
 
 
 def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(tmp_path: Path) -> None:

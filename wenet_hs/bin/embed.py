@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train word vectors with word2vec: skip-gram or CBOW with a tree or a full softmax. Write word2vec's text format.
 
-Example: wenet-hs embed --text train.txt --units words.txt --out vectors.txt
+Example: wenet-hs embed --text train.txt --out vectors.txt
          wenet-hs embed --text train.txt --units words.txt --arch cbow --window 8 --tree tree.json --out vectors.txt
          wenet-hs embed --data_list data/train/data.list --units data/units.txt --tokenizer phone --dim 32 \\
              --out vectors.txt
@@ -23,7 +23,7 @@ from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bp
 from wenet_hs.build import check_tree
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.lm.word2vec import Architecture, EncodedText, Job, Word2VecOptions, encode_text, train_word2vec
-from wenet_hs.text.tokenizer import KINDS, make_tokenizer
+from wenet_hs.text.tokenizer import KINDS, count_units, make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree, load_tree
 from wenet_hs.tree.embedding import write_embeddings
@@ -39,7 +39,9 @@ MAX_SOFTMAX_HOURS = 1.0
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, default = parser.add_argument, Word2VecOptions()
     add_transcript_arguments(parser)
-    add("--units", type=Path, required=True, help="units.txt; other words of the text are left out")
+    units_help = "units.txt; other words of the text are left out (default: the words of the text, see --min_count)"
+    add("--units", type=Path, help=units_help)
+    add("--min_count", type=int, help="without --units: leave out words seen less than N times (default: 5)")
     add("--tokenizer", choices=KINDS, default="word", help="word: units between white space (default: %(default)s)")
     add("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
     arch_help = (
@@ -59,17 +61,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--min_lr", type=float, default=default.min_lr, help="learning rate at the end (default: %(default)s)")
     sample_help = "leave out some occurrences of words with a larger share than this, such as 1e-3 (default: none)"
     add("--sample", type=float, default=default.sample, metavar="SHARE", help=sample_help)
-    add("--seed", type=int, default=default.seed, help="of the first vectors, windows and --sample (default: 0)")
+    add("--seed", type=int, default=default.seed, help="seed of the first vectors, windows and --sample (default: 0)")
     add("--out", type=Path, required=True, help="vectors to write; a unit that does not occur has none")
 
 
 def run(args: argparse.Namespace) -> None:
     _check_flags(args)
-    table = UnitTable.read(args.units)
+    transcripts = [utterance.txt for utterance in read_transcripts(args)]
+    table = _find_units(args, transcripts) if args.units is None else UnitTable.read(args.units)
     tree = None if args.tree is None else load_tree(args.tree)
     if tree is not None:
         check_tree(tree, table.units, args.tree)
-    transcripts = [utterance.txt for utterance in read_transcripts(args)]
     text = encode_text(transcripts, make_tokenizer(args.tokenizer, table, args.bpe_model))
     _check_text(text, table, args)
     names = ("arch", "dim", "window", "shrink_windows", "epochs", "lr", "min_lr", "sample", "seed")
@@ -85,9 +87,16 @@ def run(args: argparse.Namespace) -> None:
     print(f"{args.out}: {num_vectors} vectors of {args.dim} numbers | {found.losses[-1]:.4f} nats per prediction")
 
 
+def _find_units(args: argparse.Namespace, transcripts: Sequence[str]) -> UnitTable:
+    tokenizer = make_tokenizer(args.tokenizer, UnitTable.from_units(()), args.bpe_model)
+    return count_units(tokenizer, transcripts, args.min_count or 5)[0]
+
+
 def _check_flags(args: argparse.Namespace) -> None:
     check_bpe_model(args.tokenizer, args.bpe_model)
-    check_at_least(args, 1, "dim", "window", "epochs")
+    check_at_least(args, 1, "dim", "window", "epochs", "min_count")
+    if args.units is not None and args.min_count is not None:
+        raise ConfigError("--min_count: --units names the words already; leave one of them out")
     check_at_least(args, 0, "min_lr", "seed")
     if not 0 < args.lr < np.inf:
         raise ConfigError(f"--lr {args.lr:g}: must be greater than 0 and finite; word2vec uses 0.025")
@@ -107,6 +116,9 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
     names = list_names([repr(unit) for unit, _ in text.unknown.most_common()])
     where = " ".join(map(str, args.text or args.data_list))
     if not len(text.ids):
+        if args.units is None:
+            what = f"{where}: no word occurs {args.min_count or 5} times (found {names})"
+            raise DataError(f"{what}; give more text, or a lower --min_count")
         what = f"{where}: none of the {num_units:,} units of the text is in {args.units} (found {names})"
         raise DataError(f"{what}; give the --units that were made from this text, and their --tokenizer")
     if (text.ids == text.ids[0]).all():
@@ -117,7 +129,8 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
         raise DataError(f"{what}; write whole sentences on each line")
     if num_unknown:
         share = f"{num_unknown:,} of {num_units:,} units of the text ({num_unknown / num_units:.2%})"
-        logger.warning("%s: %s are not in %s and are left out: %s", where, share, args.units, names)
+        table_name = args.units or f"the table of words seen {args.min_count or 5} times"
+        logger.warning("%s: %s are not in %s and are left out: %s", where, share, table_name, names)
 
 
 def _warn_of_cost(num_words: int, num_units: int, options: Word2VecOptions) -> None:

@@ -121,12 +121,14 @@ def _add_sample_arguments(parser: argparse.ArgumentParser) -> None:
     temperature_help = "below 1: more of the likely units (default: %(default)s)"
     add("--temperature", type=float, default=1.0, help=temperature_help)
     add("--max_units", type=int, default=200, help="a longer sentence is ended there (default: %(default)s)")
-    add("--seed", type=int, default=0, help="of the draws (default: %(default)s)")
+    add("--seed", type=int, default=0, help="seed of the random numbers (default: %(default)s)")
 
 
 def _sample(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "count", "max_units")
     check_at_least(args, 0, "seed")
+    if args.seed >= 2**63:
+        raise ConfigError(f"--seed {args.seed}: must be less than 2^63")
     if not 0 < args.temperature < math.inf:
         raise ConfigError(f"--temperature {args.temperature:g}: must be greater than 0 and finite; 1 is the model")
     found = load_lm(args.model_dir)
@@ -139,10 +141,10 @@ def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     exp_help = "folders of models, named SYSTEM-seedN, with the valid.json and test.json of `lm score --json`"
     add("--exp", type=Path, nargs="+", default=[], metavar="DIR", help=exp_help)
-    add("--texts", type=Path, nargs="+", default=[], metavar="FILE", help="texts whose statistics stand in the table")
+    add("--texts", type=Path, nargs="+", default=[], metavar="FILE", help="texts whose statistics the table has")
     add("--units", type=Path, help="unit table of words, for --texts")
     add("--results", type=Path, metavar="DIR", help="folder for the results file of each --exp, and for --texts")
-    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help="folders of results files with a table.yaml")
+    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help="folders of results files")
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
     add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
 

@@ -9,14 +9,13 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
 """
 
 import argparse
-from collections import Counter
 from pathlib import Path
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.text.inventory import collect_inventories, write_inventories
-from wenet_hs.text.tokenizer import KINDS, bpe_units, make_tokenizer, train_bpe
+from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
 
 
@@ -51,9 +50,7 @@ def run(args: argparse.Namespace) -> None:
         table = UnitTable.from_units(bpe_units(model))
     else:
         tokenizer = make_tokenizer(args.kind, UnitTable.from_units(()))
-        counts = Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
-        table = UnitTable.from_units(unit for unit, count in counts.items() if count >= least)
-        rare = [count for count in counts.values() if count < least]
+        table, rare = count_units(tokenizer, transcripts, least)
         if rare:
             left_out = f"; {len(rare)} units seen less than {least} times are left out ({sum(rare)} occurrences)"
         if args.inventory is not None:

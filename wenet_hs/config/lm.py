@@ -60,6 +60,7 @@ class LmConfig(TrainingConfig):
     sampling_conf: SamplingConf = Field(default_factory=SamplingConf)
     text_conf: TextConf = Field(default_factory=TextConf)
 
+    trained_by: ClassVar[str] = "lm train"
     has_equal_epochs: ClassVar[bool] = True
 
     def conflicts(self) -> Iterator[tuple[str, str]]:

@@ -303,6 +303,8 @@ class TrainingConfig(Section):
     """Seed of the initial weights, the order of the data and every augmentation."""
     provenance: dict[str, str] = Field(default_factory=dict)
     """What wrote this file: versions, commit, command line, machine. For information only."""
+    trained_by: ClassVar[str] = "train"
+    """The command of `wenet-hs` that writes the folder of such a model."""
     has_equal_epochs: ClassVar[bool] = False
     """Whether the number of steps follows from `max_epoch`, so that `warmup_cosine` needs no other end."""
 

@@ -23,7 +23,7 @@ from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.lm.build import LmExperiment, load_lm
 from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
-from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
 from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
@@ -40,9 +40,9 @@ Words = tuple[int, ...]
 def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> AnyLanguageModel:
     """Load the folder of a recurrent model, an ARPA file, or a binary file of KenLM if kenlm is installed.
 
-    A recurrent model over the same kind of units takes part in the searches. One over others, such as words, rescores
-    the n-best lists. The words of an n-gram model are units. A warning of rank 0 names the units that a model of the
-    searches does not know: they are its `<unk>`, or avoided.
+    A model over the recogniser's units takes part in the searches. One over others, such as words, rescores the n-best
+    lists: a recurrent model with another kind of units, and an ARPA file most of whose words are no units. A warning of
+    rank 0 names the units that a model of the searches does not know.
 
     `tokenizer`: of the recogniser.
     Raises: DataError naming file and line if a file is damaged or knows no unit; ConfigError if it is missing, or kenlm
@@ -55,27 +55,39 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
                 kind = experiment.config.tokenizer
                 logger.info("%s: tokenizer %s is not that of the recogniser; it rescores n-best lists", path, kind)
             return RecurrentTextModel(experiment, tokenizer)
-        lm: LanguageModel = RecurrentLm(experiment, tokenizer)
+        lm: AnyLanguageModel = RecurrentLm(experiment, tokenizer)
     else:
         lm = _load_ngram_model(path, tokenizer)
-    if lm.unknown and is_first_rank():
+    if isinstance(lm, LanguageModel) and lm.unknown and is_first_rank():
         named = list_names(sorted(lm.unknown, key=lambda unit: unit != SPACE), " ")
         logger.warning(
-            "%s: does not know %d of the %d units (%s), so the searches avoid them; build it from text that is split "
-            "into this model's units",
+            "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it from text that is "
+            "split into this model's units",
             *(path, len(lm.unknown), len(tokenizer.table) - len(tokenizer.table.special_ids), named),
         )
     return lm
 
 
-def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> LanguageModel:
+def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
     try:
         with path.open("rb") as file:
             is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
     except FileNotFoundError as error:
         what = f"--lm {path}: no such file; give the folder of `lm train` or an n-gram model in ARPA format"
         raise ConfigError(what) from error
-    return KenlmModel(path, tokenizer.table) if is_binary else NgramModel(path, tokenizer.table)
+    if is_binary:
+        return KenlmModel(path, tokenizer.table)
+    arpa = ArpaReader(path)
+    words = [word for word in arpa.words if word not in (BEGIN, END, UNKNOWN)]
+    num_units = sum(tokenizer.table.id_of(word) is not None for word in words)
+    has_pieces = any(word.startswith(SPACE) for word in words)  # characters and pieces have the space as a unit
+    if isinstance(tokenizer, PhoneTokenizer) or has_pieces or 2 * num_units >= len(words):
+        return NgramModel(arpa, tokenizer.table)
+    if is_first_rank():
+        message = "%s: %d of its %d words are units of the recogniser; it rescores n-best lists as a model of words"
+        logger.info(message, path, num_units, len(words))
+    own = PhoneTokenizer(UnitTable.from_units(words))
+    return NgramTextModel(NgramModel(arpa, own.table), own, tokenizer)
 
 
 def _text_units(table: UnitTable) -> list[tuple[int, str]]:
@@ -129,6 +141,10 @@ class RecurrentTextModel(TextModel):
     """A recurrent model over other units than the recogniser's: it reads the text of a hypothesis."""
 
     def __init__(self, experiment: LmExperiment, tokenizer: Tokenizer) -> None:
+        """Raises DataError if the model has no unit for a word that it does not know."""
+        if experiment.tokenizer.table.special.unk is None:
+            what = f"{experiment.model_dir / 'units.txt'}: has no <unk>, so the model cannot score words of other text"
+            raise DataError(f"{what}; train it with a table of `wenet-hs units`")
         self._experiment, self._tokenizer = experiment, tokenizer
 
     @torch.no_grad()
@@ -156,16 +172,13 @@ class NgramModel(LanguageModel):
     context of the model. All queries of a step are answered together, by a search in a sorted table per backoff.
     """
 
-    def __init__(self, path: Path, units: UnitTable) -> None:
-        """Raises DataError as `_ArpaReader`, and if the model knows none of the units."""
-        file = _ArpaReader(path)
+    def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
+        """Raises DataError if the model knows none of the units."""
         words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
-            raise DataError(
-                f"{path}: knows none of the {len(units)} units of units.txt; build it from text that is split into "
-                "units"
-            )
+            what = f"{file.path}: knows none of the {len(units)} units of units.txt"
+            raise DataError(f"{what}; build it from text that is split into units")
         self.unknown = [unit for _, unit in _text_units(units) if unit not in file.words]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
@@ -214,10 +227,30 @@ class NgramModel(LanguageModel):
         return log_probs_Q, next_Q
 
 
+class NgramTextModel(TextModel):
+    """An n-gram model of words: it reads the text of a hypothesis. Other words are its `<unk>`."""
+
+    def __init__(self, lm: NgramModel, own: Tokenizer, tokenizer: Tokenizer) -> None:
+        """`own`: splits text into the words of the model; `tokenizer`: of the recogniser."""
+        self._lm, self._own, self._tokenizer = lm, own, tokenizer
+
+    def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
+        return [
+            self._score([*self._own.encode(self._tokenizer.decode(ids)), self._own.table.special.eos]) for ids in texts
+        ]
+
+    def _score(self, words: Sequence[int]) -> float:
+        state, total = self._lm.start(1), 0.0
+        for word in torch.tensor(words)[:, None]:
+            total += float(self._lm.score(state, word[:, None]))
+            state = self._lm.advance(state, word)
+        return total
+
+
 # ---- ARPA files
 
 
-class _ArpaReader:
+class ArpaReader:
     """The n-grams of a file in ARPA format, which SRILM and KenLM write, as dictionaries with natural logarithms."""
 
     def __init__(self, path: Path) -> None:
@@ -225,7 +258,7 @@ class _ArpaReader:
         n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than in the header,
         or there is no `</s>`.
         """
-        self._path, self._lines, self._line_number = path, read_lines(path), 0
+        self.path, self._lines, self._line_number = path, read_lines(path), 0
         self.words: dict[str, int] = {}
         self.log_probs: dict[Words, float] = {}
         self.backoffs: dict[Words, float] = {}
@@ -251,12 +284,12 @@ class _ArpaReader:
         self._add_missing_prefixes()
 
     def _error(self, text: str) -> DataError:
-        return DataError(f"{self._path}:{self._line_number}: {text}")
+        return DataError(f"{self.path}:{self._line_number}: {text}")
 
     def _next_line(self) -> str:
         if self._line_number == len(self._lines):
             found = "ends before \\end\\" if "\\data\\" in self._lines else "has no line \\data\\"
-            raise DataError(f"{self._path}: {found}; give a complete n-gram model in ARPA format")
+            raise DataError(f"{self.path}: {found}; give a complete n-gram model in ARPA format")
         self._line_number += 1
         return self._lines[self._line_number - 1].strip(" \t")
 
@@ -324,7 +357,7 @@ class KenlmModel(LanguageModel):
             import kenlm
         except ImportError as error:
             raise ConfigError(
-                f"--lm {path}: is a binary file of KenLM; run `pip install kenlm`, or give the ARPA file"
+                f"--lm {path}: is a binary file of KenLM; run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
             ) from error
         self._kenlm = kenlm
         try:

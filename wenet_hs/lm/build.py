@@ -31,14 +31,14 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
-    path = in_folder(model_dir, "train.yaml", made_by="lm train")
+    path = in_folder(model_dir, "train.yaml", made_by=LmConfig.trained_by)
     config = load_config(path, (), LmConfig)
     check_routes(config, torch.device(device))
     check_files(model_dir, config)
-    units = in_folder(model_dir, "units.txt", made_by="lm train")
+    units = in_folder(model_dir, "units.txt", made_by=LmConfig.trained_by)
     table, tokenizer = read_units(config, units, where=str(path))
     model = build_lm(config, table, model_dir)
-    weights = in_folder(model_dir, "final.pt", made_by="lm train")
+    weights = in_folder(model_dir, "final.pt", made_by=LmConfig.trained_by)
     load_weights(model, load_state(weights), str(weights))
     return LmExperiment(config, tokenizer, model.to(device).eval(), model_dir)
 

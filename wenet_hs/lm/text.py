@@ -35,7 +35,7 @@ class TextBatch(NamedTuple):
     inputs: Tensor
     """(B, T) int64: the unit before each target; before the first one of the text the end of sentence."""
     targets: Tensor
-    """(B, T) int64, -1 behind the end of the text."""
+    """(B, T) int64, -1 after the end of the text."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +117,7 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
         ids_N = np.memmap(file, np.int32, "r", shape=(num_units,))  # keeps the file, which has no name, until the end
     if num_unknown >= MOST_UNKNOWN * num_units:
         raise DataError(
-            f"{names}: {num_unknown:,} of {num_units:,} units are not in the unit table; give text of this "
+            f"{names}: {num_unknown:,} of {num_units:,} units are <unk> or not in the unit table; give text of this "
             "language and kind of units, or a table with more units"
         )
     logger.info(

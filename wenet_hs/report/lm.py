@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results files of language models, small enough to commit, and their tables in Markdown.
 
-A table is a folder of results files `SYSTEM-seedN.json` with a `table.yaml`, whose settings are those of `LmTable`. Its
-`texts.json` has the statistics of the texts.
+A table is a folder of results files `SYSTEM-seedN.json`. Its `texts.json` has the statistics of the texts. A
+`table.yaml` may give it a title, a text and the names of its rows: the settings of `LmTable`.
 """
 
 import json
@@ -20,6 +20,7 @@ from wenet_hs.config.load import config_changes, load_config, read_yaml
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.lm.text import read_running_text
+from wenet_hs.report.collect import read_curves
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.tokenizer import Tokenizer
 
@@ -52,15 +53,15 @@ class LmTable(BaseModel):
 def write_lm_results(model_dir: Path, folder: Path) -> Path:
     """Write the results file of a trained and scored language model. Its folder is named `SYSTEM-seedN`.
 
-    Raises DataError if a file of the folder is missing.
+    Raises DataError if a file of the folder is missing or damaged.
     """
     config = load_config(model_dir / "train.yaml", (), LmConfig)
-    records = [json.loads(line) for line in read_lines(model_dir / "metrics.jsonl")]
-    curve = [record for record in records if record["kind"] == "valid"]
+    curve = read_curves(model_dir / "metrics.jsonl").get("valid")
     if not curve:
         raise DataError(f"{model_dir / 'metrics.jsonl'}: has no validation; train to the end of an epoch")
     paths = {name: model_dir / f"{name}.json" for name in SETS}
-    scores = {name: json.loads("\n".join(read_lines(path))) for name, path in paths.items() if path.is_file()}
+    remedy = "run `wenet-hs lm score --json` again"
+    scores = {name: _read_json(path, remedy) for name, path in paths.items() if path.is_file()}
     if not scores:
         raise DataError(f"{model_dir}: has no valid.json or test.json; run `wenet-hs lm score --json` first")
     facts = {
@@ -69,9 +70,9 @@ def write_lm_results(model_dir: Path, folder: Path) -> Path:
         "seed": config.seed,
         "settings": {key: value for key, _, value in config_changes(LmConfig(), config) if key != "seed"},
         "provenance": config.provenance,
-        "steps": curve[-1]["step"],
+        "steps": int(curve[-1]["step"]),
         "seconds": curve[-1]["seconds"],
-        "curve": [{key: point[key] for key in ("step", "loss", "perplexity")} for point in curve],
+        "curve": [{"step": int(one["step"]), "loss": one["loss"], "perplexity": one["perplexity"]} for one in curve],
         "scores": scores,
     }
     target = folder / f"{facts['system']}-seed{config.seed}.json"
@@ -81,7 +82,10 @@ def write_lm_results(model_dir: Path, folder: Path) -> Path:
 
 
 def write_text_statistics(texts: Sequence[Path], tokenizer: Tokenizer, folder: Path) -> Path:
-    """Write what the texts of a study contain (Table 1 of Jiang et al. 2017), with empty lines."""
+    """Write what the texts of a study contain (Table 1 of Jiang et al. 2017), with empty lines.
+
+    Raises DataError if the folder has the statistics of other texts.
+    """
     found = []
     for path in texts:
         text = read_running_text([path], tokenizer, keep_empty_lines=True)
@@ -89,9 +93,12 @@ def write_text_statistics(texts: Sequence[Path], tokenizer: Tokenizer, folder: P
         counts = {"lines": text.num_sentences, "empty lines": text.num_empty, "units with line ends": len(text)}
         counts |= {"distinct units": distinct, "characters": text.num_characters, "<unk>": text.num_unknown}
         found.append({"text": path.name, **counts})
+    target = folder / TEXTS
+    if target.is_file() and _read_texts(target) != found:
+        raise DataError(f"{folder}: has results of other texts; give --results a folder of its own for this text")
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomic(folder / TEXTS, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    return folder / TEXTS
+    write_atomic(target, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    return target
 
 
 def write_lm_tables(target: Path, folders: Sequence[Path], *, command: str, intro: str) -> None:
@@ -108,12 +115,7 @@ def write_lm_tables(target: Path, folders: Sequence[Path], *, command: str, intr
 
 
 def _table(folder: Path) -> str:
-    try:
-        spec = LmTable.model_validate(read_yaml(folder / "table.yaml").values)
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise ConfigError(f"{folder / 'table.yaml'}: {where}: {first['msg']}; correct it") from error
+    spec = _read_spec(folder)
     found = [_read(path) for path in sorted((folder / spec.results).glob("*-seed*.json"))]
     results = [one for one in found if one["system"] in spec.systems]
     names = {one["system"] for one in found}
@@ -142,6 +144,20 @@ def _table(folder: Path) -> str:
     return f"## {spec.title}\n\n{spec.text.strip()}\n\n{texts}{markdown_table(header, rows)}\n\n{note}."
 
 
+def _read_spec(folder: Path) -> LmTable:
+    """The content of `table.yaml`; without one, all systems of the folder under their own names."""
+    path = folder / "table.yaml"
+    if not path.is_file():
+        names = sorted({one.stem.rpartition("-seed")[0] for one in folder.glob("*-seed*.json")})
+        return LmTable(title=folder.resolve().name, systems={name: name for name in names})
+    try:
+        return LmTable.model_validate(read_yaml(path).values)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise ConfigError(f"{path}: {where}: {first['msg']}; correct it") from error
+
+
 def _differing_settings(results: Sequence[dict[str, Any]]) -> list[str]:
     """The settings, besides those of the output layer, that are not equal in all results."""
     names = sorted({name for one in results for name in one["settings"]})
@@ -149,8 +165,16 @@ def _differing_settings(results: Sequence[dict[str, Any]]) -> list[str]:
     return [name for name in names if len(values[name]) > 1 and not name.startswith(("head", "loss", "sampling_conf"))]
 
 
+def _read_texts(path: Path) -> list[dict[str, Any]]:
+    remedy = "remove it, and run `wenet-hs lm report --texts` again"
+    texts: list[dict[str, Any]] = _read_json(path, remedy)
+    if not texts:
+        raise DataError(f"{path}: has no text; {remedy}")
+    return texts
+
+
 def _texts_table(path: Path) -> str:
-    texts: list[dict[str, Any]] = json.loads("\n".join(read_lines(path)))
+    texts = _read_texts(path)
     header = ["", *(text["text"] for text in texts)]
     names = [name for name in texts[0] if name != "text"]
     rows = [[name, *(f"{text[name]:,}" for text in texts)] for name in names]
@@ -159,13 +183,18 @@ def _texts_table(path: Path) -> str:
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        found: dict[str, Any] = json.loads("\n".join(read_lines(path)))
-        if found["format"] != FORMAT:
-            raise ValueError
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: no results file of a language model; write it with `wenet-hs lm report`") from error
+    remedy = "write it with `wenet-hs lm report`"
+    found: dict[str, Any] = _read_json(path, remedy)
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise DataError(f"{path}: no results file of a language model; {remedy}")
     return found
+
+
+def _read_json(path: Path, remedy: str) -> Any:
+    try:
+        return json.loads("\n".join(read_lines(path)))
+    except ValueError as error:
+        raise DataError(f"{path}: damaged ({error}); {remedy}") from error
 
 
 def _row(label: str, results: Sequence[dict[str, Any]]) -> list[str]:

@@ -111,6 +111,13 @@ def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = N
     raise ValueError(f"no tokenizer {kind!r} with the model {bpe_model}")
 
 
+def count_units(tokenizer: Tokenizer, transcripts: Iterable[str], min_count: int) -> tuple[UnitTable, list[int]]:
+    """The table of the units that occur `min_count` times or more, and the counts of the others."""
+    counts = Counter(unit for transcript in transcripts for unit in tokenizer.split(transcript))
+    table = UnitTable.from_units(unit for unit, count in counts.items() if count >= min_count)
+    return table, [count for count in counts.values() if count < min_count]
+
+
 def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
     """Raises ConfigError if the table has a unit that this kind of tokenizer never gives."""
     for unit in table.units:

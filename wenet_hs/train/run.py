@@ -18,7 +18,7 @@ from typing import Any
 
 from wenet_hs.checkpoint import checkpoint_path, list_checkpoints, rotate, save_checkpoint
 from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.errors import Stopped
+from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.files import write_atomic
 from wenet_hs.train.average import (
     average_weights,
@@ -233,6 +233,9 @@ class Training:
         if early is None:
             write_final(target, self.state.model.state_dict(), list_checkpoints(self._checkpoints)[-1:], by="last")
             return
+        if not any(early.metric in validation for validation in self.state.progress.validations):
+            what = f"{self.model_dir}: {early.metric} was not finite in any validation, so there is no best checkpoint"
+            raise CheckpointError(f"{what}; train with a lower optim_conf.lr in another --model_dir")
         best = choose_checkpoints(self.model_dir, 1, early.metric)
         write_final(target, average_weights(best), best, by=early.metric)
         if is_out_of_patience(self.state.progress.validations, early):

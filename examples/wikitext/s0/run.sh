@@ -2,20 +2,24 @@
 # WikiText-2, or any text: language models over words that differ only in the output layer (Jiang et al. 2017).
 #   ./run.sh --corpus /data/wikitext-2                 all systems; run it again to go on, trainings with results are skipped
 #   ./run.sh --corpus /data/wikitext-2 --systems "softmax hsoftmax-brown" --seeds "1 2"
-#   ./run.sh --corpus /data/ptb --data data-ptb --exp exp-ptb --results lm_results/tables_ptb
-# Stages: 0 units, 1 trees, 2 training and scores, 3 RESULTS.md. Systems: softmax, nce, blackout, class, adaptive, hsoftmax-TREE.
+#   ./run.sh --corpus /data/my-text --name my-text     another text: folders of its own, and tables in lm_results/my-text/RESULTS.md
+#   ./run.sh --corpus /data/ptb --name ptb             the same, with the numbers of the paper beside ours
+#   ./run.sh --corpus /data/wikitext-2 --stage 4 --stop_stage 4    Table 2 and Figure 4: time and memory by number of words
+# Stages: 0 units, 1 trees, 2 training and scores, 3 tables, 4 speed. Systems: softmax, nce, blackout, class, adaptive, hsoftmax-TREE.
+# To repeat a training whose results are in lm_results/table4, remove its file there, or give --name.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 corpus=                       # folder with one file each for train, valid and test: .txt, .gz or .xz
+name=                         # of the text, for folders of its own; without it: WikiText-2
 systems="hsoftmax-huffman hsoftmax-brown hsoftmax-random hsoftmax-alphabetical hsoftmax-embedding class adaptive nce blackout softmax"
 seeds="1"                     # one training per system and seed
 config=$here/../../../conf/wikitext.yaml  # YAML of the language model
 override=                     # more settings for training, as "key=value key=value"
 min_count=1                   # rarer words are <unk>
 vector_count=7                # of the embedding tree: rarer words have no vector (at most 20,000 words have one)
-data=$here/data               # folder for units and trees
-exp=$here/exp                 # folder for models
-results=$here/lm_results/table4  # folder for results files; its table.yaml makes them a table
+data=                         # folder for units and trees (default: data, or data-NAME)
+exp=                          # folder for models (default: exp, or exp-NAME)
+results=                      # folder for results files (default: lm_results/table4, or lm_results/NAME)
 jobs=2                        # trainings at a time
 threads=1                     # of each training
 stage=0
@@ -23,6 +27,8 @@ stop_stage=3
 # shellcheck source=tools/parse_options.sh
 . "$here/../../../tools/parse_options.sh"
 PATH="$here/../../../.venv/bin:$PATH"
+: "${data:=$here/data${name:+-$name}}" "${exp:=$here/exp${name:+-$name}}"
+: "${results:=$here/lm_results/${name:-table4}}"
 
 find_text() {  # train|valid|test
   local _found
@@ -73,9 +79,7 @@ mkdir -p "$data" "$exp"
 export OMP_NUM_THREADS=$threads config train valid test data exp results override
 export -f train_and_score options_of
 if at 0 "units" && [ ! -f "$data/units.txt" ]; then wenet-hs units --text "$train" --kind word --min_count "$min_count" --out "$data/units.txt"; fi
-if at 0 "statistics" && [ ! -f "$results/texts.json" ]; then
-  wenet-hs lm report --texts "$train" "$valid" "$test" --units "$data/units.txt" --results "$results"
-fi
+if at 0 "statistics"; then wenet-hs lm report --texts "$train" "$valid" "$test" --units "$data/units.txt" --results "$results"; fi
 if at 1 "trees"; then
   for kind in huffman $(grep -oE 'hsoftmax-[a-z]+' <<< "$systems" | sed 's/hsoftmax-//'); do [ -f "$data/tree-$kind.json" ] || build_tree "$kind"; done
 fi
@@ -83,7 +87,13 @@ if at 2 "training and scores"; then
   for seed in $seeds; do for system in $systems; do [ -f "$results/$system-seed$seed.json" ] || printf '%s\0' "$system-seed$seed"; done; done \
     | xargs -0r -P "$jobs" -n 1 bash -c 'train_and_score "$@"' _
 fi
-if at 3 "results"; then
-  [ -f "$results/table.yaml" ] || { echo "no $results/table.yaml, so no table (docs/recognition.md)"; exit 0; }
-  (cd "$here" && wenet-hs lm report --tables lm_results/*/ --intro lm_results/intro.md --markdown RESULTS.md)
+if at 3 "tables"; then
+  if [ "$results" = "$here/lm_results/table4" ]; then
+    (cd "$here" && wenet-hs lm report --tables lm_results/{choice,table3,table4,softmax} --intro lm_results/intro.md --markdown RESULTS.md)
+  else
+    wenet-hs lm report --tables "$results" --markdown "$results/RESULTS.md"
+  fi
+fi
+if at 4 "speed, with drawn words"; then
+  for script in p_thsm_table2 lm_step; do python "$here/../../../benchmarks/$script.py" --out "$exp/$script"; done
 fi
