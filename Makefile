@@ -31,12 +31,12 @@ results: setup
 	$(BIN)/wenet-hs report --tables $(sort $(dir $(wildcard examples/*/s0/results/*/*.json))) --summary \
 	  --intro docs/findings.md --markdown RESULTS.md
 
-# The documentation as a site, build/site/README.html; a broken link is an error.
+# The documentation as a site, build/site/index.html; a broken link is an error (and --quiet would hide it).
 docs: setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[docs]'
 	rm -rf build/docs && mkdir -p build/docs
 	git ls-files -z -- . ':!*.json' | tar --create --null --files-from - | tar --extract --directory build/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --config-file docs/mkdocs.yml
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
 test: setup
 	$(BIN)/python -m pytest -n auto

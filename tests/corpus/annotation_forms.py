@@ -22,10 +22,14 @@ class Annotation:
     start_ms: int
     end_ms: int
     text: str
+    lang: str = ""
+    split: str = ""
+    name: str = ""
+    """A key of its own; only tables, AudioFolder and Kaldi can carry it."""
 
     @property
     def key(self) -> str:
-        return f"{self.recording}-{self.start_ms:07d}-{self.end_ms:07d}"
+        return f"{self.recording.replace(' ', '_')}-{self.start_ms:07d}-{self.end_ms:07d}"
 
 
 def write_audio(path: Path, seconds: float = RECORDING_S, rate: int = 8000) -> Path:
@@ -38,24 +42,35 @@ def write_audio(path: Path, seconds: float = RECORDING_S, rate: int = 8000) -> P
 def write_table(folder: Path, annotations: list[Annotation]) -> str:
     with (folder / "all.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(["Path", "Sentence", "speaker", "start", "end"])
-        writer.writerows(
-            [f"{a.recording}.wav", a.text, a.speaker, a.start_ms / 1000, a.end_ms / 1000] for a in annotations
-        )
+        writer.writerow(["Path", "Sentence", "speaker", "start", "end", "locale", "split", "id"])
+        for a in annotations:
+            times = (a.start_ms / 1000, a.end_ms / 1000)
+            writer.writerow([f"{a.recording}.wav", a.text, a.speaker, *times, a.lang, a.split, a.name])
     return f"table --table {folder / 'all.csv'}"
 
 
 def write_kaldi(folder: Path, annotations: list[Annotation]) -> str:
-    (folder / "kaldi").mkdir()
-    recordings = sorted({a.recording for a in annotations})
-    lines = {
-        "wav.scp": [f"{name} {folder / name}.wav" for name in recordings],
-        "text": [f"{a.key} {a.text}" for a in annotations],
-        "utt2spk": [f"{a.key} {a.speaker}" for a in annotations],
-        "segments": [f"{a.key} {a.recording} {a.start_ms / 1000} {a.end_ms / 1000}" for a in annotations],
-    }
-    for name, of_file in lines.items():
-        (folder / "kaldi" / name).write_text("\n".join(of_file) + "\n", "utf-8")
+    """Kaldi needs a name per annotation: that of `prepare`, with the speaker where several have the same times."""
+    speakers: dict[str, set[str]] = {}
+    for a in annotations:
+        speakers.setdefault(a.key, set()).add(a.speaker)
+    for split in {a.split for a in annotations}:
+        of_set = [a for a in annotations if a.split == split]
+        keys = [a.name or (a.key if len(speakers[a.key]) == 1 else f"{a.key}-{a.speaker}") for a in of_set]
+        pairs = list(zip(keys, of_set, strict=True))
+        lines = {
+            "wav.scp": [f"{n.replace(' ', '_')} {folder / n}.wav" for n in sorted({a.recording for a in of_set})],
+            "text": [f"{key} {a.text}" for key, a in pairs],
+            "utt2spk": [f"{key} {a.speaker}" for key, a in pairs],
+            "utt2lang": [f"{key} {a.lang}" for key, a in pairs if a.lang],
+            "segments": [
+                f"{key} {a.recording.replace(' ', '_')} {a.start_ms / 1000} {a.end_ms / 1000}" for key, a in pairs
+            ],
+        }
+        target = folder / "kaldi" / split
+        target.mkdir(parents=True, exist_ok=True)
+        for name, of_file in lines.items():
+            (target / name).write_text("\n".join(of_file) + "\n", "utf-8")
     return f"kaldi --corpus {folder / 'kaldi'}"
 
 
@@ -63,6 +78,7 @@ def write_audio_folder(folder: Path, annotations: list[Annotation]) -> str:
     rows = [
         {"file_name": f"{a.recording}.wav", "transcription": a.text, "speaker": a.speaker}
         | {"start": a.start_ms / 1000, "end": a.end_ms / 1000}
+        | {name: one for name, one in (("language", a.lang), ("split", a.split), ("id", a.name)) if one}
         for a in annotations
     ]
     (folder / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")

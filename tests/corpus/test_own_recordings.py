@@ -22,6 +22,7 @@ from wenet_hs.corpus import entries, table
 from wenet_hs.corpus.elan import read_elan
 from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.manifest import Utterance
 
 
 def prepare(out: Path, words: str) -> dict[str, Any]:
@@ -42,6 +43,7 @@ def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
         Annotation("ab", "X", 0, 500, "aa"),
         Annotation("ab", "X", 600, 1100, "bb"),
         Annotation("ab", "Y", 0, 700, "a b"),
+        Annotation("ab", "Zoë", 600, 1100, "at the same times as X"),
     ]
     for recording in ("ab", "c d"):
         for speaker in ("X", "Y", "Zoë"):
@@ -56,20 +58,40 @@ def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
 @given(made_up_annotations(), st.sampled_from(["auto", "sentence", "none"]))
 def test_the_same_content_gives_the_same_lists_in_every_form(annotations: list[Annotation], split_by: str) -> None:
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        no_space = [
-            Annotation(a.recording.replace(" ", "_"), a.speaker, a.start_ms, a.end_ms, a.text) for a in annotations
-        ]
-        for recording in {a.recording for a in no_space}:
-            write_audio(folder / f"{recording}.wav")
-        lists = {}
-        for form, write in FORMS.items():
-            stats = prepare(folder / form, f"{write(folder, no_space)} --split_by {split_by}")
-            assert stats["num_in"] == len(annotations), form
-            lists[form] = read_lists(folder / form)
-            assert sum(map(len, lists[form].values())) + len(rejected(folder / form)) == len(annotations), form
-        for form in FORMS:
-            assert lists[form] == lists["table"], form
+        check_equal_lists(Path(name), annotations, [*FORMS], f"--split_by {split_by}")
+
+
+@settings(max_examples=6, deadline=None)
+@given(made_up_annotations(), st.randoms(use_true_random=False))
+def test_languages_sets_and_names_are_the_same_in_the_forms_that_have_them(
+    annotations: list[Annotation], draw: random.Random
+) -> None:
+    splits = ["train", "dev", "test"]
+    named = [
+        replace(a, lang=draw.choice(["aa", "bb", ""]), split=(splits + draw.choices(splits, k=99))[n], name=f"u{n}")
+        for n, a in enumerate(annotations)
+    ]
+    with tempfile.TemporaryDirectory() as name:
+        lists = check_equal_lists(Path(name), named, ["table", "kaldi", "folder"], "")
+    assert {u.key: (u.lang, of) for of, us in lists.items() for u in us} == {
+        a.name: (a.lang or "xx", a.split) for a in named
+    }
+
+
+def check_equal_lists(
+    folder: Path, annotations: list[Annotation], forms: list[str], options: str
+) -> dict[str, list[Utterance]]:
+    """The lists of the annotations, which must be equal in all forms."""
+    for recording in {a.recording for a in annotations}:
+        write_audio(folder / f"{recording}.wav")
+    lists = {}
+    for form in forms:
+        stats = prepare(folder / form, f"{FORMS[form](folder, annotations)} {options}")
+        assert stats["num_in"] == len(annotations), form
+        lists[form] = read_lists(folder / form)
+        assert sum(map(len, lists[form].values())) + len(rejected(folder / form)) == len(annotations), form
+        assert lists[form] == lists["table"], form
+    return lists["table"]
 
 
 def rows_of(count: int) -> list[Annotation]:
@@ -116,9 +138,11 @@ def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
     two = r"2 independent tiers have annotations: 'utt@A', 'utt@B'; name one .*'utt@A' \(A, default-lt, 5 annotations\)"
     with pytest.raises(DataError, match=two):
         prepare(out, corpus)
-    none = "no file has annotations in a tier of --tier uttA --participant A; there are: 'utt@A'"
-    with pytest.raises(DataError, match=none):
-        prepare(out, f"{corpus} --tier uttA --participant A")
+    for tiers in ("--tier uttA --participant A", "--tier utt@* uttA"):
+        with pytest.raises(DataError, match="rec.eaf: no file has a tier of --tier 'uttA'; there are: 'utt@A'"):
+            prepare(out, f"{corpus} {tiers}")
+    with pytest.raises(DataError, match="no file has annotations in a tier of --tier utt@A --participant B"):
+        prepare(out, f"{corpus} --tier utt@A --participant B")
     with pytest.raises(DataError, match=r"tier 'words@A' depends on tier 'utt@A', so .*; name one of them with --tier"):
         prepare(out, f"{corpus} --tier *@A")
     stats = prepare(out, f"{corpus} --tier_type words")
@@ -244,8 +268,8 @@ def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) 
     assert stats["num_in"] == 16
     assert sum(stats["total"]["utterances"].values()) == 9
     found = rejected(tmp_path / "out")
-    assert found["t.tsv:10"] == "repeated: the name u0 is at t.tsv:2 too"
-    assert found["u9"] == "times: from 2 to 1 s"
+    assert found["t.tsv:10"] == "repeated: t.tsv:2 has the name u0 too; rename or remove one"
+    assert found["u9"] == "times: from 2 to 1 s; the start must be before the end"
     assert "a segment from 11 to 13 s does not lie in its 12.00 s" in found["u10"]
     assert found["u11"] == "empty transcript after normalisation: '?!'"
     assert found["u12"] == "times: 'one' is not a number of seconds, mm:ss or h:mm:ss"

@@ -48,6 +48,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     audio_help = "recordings: wav, flac, mp3, ogg, …, or the .eaf or .TextGrid beside one"
     add("audio", nargs="+", type=Path, metavar="AUDIO", help=audio_help)
+    audio_dir_help = "folder with the recordings of .eaf and .TextGrid files (default: that of each file)"
+    add("--audio_dir", type=Path, metavar="DIR", help=audio_dir_help)
     add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
     json_help = "print JSON: path, text, score, nbest, duration, and units with their times"
     add("--json", action="store_true", help=json_help)
@@ -94,7 +96,9 @@ def run(args: argparse.Namespace) -> None:
 
 def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> None:
     """Print the text of a file, or its JSON."""
-    transcript = recognizer.transcribe(find_media(path), mode=args.mode, max_segment_s=args.max_segment_s)
+    transcript = recognizer.transcribe(
+        find_media(path, args.audio_dir), mode=args.mode, max_segment_s=args.max_segment_s
+    )
     record = {"path": str(path), **asdict(transcript)}
     print(json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}", flush=True)
 
@@ -106,6 +110,8 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
         raise ConfigError(f"--{given[0]}: has no effect without --{', --'.join(_FORMATS)}; give one, or leave it out")
     if args.json and formats:
         raise ConfigError(f"--json: has no effect with --{formats[0]}; leave one of them out")
+    if args.audio_dir is not None and not args.audio_dir.is_dir():
+        raise ConfigError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
     if args.low_confidence is not None and not 0 <= args.low_confidence <= 1:
         raise ConfigError(f"--low_confidence {args.low_confidence:g}: must be from 0 to 1")
 
@@ -139,7 +145,7 @@ def _check_outputs(args: argparse.Namespace) -> None:
 
 def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> TranscribedRecording:
     """Transcribe a recording and write its files."""
-    media, tier = find_media(path), args.tier or DEFAULT_TIER
+    media, tier = find_media(path, args.audio_dir), args.tier or DEFAULT_TIER
     if any(path.suffix.lower() == output.suffix.lower() for output in _outputs(args, path).values()):
         check_tier_names(path, tier)
     with progress_bar(path.name) as advance:

@@ -31,6 +31,10 @@ from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
 logger = logging.getLogger(__name__)
 
 
+_FLAGS = {"name": "--tier", "kind": "--tier_type", "participant": "--participant"}
+"""Attribute of a tier → the flag of its patterns."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tier:
     """A tier of one file, with the annotations that have text or times."""
@@ -49,7 +53,7 @@ class Tier:
 
 @dataclass(frozen=True, kw_only=True)
 class AnnotationFile:
-    """What an annotation file contains, whatever its form."""
+    """The content of an ELAN file or a TextGrid."""
 
     path: Path
     media: tuple[str, ...]
@@ -91,12 +95,19 @@ def prepare_files(
     Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which tiers are meant.
     """
     files, unreadable = _read_files(args.corpus, suffix, read)
+    unknown = [
+        f"{_FLAGS[name]} {pattern!r}"
+        for name, patterns in wanted.items()
+        for pattern in patterns
+        if not any(_fits(getattr(tier, name), [pattern]) for file in files for tier in file.tiers)
+    ]
+    if unknown:
+        raise DataError(f"{args.corpus}: no file has a tier of {', '.join(unknown)}; there are: {_describe(files)}")
     is_wanted = _tier_chooser(files, wanted)
     used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
     others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
     if not any(tier.spans for file in used for tier in file.tiers):
-        flags = {"name": "--tier", "kind": "--tier_type", "participant": "--participant"}
-        given = " ".join(f"{flags[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
+        given = " ".join(f"{_FLAGS[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
         found = f"no file has annotations in a tier of {given}" if given else "no independent tier has annotations"
         raise DataError(f"{args.corpus}: {found}; there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
@@ -131,13 +142,9 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
     """Whether a tier is wanted. See `prepare_files`."""
     is_by_name = wanted["name"] or wanted.get("kind")
 
-    def fits(value: str, patterns: Sequence[str]) -> bool:
-        stripped = [pattern.strip() for pattern in patterns]
-        return not stripped or value in stripped or any(fnmatchcase(value, pattern) for pattern in stripped)
-
     def is_wanted(tier: Tier) -> bool:
         is_candidate = tier.is_interval and bool(is_by_name or not tier.parent)
-        return is_candidate and all(fits(getattr(tier, name), wanted[name]) for name in wanted)
+        return is_candidate and all(_fits(getattr(tier, name), wanted[name]) for name in wanted)
 
     names = defaultdict[str, set[str]](set)
     for file in files:
@@ -152,6 +159,11 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         found = f"{len(several[0])} independent tiers have annotations: {list_names(sorted(map(repr, several[0])))}"
         raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
     return is_wanted
+
+
+def _fits(value: str, patterns: Sequence[str]) -> bool:
+    stripped = [pattern.strip() for pattern in patterns]
+    return not stripped or value in stripped or any(fnmatchcase(value, pattern) for pattern in stripped)
 
 
 def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A user's own recordings: what tables, Kaldi folders, audio folders, ELAN and Praat files have in common.
+"""Data lists of a user's own recordings, from the annotations of any form.
 
 A reader gives one `Entry` per annotation. `prepare_entries` finds the audio, normalises the text, names and checks the
 utterances, divides them into sets and writes the lists. So the same content gives the same lists in every form.
@@ -185,7 +185,11 @@ def _make_utterances(
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
         lang = entry.lang or ""
         if key in seen:
-            rejected.append(Rejected(entry.where, str(path), f"repeated: the name {key} is at {seen[key]} too", lang))
+            rejected.append(
+                Rejected(
+                    entry.where, str(path), f"repeated: {seen[key]} has the name {key} too; rename or remove one", lang
+                )
+            )
             continue
         seen[key] = entry.where
         if entry.split is not None:
@@ -226,7 +230,7 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
         return f"empty transcript after normalisation: {one_field(entry.txt)!r}", True
     start, end = entry.start or 0.0, math.inf if entry.end is None else entry.end
     if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
-        return f"times: from {start:g} to {end:g} s", True
+        return f"times: from {start:g} to {end:g} s; the start must be before the end", True
     if entry.split is not None and not find_split(entry.split):
         return f"unknown set: {entry.split!r} is not train, dev or test", True
     return None, True
@@ -300,7 +304,16 @@ def _make_splits(
     without = [u for u in utterances if u.key not in given]
     if not given:
         splits["train"], without = without, []
-    left_out = [Rejected(u.key, u.wav, "no set: other rows name one", u.lang or "", is_fault=False) for u in without]
+    left_out = [
+        Rejected(
+            u.key,
+            u.wav,
+            "no set: other rows name one; name the set of each row, or of none",
+            u.lang or "",
+            is_fault=False,
+        )
+        for u in without
+    ]
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"

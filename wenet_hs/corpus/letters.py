@@ -28,7 +28,7 @@ _EAST_ASIAN = {"Cjk", "Hiragana", "Katakana", "Hangul", "Bopomofo"}  # written t
 _SKIPPED = {"char": TAG, "phone": regex.compile(rf"{TAG.pattern}|[βθχ]")}  # letters of the IPA, not of Greek
 _MAIN_SHARE, _SCRIPT_SHARE = 0.8, 0.01
 _USUAL_SHARE, _USUAL_COUNT = 0.05, 3
-"""A letter is no mistake if this share and number of the transcripts have it: the language is written with it."""
+"""Share and number of the transcripts from which on a letter belongs to the language."""
 
 
 def name_unit(unit: str) -> str:

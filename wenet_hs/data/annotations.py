@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Annotation files of ELAN (.eaf) and Praat (.TextGrid): read and checked, whatever their version and encoding."""
+"""Readers of annotation files, with checks: ELAN (.eaf of format 2 and 3) and Praat (.TextGrid, long or short)."""
 
 import re
 from collections.abc import Mapping, Sequence

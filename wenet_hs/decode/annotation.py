@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a transcribed recording is, and its files: ELAN (EAF), Praat (TextGrid), SRT, CTM (NIST) and TSV.
+"""Transcribed recordings and their files: ELAN (EAF), Praat (TextGrid), SRT, CTM (NIST) and TSV.
 
 The first two can be copies of a file of the user, with new tiers. What the file contained stays as it was.
 """
@@ -148,17 +148,19 @@ def _spans(segment: TranscribedSegment, low_confidence: float) -> dict[str, list
 # ---- files of the user
 
 
-def find_media(path: Path) -> Path:
+def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a recording itself.
+
+    `audio_dir`: the folder to search; None: that of the file.
 
     Raises: DataError if there is no recording, or the file cannot be read.
     """
     if not is_annotation(path):
         return path
     written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
-    found = MediaFinder(None).find(written, path.parent)
+    found = MediaFinder(audio_dir).find(written, path.parent)
     if isinstance(found, str):
-        raise DataError(f"{path}: {found}; put the audio file there")
+        raise DataError(f"{path}: {found}; put the audio file there, or name its folder with --audio_dir")
     return found
 
 

@@ -84,7 +84,7 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
             f"{', '.join(map(str, options.train_data))}: {len(texts[0])} units, but text_conf.batch_size is "
             f"{config.text_conf.batch_size}; give more text, or lower it"
         )
-    config = _with_end(config, texts[0])
+    config = _add_end(config, texts[0])
     torch.manual_seed(config.seed)
     model = build_lm(config, table, options.model_dir).to(device)
     sampled = None
@@ -99,7 +99,7 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
     return LmTask(config, state, texts[0], texts[1], sampled)
 
 
-def _with_end(config: LmConfig, text: RunningText) -> LmConfig:
+def _add_end(config: LmConfig, text: RunningText) -> LmConfig:
     """The config with `total_steps` for a schedule whose end is not given: after `max_epoch`."""
     schedule, conf = config.scheduler_conf, config.text_conf
     if config.scheduler != "warmup_cosine" or schedule.total_steps is not None or config.max_minutes is not None:

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# What examples/own reaches: one hour of real Mboshi; a simulated field corpus in ELAN files; adapting a model of five
+# Error rates of examples/own: one hour of real Mboshi; a simulated field corpus in ELAN files; adapting a model of five
 # simulated languages to a sixth (Uzbek) with 10 minutes, 1 hour and 5 hours, beside training on these from scratch.
 #   ./grid.sh --mboshi /data/mboshi/mboshi.tsv --sentences DIR     all tables; run it again to go on
 #   ./grid.sh --sentences DIR --tables adaptation --minutes 150    one table; starts no training after 150 minutes
-#   ./grid.sh --list true                                          only lists the trainings that are to do
+#   ./grid.sh --list true                                          only lists the trainings without results
 # DIR has one LANG.txt per language, one sentence per line. A training has results if results/TABLE/SYSTEM-seedN.json exists.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)

@@ -19,7 +19,7 @@ kaldi=                        # or a data folder of Kaldi
 folder=                       # or a folder of audio files with transcripts
 lang=und                      # code of the language: decides how text is normalised
 prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
-size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours of training speech
+size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours (tools/own_settings.py)
 base=                         # folder of a trained model to start from, instead of the first part of training
 head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
@@ -46,35 +46,16 @@ prepare_data() {
     || { _code=$?; [ "$_code" = 3 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
 }
 
-# SIZE: width of the encoder, blocks, dropout, steps of the first part and of the second.
-size_settings() {
-  case $1 in
-    tiny) echo 96 6 0.2 1500 1500 ;;
-    small) echo 144 6 0.1 3000 2400 ;;
-    medium) echo 192 8 0.1 6000 4800 ;;
-    large) echo 256 12 0.1 20000 16000 ;;
-  esac
-}
 choose_size() {
-  local _hours
+  local _lines
   [ -f "$data/stats.json" ] || _fail "no $data/stats.json; run stage 0 first"
-  _hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
-  [ "$size" != auto ] || size=$(awk '{ print $1 < 0.5 ? "tiny" : $1 < 3 ? "small" : $1 < 20 ? "medium" : "large" }' <<< "$_hours")
-  read -r width blocks dropout first second < <(size_settings "$size")
-  if [ -n "$base" ]; then
-    echo "$_hours hours of training speech: $second steps from $base, whose size stays"
-    return
-  fi
-  echo "$_hours hours of training speech: size $size ($blocks layers of width $width, dropout $dropout, $first + $second steps)"
-  [ "$base_override" != by_size ] \
-    || base_override="model_conf.ctc_only_steps=$first scheduler_conf.total_steps=$first"
+  mapfile -t _lines < <(python "$here/../../../tools/own_settings.py" --stats "$data/stats.json" --size "$size" ${base:+--base "$base"})
+  [ ${#_lines[@]} = 3 ] || exit 2
+  echo "${_lines[0]}"
+  [ "$base_override" != by_size ] || base_override=${_lines[1]}
+  settings=${_lines[2]}
 }
-corpus_settings() {
-  printf '%s\n' "scheduler_conf.total_steps=$second" "save_interval=$((second / 12))"
-  [ -n "$base" ] || printf '%s\n' "encoder_conf.output_size=$width" "encoder_conf.linear_units=$((4 * width))" \
-    "encoder_conf.num_blocks=$blocks" "encoder_conf.dropout_rate=$dropout" "decoder_conf.linear_units=$((4 * width))" \
-    "decoder_conf.dropout_rate=$dropout" "model_conf.interctc_layer=$((blocks / 2))"
-}
+corpus_settings() { tr ' ' '\n' <<< "$settings"; }
 
 if [ -n "$base" ]; then
   [ -f "$base/final.pt" ] || _fail "--base $base: no final.pt there; give the folder of a trained model"
