@@ -8,12 +8,8 @@ Example: python tools/own_settings.py --stats data/stats.json --size auto
 
 import argparse
 import json
-import sys
 from pathlib import Path
 from typing import NamedTuple
-
-from wenet_hs.bin.main import run_command
-from wenet_hs.errors import DataError
 
 
 class Size(NamedTuple):
@@ -40,20 +36,18 @@ NUM_SAVED = 12
 """Checkpoints of the second part; the last ones are averaged."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
+def main() -> None:
+    """Print the three lines."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--stats", type=Path, required=True, help="stats.json of `wenet-hs prepare`")
     size_help = "of the model and its training; auto: by the hours (default: auto)"
     parser.add_argument("--size", choices=("auto", *SIZES), default="auto", help=size_help)
     parser.add_argument("--base", help="folder of a trained model from which the second part starts")
-
-
-def run(args: argparse.Namespace) -> None:
-    """Print the three lines."""
+    args = parser.parse_args()
     try:
         hours = json.loads(args.stats.read_text("utf-8"))["total"]["hours"]["train"]
-    except (OSError, ValueError, KeyError) as error:
-        raise DataError(f"{args.stats}: no statistics of prepared lists; run stage 0 again") from error
+    except (OSError, ValueError, KeyError):
+        parser.exit(2, f"{args.stats}: no statistics of prepared lists; run stage 0 again\n")
     name = args.size if args.size != "auto" else next(name for name, one in SIZES.items() if hours < one.max_hours)
     size = SIZES[name]
     second = {"scheduler_conf.total_steps": size.second_steps, "save_interval": size.second_steps // NUM_SAVED}
@@ -87,4 +81,4 @@ def format_settings(settings: dict[str, float]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(sys.modules[__name__]))
+    main()

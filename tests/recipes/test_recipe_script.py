@@ -36,7 +36,7 @@ def checkout(tmp_path: Path) -> Path:
     """A checkout with the recipes and tools, and a bin/wenet-hs that appends its arguments to calls.txt."""
     (tmp_path / "conf").mkdir()
     recipes = (f"examples/{name}/s0/run.sh" for name in ("mini", "ucla", "commonvoice", "own"))
-    for name in (*recipes, "tools/recipe.sh", "tools/parse_options.sh", *TABLES):
+    for name in (*recipes, "tools/recipe.sh", "tools/parse_options.sh", "tools/own_settings.py", *TABLES):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     command = tmp_path / "bin" / "wenet-hs"

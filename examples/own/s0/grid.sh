@@ -14,7 +14,7 @@ seeds="1 2 3"                 # of the trainings
 # shellcheck source=tools/grid.sh
 . "$here/../../../tools/grid.sh"
 
-base=$here/exp-base/softmax   # of cs, es, ky, tr and uk, one hour each
+base=$here/exp-base/softmax-small  # of cs, es, ky, tr and uk, one hour each
 declare -A hours=([10min]=0.1667 [1h]=1 [5h]=5)
 
 options_of() { echo "--data '$here/data-$1' --exp '$here/exp-$1'"; }
@@ -27,10 +27,10 @@ cells() {
     mboshi) for of in softmax hsoftmax; do cell "$of-mboshi" 3 "$of_mboshi" --head "$of"; done ;;
     field) cell softmax-field 3 "$of_field" --head softmax ;;
     adaptation)
-      for of in 10min 1h 5h; do
-        cell "softmax-$of" 3 "$(options_of "$of")"
-        cell "softmax-from_softmax-$of" 3 "$(options_of "$of")" --base "'$base'"
-      done
+      cell softmax-10min 3 "$(options_of 10min)"
+      cell softmax-1h 3 "$(options_of 1h)"
+      cell softmax-small-5h 3 "$(options_of 5h)" --size small
+      for of in 10min 1h 5h; do cell "softmax-from_softmax-small-$of" 3 "$(options_of "$of")" --base "'$base'"; done
       ;;
   esac
 }
@@ -53,11 +53,12 @@ prepare_table() {
       prepare_lists simulated-uz wenet-hs prepare synthetic --langs uz --sentences "$sentences" --hours 5.2 \
         --dev_sentences 100 --test_sentences 200
       eval "options=($(options_of base))"
-      [ -f "$base/final.pt" ] || _as_group "$here/run.sh" "${shared[@]}" "${options[@]}" --stage 1 --stop_stage 5
+      [ -f "$base/final.pt" ] || _as_group "$here/run.sh" "${shared[@]}" "${options[@]}" --size small --stage 1 --stop_stage 5
       for of in 10min 1h 5h; do
         prepare_lists "data-$of" wenet-hs prepare commonvoice --corpus "$here/simulated-uz/corpus" --langs uz \
           --split released --alpha 1 --hours "${hours[$of]}"
         eval "options=($(options_of "$of"))"
+        [ "$of" != 5h ] || options+=(--size small)
         prepare "data-$of/units.txt" 3 --stage 1 "${options[@]}"
       done
       return
