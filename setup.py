@@ -24,6 +24,7 @@ DEV = [
     "types-PyYAML",
     *PHONES,
     *TREES,
+    *VAD,
 ]
 
 setup(

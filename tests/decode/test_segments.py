@@ -4,8 +4,6 @@ recording: between pauses of half a second."""
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from wenet_hs.corpus.espeak import ENGINE_RATE, speak
 from wenet_hs.decode import segments
 from wenet_hs.decode.segments import (
     FRAMES_PER_SECOND,
@@ -141,15 +140,20 @@ def test_regions_are_in_order_inside_of_the_recording(seed: int) -> None:
 
 
 def test_silero_needs_its_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    soundfile.write(tmp_path / "a.wav", speech(3.0, []), RATE)
-    with monkeypatch.context() as patched:
-        patched.setitem(sys.modules, "silero_vad", None)
-        with pytest.raises(ConfigError, match=r"--vad silero: needs silero-vad; pip install 'wenet_hs\[vad\]'"):
-            find_speech(tmp_path / "a.wav", 60.0, "silero")
-    fake = SimpleNamespace(load_silero_vad=lambda: "model", get_speech_timestamps=Mock(return_value=[SPOKEN]))
-    monkeypatch.setitem(sys.modules, "silero_vad", fake)
+    monkeypatch.setitem(sys.modules, "silero_vad", None)
+    with pytest.raises(ConfigError, match=r"--vad silero: needs silero-vad; pip install 'wenet_hs\[vad\]'"):
+        find_speech(tmp_path / "a.wav", 60.0, "silero")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # silero-vad loads a TorchScript model
+def test_silero_finds_speech_but_no_music(tmp_path: Path) -> None:
+    spoken = speak("Hola, ¿qué tal estás?", voice="es")
+    seconds = np.arange(2 * ENGINE_RATE, dtype=np.float32) / ENGINE_RATE
+    chord = np.sin(2 * np.pi * seconds[:, None] * np.array([220, 277, 330], np.float32)).sum(1)
+    gap = np.zeros(ENGINE_RATE, np.float32)
+    parts = [gap, 0.5 * spoken / np.abs(spoken).max(), gap, 0.1 * chord, gap]
+    soundfile.write(tmp_path / "a.wav", np.concatenate(parts), ENGINE_RATE)
+    assert len(find_speech(tmp_path / "a.wav", 60.0)[1]) == 2
     _, pieces = find_speech(tmp_path / "a.wav", 60.0, "silero")
-    assert [(one.begin_s, one.end_s) for one in pieces] == [pytest.approx((0.85, 2.15))]
-
-
-SPOKEN = {"start": 16000, "end": 32000}
+    end = 1 + len(spoken) / ENGINE_RATE
+    assert [(one.begin_s, one.end_s) for one in pieces] == [pytest.approx((0.85, end + 0.15), abs=0.15)]
