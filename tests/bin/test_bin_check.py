@@ -104,9 +104,19 @@ def test_subsampling_of_a_config(folder: Path, capsys: Capsys) -> None:
     assert call("test/data.list --config a.yaml") == 3
     shown = capsys.readouterr().out
     assert "too long for CTC" not in shown and re.search(r"length limits +1 .* long ", shown)
-    assert error_line(call("test/data.list --config a.yaml --unit phone"), capsys) == (
-        "a.yaml: tokenizer is char, --unit is phone; give the same for both, or leave --config out"
+    (folder / "a.yaml").write_text("tokenizer: bpe\ntokenizer_conf: {bpe_path: bpe.model}\n")
+    assert error_line(call("test/data.list --config a.yaml"), capsys) == (
+        "a.yaml: tokenizer is bpe; give --unit char, of which there are more per transcript"
     )
+
+
+def test_unit_is_that_of_the_config_unless_given(folder: Path, capsys: Capsys) -> None:
+    (folder / "a.yaml").write_text("tokenizer: phone\n")
+    units = {}
+    for options in ("--config a.yaml", "--config a.yaml --unit char", "--unit phone", ""):
+        call(f"train/data.list {options}")
+        units[options] = re.search(r"units: (\d+);", capsys.readouterr().out)[1]  # type: ignore[index]
+    assert units["--config a.yaml"] == units["--unit phone"] != units[""] == units["--config a.yaml --unit char"]
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     add = parser.add_argument
     add("lists", type=Path, nargs="+", metavar="LIST", help="data.list files: the sets of one corpus, train first")
-    add("--unit", choices=("char", "phone"), default="char", help="units of the transcripts (default: char)")
+    unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"
+    add("--unit", choices=("char", "phone"), help=unit_help)
     add("--min_count", type=int, default=5, help="units that occur less often are listed (default: 5)")
     config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
@@ -46,11 +47,11 @@ def run(args: argparse.Namespace) -> None:
     """Check, write, print. Raises DataError if there are faults."""
     check_at_least(args, 0, "num_workers", "max_players", "min_count")
     config = load_config(args.config) if args.config else ExperimentConfig()
-    if args.config and config.tokenizer != args.unit:
-        found = f"tokenizer is {config.tokenizer}, --unit is {args.unit}"
-        raise ConfigError(f"{args.config}: {found}; give the same for both, or leave --config out")
+    unit = args.unit or config.tokenizer
+    if unit == "bpe":
+        raise ConfigError(f"{args.config}: tokenizer is bpe; give --unit char, of which there are more per transcript")
     sets = read_lists(args.lists)
-    checked = check_lists(sets, config=config, unit=args.unit, min_count=args.min_count, num_workers=args.num_workers)
+    checked = check_lists(sets, config=config, unit=unit, min_count=args.min_count, num_workers=args.num_workers)
     facts = [*_facts(checked, args)]
     if args.out:
         findings = (one for found in checked.findings.values() for one in found)

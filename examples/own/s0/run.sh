@@ -42,7 +42,8 @@ prepare_data() {
   eval "_options=($prepare)"
   if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
   wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
-  wenet-hs check "$data"/{train,dev,test}/data.list --unit "$_kind" --out "$data/check.tsv" --html "$data/check.html" \
+  wenet-hs check "$data"/{train,dev,test}/data.list --config "$config" --unit "$_kind" --out "$data/check.tsv" \
+    --html "$data/check.html" \
     || { _code=$?; [ "$_code" = 3 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
 }
 
