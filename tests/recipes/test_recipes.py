@@ -3,6 +3,8 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -110,43 +112,43 @@ def ucla_corpus(folder: Path) -> list[str]:
 
 
 @pytest.mark.recipe
-def test_own_recordings_from_elan_and_back(tmp_path: Path) -> None:
-    """Three simulated ELAN recordings of ten minutes become a model, which adds tiers to copies of the files."""
-    field, results = tmp_path / "field work", tmp_path / "out"
-    sentences = ROOT / "examples" / "mini" / "s0" / "sentences" / "es.txt"
-    make = [
-        sys.executable,
-        ROOT / "tools" / "field_corpus.py",
-        "--sentences",
-        sentences,
-        "--lang",
-        "es",
-        "--out",
-        field,
-    ]
-    subprocess.run(make, check=True, timeout=200)
-    options = ["--elan", str(field), "--lang", "es", "--prepare", "--tier utterance@*", "--data", str(results / "data")]
-    options += [
-        "--exp",
-        str(results / "exp"),
-        "--override",
-        f"{FEW_STEPS} encoder_conf.num_blocks=2 model_conf.interctc_layer=1",
-    ]
-    done = run_recipe("own", *options, "--base_override", "model_conf.ctc_only_steps=4 scheduler_conf.total_steps=4")
-    assert "hours of training speech: size tiny" in done.stdout
-    stats = json.loads((results / "data" / "stats.json").read_text("utf-8"))
-    files = sorted(field.glob("*.eaf"))
+def test_commands_of_own_data_from_elan_to_a_model_and_back(tmp_path: Path) -> None:
+    """Those of docs/own-data.md as they stand there, with fewer steps: three recordings of ten minutes, and back."""
+    project = tmp_path / "été 1"
+    own = project / "examples" / "own" / "s0"
+    own.mkdir(parents=True)
+    (project / "examples" / "mini").symlink_to(ROOT / "examples" / "mini")
+    for name in ("conf", "tools", "wenet_hs"):
+        (project / name).symlink_to(ROOT / name)
+    shutil.copy(ROOT / "examples" / "own" / "s0" / "run.sh", own)
+    documented = (ROOT / "docs" / "own-data.md").read_text("utf-8")
+    [make] = re.findall(r"`(python tools/field_corpus.py [^`]+)`", documented)
+    look, train, transcribe = re.findall(r"^\$ (.+)$", documented, re.MULTILINE)
+    assert look.startswith("examples/own/s0/run.sh --elan fieldwork") and transcribe.startswith("wenet-hs transcribe")
+    few = f'--override "{FEW_STEPS} encoder_conf.num_blocks=2 model_conf.interctc_layer=1"'
+    few += ' --base_override "model_conf.ctc_only_steps=4 scheduler_conf.total_steps=4"'
+    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    shown = []
+    for command in (make, look, f"{train} {few}", f"{transcribe} --mode ctc_greedy_search"):
+        call = ["bash", "-c", command]
+        done = subprocess.run(
+            call, cwd=project, capture_output=True, text=True, env=environment, timeout=300, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        shown.append(done.stdout)
+    facts = re.findall(r"^(?:es  .*|faults .*|0\.\d+ hours of training speech: .*)$", documented, re.MULTILINE)
+    assert len(facts) == 3 and all(fact in "".join(shown[1:3]) for fact in facts)
+    stats = json.loads((own / "data-fieldwork-es" / "stats.json").read_text("utf-8"))
+    files = sorted((project / "fieldwork").glob("*.eaf"))
     before = {path: Eaf(str(path)) for path in files}
     names = ("utterance@Ana", "utterance@Beto")
     assert stats["num_in"] == sum(
         len(eaf.get_annotation_data_for_tier(name)) for eaf in before.values() for name in names
     )
-    assert "<html" in (results / "data" / "check.html").read_text("utf-8")
-    assert "<html" in (results / "exp" / "report.html").read_text("utf-8")
-    command = ["wenet-hs", "transcribe", "--model_dir", results / "exp" / "softmax", "--mode", "ctc_greedy_search"]
-    subprocess.run([*(BIN / command[0], *command[1:]), "--elan", results / "elan", *files], check=True, timeout=300)
+    assert "<html" in (own / "data-fieldwork-es" / "check.html").read_text("utf-8")
+    assert "<html" in (own / "exp-fieldwork-es" / "report.html").read_text("utf-8")
     for path, old in before.items():
-        new = Eaf(str(results / "elan" / path.name))
+        new = Eaf(str(project / "transcribed" / path.name))
         for name, (aligned, references, attributes, _) in old.tiers.items():
             same = new.get_annotation_data_for_tier(name) == old.get_annotation_data_for_tier(name)
             assert same and new.tiers[name][2] == attributes and len(new.tiers[name][0]) == len(aligned), name
@@ -154,7 +156,8 @@ def test_own_recordings_from_elan_and_back(tmp_path: Path) -> None:
         spans = new.get_annotation_data_for_tier("wenet_hs")
         assert len(spans) > 50 and all(0 <= start < end <= 600_000 for start, end, _ in spans)
         assert new.controlled_vocabularies == old.controlled_vocabularies and "loudness" in old.controlled_vocabularies
-        assert (results / "elan" / new.media_descriptors[0]["RELATIVE_MEDIA_URL"]).resolve() == path.with_suffix(".wav")
+        media = new.media_descriptors[0]["RELATIVE_MEDIA_URL"]
+        assert (project / "transcribed" / media).resolve() == path.with_suffix(".wav")
 
 
 @pytest.mark.recipe
