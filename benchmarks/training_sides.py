@@ -68,7 +68,7 @@ def sizes(*, quick: bool) -> list[Size]:
 def options(size: Size, head: str, device: torch.device, *, compiled: bool) -> list[str]:
     """The sides that this machine can run."""
     native = has_native_bf16(device)
-    chosen = ["plain", "fp32", *(["bf16"] if native else []), "checkpointing"]
+    chosen = ["plain", "fp32", *(["bf16"] if native else []), "checkpointing", "32 channels"]
     if compiled and (device.type == "cuda" or shutil.which("g++")):
         chosen += ["compile"]
     return [side for side in chosen if head == "softmax" or side in BOTH_HEADS]
@@ -82,10 +82,11 @@ def make_state(size: Size, head: str, side: str, device: torch.device) -> tuple[
     """
     torch.manual_seed(0)
     again = {"gradient_checkpointing": side == "checkpointing"}
+    channels = {"subsampling_conv_channels": 32 if side == "32 channels" else None}
     config = size.config.model_copy(
         update={
             "dtype": "bf16" if side == "bf16" else "fp32",
-            "encoder_conf": size.config.encoder_conf.model_copy(update=again),
+            "encoder_conf": size.config.encoder_conf.model_copy(update=again | channels),
             "decoder_conf": size.config.decoder_conf.model_copy(update=again),
         }
     )

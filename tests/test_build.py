@@ -13,8 +13,9 @@ from model_folders import TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
 from wenet_hs.build import AnyTree, build_model, check_routes, load_experiment
+from wenet_hs.config.heads import ClassHeadConf, HSoftmaxHeadConf
 from wenet_hs.config.load import dump_config
-from wenet_hs.config.schema import ClassHeadConf, ExperimentConfig, HSoftmaxHeadConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead, class_softmax

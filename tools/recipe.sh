@@ -78,16 +78,16 @@ tree_of() {  # SEED [-ctc]
 # Whether a head is built from a tree: then its settings are a TreeHeadConf.
 _has_tree() {
   local _settings
-  _settings=$(sed -n "/^_HEADS/,/^}/s/^ *\"$1\": \(.*\),$/\1/p" "$_package/config/schema.py")
-  grep -q "^class $_settings(TreeHeadConf):" "$_package/config/schema.py"
+  _settings=$(sed -n "/^HEADS/,/^}/s/^ *\"$1\": \(.*\),$/\1/p" "$_package/config/heads.py")
+  grep -q "^class $_settings(TreeHeadConf):" "$_package/config/heads.py"
 }
 
 _check_options() {
   local _one
   # shellcheck disable=SC2086
   {
-    _check_names --head config/schema.py _HEADS $head
-    _check_names --ctc_head config/schema.py _HEADS "$ctc_head"
+    _check_names --head config/heads.py HEADS $head
+    _check_names --ctc_head config/heads.py HEADS "$ctc_head"
     _check_names --tree tree/build.py KINDS "$tree"
     _check_names --modes decode/modes.py MODES $modes
   }

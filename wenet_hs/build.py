@@ -9,19 +9,16 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import (
+from wenet_hs.config.heads import (
     AdaptiveHeadConf,
     ClassHeadConf,
-    DecoderConf,
-    EncoderConf,
-    ExperimentConfig,
     HeadConf,
     HSoftmaxHeadConf,
     SoftmaxHeadConf,
-    TrainingConfig,
     TreeHeadConf,
 )
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig, TrainingConfig
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
@@ -116,7 +113,8 @@ def _subsampling(conf: EncoderConf, feature_dim: int) -> Subsampling:
     positional = PositionalEncoding(conf.output_size, conf.positional_dropout_rate, conf.pos_enc_layer_type)
     if conf.input_layer == "linear":
         return LinearSubsampling(feature_dim, conf.output_size, dropout_rate=conf.dropout_rate, positional=positional)
-    return Conv2dSubsampling(conf.input_layer, feature_dim, conf.output_size, positional)
+    channels = conf.subsampling_conv_channels
+    return Conv2dSubsampling(conf.input_layer, feature_dim, conf.output_size, positional, channels)
 
 
 def _self_attention(conf: EncoderConf) -> MultiHeadAttention:

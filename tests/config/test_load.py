@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from wenet_hs.config.heads import HSoftmaxHeadConf
 from wenet_hs.config.load import (
     MAX_BYTES,
     MAX_VALUES,
@@ -19,7 +20,7 @@ from wenet_hs.config.load import (
     read_yaml,
     resolve_scalar,
 )
-from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import ConfigError
 
 Write = Callable[[str], Path]

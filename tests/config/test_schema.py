@@ -9,7 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf, Section
-from wenet_hs.config.schema import EncoderConf, ExperimentConfig, HSoftmaxHeadConf, OptimConf, SoftmaxHeadConf
+from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf
+from wenet_hs.config.schema import EncoderConf, ExperimentConfig, OptimConf
 
 
 def fault_of(**settings: Any) -> str:
@@ -91,6 +92,7 @@ CONFLICTS = """
 encoder_conf: {output_size: 30} => attention_heads: output_size 30 is not divisible by 4 heads
 encoder_conf: {output_size: 64}, decoder_conf: {attention_heads: 3} => decoder_conf.attention_heads:
 encoder_conf: {cnn_module_kernel: 8} => cnn_module_kernel: must be odd, got 8
+encoder_conf: {input_layer: linear, subsampling_conv_channels: 32} => subsampling_conv_channels: has no effect with
 encoder: transformer, encoder_conf: {macaron_style: true} => encoder_conf.macaron_style: needs encoder: conformer
 decoder: transformer, decoder_conf: {r_num_blocks: 3} => decoder_conf.r_num_blocks: needs decoder: bitransformer
 decoder: transformer, model_conf: {reverse_weight: 0.3} => model_conf.reverse_weight: needs decoder: bitransformer

@@ -108,6 +108,12 @@ def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
     assert {name.removesuffix(".weight"): tuple(value.shape) for name, value in weights.items()} == shapes
 
 
+def test_fewer_channels_than_width() -> None:
+    few = Conv2dSubsampling("conv2d", 80, 8, PositionalEncoding(8, 0.0, "no_pos"), 3)
+    assert few(torch.zeros(2, 40, 80))[0].shape == (2, 9, 8)
+    assert few.conv[2].weight.shape == (3, 3, 3, 3) and few.out[0].weight.shape == (8, 3 * 19)
+
+
 # ---- positions and masks
 
 

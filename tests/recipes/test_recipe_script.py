@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 import yaml
 
+from wenet_hs.config.heads import HEADS, TreeHeadConf
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import _HEADS, TreeHeadConf
 from wenet_hs.decode.modes import MODES
 from wenet_hs.tree.build import KINDS
 
 ROOT = Path(__file__).parents[2]
-TABLES = ("wenet_hs/config/schema.py", "wenet_hs/tree/build.py", "wenet_hs/decode/modes.py")
+TABLES = ("wenet_hs/config/heads.py", "wenet_hs/tree/build.py", "wenet_hs/decode/modes.py")
 COMMAND = """#!/usr/bin/env bash
 echo "$(printf "%q " "$@")" >> {calls}
 while [ $# -gt 0 ]; do
@@ -140,10 +140,10 @@ def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(check
 
 
 def test_every_head_of_the_config_is_a_choice_and_gets_a_tree_if_it_is_built_from_one(checkout: Path) -> None:
-    _, calls = call(checkout, "mini", "--head", " ".join(_HEADS), "--stage", "4", "--stop_stage", "4")
+    _, calls = call(checkout, "mini", "--head", " ".join(HEADS), "--stage", "4", "--stop_stage", "4")
     tree = "head_conf.tree=data/tree-huffman.json"
     found = {next(one for one in train if one.startswith("head="))[5:]: tree in train for train in calls}
-    assert found == {name: issubclass(conf, TreeHeadConf) for name, conf in _HEADS.items()}
+    assert found == {name: issubclass(conf, TreeHeadConf) for name, conf in HEADS.items()}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All settings of an experiment except the data set's, with WeNet's names and WeNet's defaults.
-
-A new head needs one class here, with its name in `HeadKind`, `HeadConf` and `_HEADS`.
-"""
+"""All settings of an experiment except the data set's and the heads', with WeNet's names and WeNet's defaults."""
 
 import sys
 from collections.abc import Iterator
@@ -20,6 +17,7 @@ from wenet_hs.config.dataset import (
     PositiveOrZero,
     Section,
 )
+from wenet_hs.config.heads import ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
 from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
 
 Activation = Literal["swish", "relu", "gelu"]
@@ -62,6 +60,8 @@ class EncoderConf(LayersConf):
     """Dropout of the attention weights."""
     input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
     """Subsampling in time: by 4, 6, 8, or none (`linear`)."""
+    subsampling_conv_channels: Count | None = None
+    """Channels of its convolutions. null: `output_size`, as in WeNet; they then take half of a small model's time."""
     pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
     """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
     macaron_style: bool = True
@@ -82,6 +82,8 @@ class EncoderConf(LayersConf):
             yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
         if self.cnn_module_kernel % 2 == 0:
             yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
+        if self.subsampling_conv_channels and self.input_layer == "linear":
+            yield "subsampling_conv_channels", "has no effect with input_layer: linear, which has no convolution"
 
 
 class DecoderConf(LayersConf):
@@ -97,78 +99,6 @@ class DecoderConf(LayersConf):
     """Activation function of the feed-forward layers."""
 
 
-class SoftmaxHeadConf(Section):
-    """`head: softmax` has no settings."""
-
-
-class TreeHeadConf(Section):
-    """A head that is built from a tree over the units."""
-
-    tree: str
-    """Path of the tree.json that `wenet-hs tree build` wrote for the same units. hsoftmax makes a class tree binary,
-    class cuts a binary tree into classes, and adaptive reads only the frequencies."""
-
-
-class HSoftmaxHeadConf(TreeHeadConf):
-    """`head: hsoftmax`: a binary tree over the units with a logistic decision at each inner node."""
-
-    bias: bool = False
-    """Whether each inner node has a bias besides its vector."""
-    sparse_grad: bool = False
-    """Whether a step updates only the vectors on the paths of its targets; for very many units, with `optim: adam`."""
-    route: Literal["auto", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
-    """How costs are computed (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
-    search: Literal["auto", "torch", "best_first", "dense"] = "auto"
-    """How the best units are found (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
-
-
-class ClassHeadConf(TreeHeadConf):
-    """`head: class`: a tree of classes over the units with a softmax at each inner node."""
-
-    num_classes: Count | None = None
-    """Number of classes that the top of a binary tree is cut into; null: the square root of the number of units."""
-    sparse_grad: bool = False
-    """Whether a step updates only the vectors of the nodes on the paths of its targets; with `optim: adam`."""
-    route: Literal["auto", "path", "all"] = "auto"
-    """Whether costs are computed from the nodes on the targets' paths or from all nodes; `auto`: by size and device."""
-    search: Literal["auto", "best_first", "all"] = "auto"
-    """How the best units are found: by best-first search or from all nodes; `auto`: by size and device."""
-
-
-class AdaptiveHeadConf(TreeHeadConf):
-    """`head: adaptive`: PyTorch's adaptive softmax. Frequent units come first, rarer ones in narrower clusters."""
-
-    cutoffs: list[Count] | None = None
-    """Ranks at which the clusters begin; null: where 1/2, 3/4 and 7/8 of all occurrences are reached."""
-    div_value: Annotated[float, Field(ge=1)] = 4.0
-    """Factor by which each cluster is narrower than the one before; lowered if the last one would have no width."""
-
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.cutoffs is not None and (not self.cutoffs or self.cutoffs != sorted(set(self.cutoffs))):
-            yield "cutoffs", f"must be one or more ascending numbers, got {self.cutoffs}"
-
-
-HeadKind = Literal["softmax", "hsoftmax", "class", "adaptive"]
-HeadConf = SoftmaxHeadConf | HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf
-
-_HEADS: dict[str, type[Section]] = {
-    "softmax": SoftmaxHeadConf,
-    "hsoftmax": HSoftmaxHeadConf,
-    "class": ClassHeadConf,
-    "adaptive": AdaptiveHeadConf,
-}
-
-
-def _read_head(value: Any, info: ValidationInfo) -> Any:
-    """A `head_conf`, read by the class that the `head` beside it selects; the defaults if that is wrong."""
-    selected = _HEADS.get(str(info.data.get("head")))
-    if selected is None:
-        return SoftmaxHeadConf()
-    if isinstance(value, Section) and type(value) is not selected:  # the default of another head
-        value = value.model_dump(exclude_unset=True)
-    return selected.model_validate(value)
-
-
 class CtcConf(Section):
     """The CTC branch."""
 
@@ -179,7 +109,7 @@ class CtcConf(Section):
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     """Its settings. A tree for CTC must include the blank: `wenet-hs tree build --blank_share`."""
 
-    _head_selects = field_validator("head_conf", mode="before")(_read_head)
+    _head_selects = field_validator("head_conf", mode="before")(read_head)
 
 
 class TokenizerConf(Section):
@@ -308,7 +238,7 @@ class TrainingConfig(Section):
     has_equal_epochs: ClassVar[bool] = False
     """Whether the number of steps follows from `max_epoch`, so that `warmup_cosine` needs no other end."""
 
-    _head_selects = field_validator("head_conf", mode="before")(_read_head)
+    _head_selects = field_validator("head_conf", mode="before")(read_head)
     _optim_selects = field_validator("optim_conf", mode="before")(_with_defaults_of_kind)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:

@@ -51,20 +51,23 @@ class Subsampling(nn.Module):
 class Conv2dSubsampling(Subsampling):
     """Two or three convolutions with ReLU, then a linear layer: a quarter, a sixth or an eighth of the frames."""
 
-    def __init__(self, kind: str, feature_dim: int, size: int, positional: PositionalEncoding) -> None:
+    def __init__(
+        self, kind: str, feature_dim: int, size: int, positional: PositionalEncoding, channels: int | None = None
+    ) -> None:
         super().__init__()
         self.kind = kind
+        channels = channels or size
         self.geometry = CONVOLUTIONS[kind]
         layers: list[nn.Module] = []
         for index, (kernel, stride) in enumerate(self.geometry):
-            layers += [nn.Conv2d(size if index else 1, size, kernel, stride), nn.ReLU(inplace=True)]
+            layers += [nn.Conv2d(channels if index else 1, channels, kernel, stride), nn.ReLU(inplace=True)]
         # Channels last: the same numbers in half the time on a CPU.
         self.conv = nn.Sequential(*layers)
         self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stub
         bins = self.subsampled_length(feature_dim)
         if bins < 1:
             raise ValueError(f"{kind} cannot subsample {feature_dim} features: none would be left; use more")
-        linear = Linear(size * bins, size)
+        linear = Linear(channels * bins, size)
         if kind == "conv2d":  # WeNet's names
             self.out = nn.Sequential(linear)
         else:

@@ -22,8 +22,9 @@ from torch import Tensor
 
 from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, check_tree, head_confs
 from wenet_hs.checkpoint import MANIFEST, verification_error
+from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
-from wenet_hs.config.schema import ExperimentConfig, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError, list_names
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead

@@ -30,7 +30,8 @@ cells() {
       cell softmax-10min 3 "$(options_of 10min)"
       cell softmax-1h 3 "$(options_of 1h)"
       cell softmax-small-5h 3 "$(options_of 5h)" --size small
-      for of in 10min 1h 5h; do cell "softmax-from_softmax-small-$of" 3 "$(options_of "$of")" --base "'$base'"; done
+      for of in 10min 1h; do cell "softmax-from_softmax-small-$of" 3 "$(options_of "$of")" --base "'$base'"; done
+      cell softmax-from_softmax-small-small-5h 3 "$(options_of 5h)" --size small --base "'$base'"
       ;;
   esac
 }
