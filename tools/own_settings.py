@@ -29,7 +29,7 @@ class Size(NamedTuple):
 SIZES = {
     "tiny": Size(0.5, 96, 6, 0.2, 1500, 1500),
     "small": Size(3.0, 144, 6, 0.1, 6000, 4800),
-    "medium": Size(20.0, 192, 8, 0.1, 6000, 4800),
+    "medium": Size(20.0, 192, 8, 0.1, 12_000, 9600),
     "large": Size(float("inf"), 256, 12, 0.1, 20_000, 16_000),
 }
 NUM_SAVED = 12

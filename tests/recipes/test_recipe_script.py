@@ -100,7 +100,7 @@ def own_data(checkout: Path, hours: float) -> list[str]:
 
 
 def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
-    sizes = {0.2: (96, 1500), 1.0: (144, 3000), 19.0: (192, 6000), 30.0: (256, 20000)}
+    sizes = {0.2: (96, 1500), 1.0: (144, 6000), 19.0: (192, 12000), 30.0: (256, 20000)}
     for hours, (width, steps) in sizes.items():
         _, calls = call(checkout, "own", *own_data(checkout, hours), "--stage", "4")
         base, train = calls
