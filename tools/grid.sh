@@ -32,11 +32,16 @@ _all_cells() { for seed in $seeds; do cells; done; }  # seed by seed, so that ev
 
 _has_time() { [ $(($(date +%s) - started)) -lt $((60 * minutes)) ]; }
 
+_group=                       # of the command that runs
+_end_group() { [ -z "$_group" ] || kill -- "-$_group" 2> /dev/null || true; }
+
 # Runs a command as a process group, which the trap of `run_tables` ends. A command in the foreground would delay the trap.
 _as_group() {
   local _status=0
   set -m; "$@" & set +m
-  wait $! || _status=$?
+  _group=$!
+  wait "$_group" || { _status=$?; _end_group; }  # the rest of a group whose first process was killed
+  _group=
   return $_status
 }
 
@@ -61,7 +66,8 @@ run_tables() {
   mkdir -p logs
   export here started minutes
   export -f _run_cell _has_time
-  trap 'jobs -p | sed s/^/-/ | xargs -r kill -- 2> /dev/null || true' EXIT  # no training outlives this script
+  trap 'trap "" TERM; _end_group' EXIT  # no training outlives this script
+  trap 'exit 143' TERM  # without it, a second signal (`timeout` sends two) ends bash before the EXIT trap
   for table in $tables; do
     if [ "$list" = true ]; then _all_cells; continue; fi
     [ -n "$(_all_cells)" ] || continue

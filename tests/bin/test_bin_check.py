@@ -106,7 +106,7 @@ def test_subsampling_of_a_config(folder: Path, capsys: Capsys) -> None:
     assert "too long for CTC" not in shown and re.search(r"length limits +1 .* long ", shown)
     (folder / "a.yaml").write_text("tokenizer: bpe\ntokenizer_conf: {bpe_path: bpe.model}\n")
     assert error_line(call("test/data.list --config a.yaml"), capsys) == (
-        "a.yaml: tokenizer is bpe; give --unit char, of which there are more per transcript"
+        "a.yaml: tokenizer is bpe; give --unit char or --unit phone"
     )
 
 

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     config = load_config(args.config) if args.config else ExperimentConfig()
     unit = args.unit or config.tokenizer
     if unit == "bpe":
-        raise ConfigError(f"{args.config}: tokenizer is bpe; give --unit char, of which there are more per transcript")
+        raise ConfigError(f"{args.config}: tokenizer is bpe; give --unit char or --unit phone")
     sets = read_lists(args.lists)
     checked = check_lists(sets, config=config, unit=unit, min_count=args.min_count, num_workers=args.num_workers)
     facts = [*_facts(checked, args)]

@@ -61,7 +61,7 @@ class EncoderConf(LayersConf):
     input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
     """Subsampling in time: by 4, 6, 8, or none (`linear`)."""
     subsampling_conv_channels: Count | None = None
-    """Channels of its convolutions. null: `output_size`, as in WeNet; they then take half of a small model's time."""
+    """Channels of the convolutions of `input_layer`; null: `output_size`, as in WeNet."""
     pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
     """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
     macaron_style: bool = True
