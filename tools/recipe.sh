@@ -229,7 +229,8 @@ run_stages() {
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
   if [ -n "$base_override" ]; then
     for _seed in $seeds; do
-      if at 4 "training of $(base_of "$_seed")"; then _wait_for $((jobs - 1)); _train_base "$_seed"; fi
+      _wait_for $((jobs - 1))
+      if at 4 "training of $(base_of "$_seed")"; then _train_base "$_seed"; fi
     done
     _wait_for 0
   fi
@@ -238,8 +239,9 @@ run_stages() {
     [ -z "${base_model:-}" ] || _base=(--checkpoint "$base_model")
     for _head in $head; do
       _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}")
+      _wait_for $((jobs - 1))
       if at 4 "training of ${_dirs[-1]} (its log: ${_dirs[-1]}.log)"; then
-        _wait_for $((jobs - 1)); _train "${_dirs[-1]}" "$_head" "$_seed" "$data" "${_base[@]}"
+        _train "${_dirs[-1]}" "$_head" "$_seed" "$data" "${_base[@]}"
       fi
     done
   done

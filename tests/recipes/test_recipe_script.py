@@ -127,6 +127,8 @@ def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(check
         f"{checkout}/given/train.yaml",
     )
     assert not [one for one in adapted if one.startswith("encoder_conf")], "the size of the given model stays"
+    for path in (f"{checkout}/given", os.path.relpath(checkout / "given")):  # one folder, two ways to name it
+        call(checkout, "own", "--folder", path, "--stop_stage", "0", "--data", f"{checkout}/d")
     for code, expected in ((3, 0), (2, 2), (130, 130)):
         (checkout / "bin" / "wenet-hs").write_text(f'#!/bin/sh\n[ "$1" != check ] || exit {code}\n')
         call(checkout, "own", *options, "--stop_stage", "0", code=expected)
