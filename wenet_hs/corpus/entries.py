@@ -21,7 +21,7 @@ from unicodedata import normalize as normalize_unicode
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
-from wenet_hs.corpus.splits import hold_out, hold_out_groups
+from wenet_hs.corpus.own_sets import MAX_LOSS, SPLIT_BY, describe_common, hold_out_sets
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
@@ -37,9 +37,6 @@ _SPLIT_NAMES = {
     **dict.fromkeys(("dev", "valid", "validation", "val", "development"), "dev"),
     **dict.fromkeys(("test", "eval", "evaluation", "testing"), "test"),
 }
-_SPLIT_BY = ("auto", "speaker", "sentence", "none")
-_MAX_LOSS = 0.1
-"""Share of the utterances that `--split_by auto` may leave out so that sets share no speaker and no sentence."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,9 +85,9 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
     add("--no_normalize", action="store_true", help=raw_help)
     split_help = (
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
-        f"no common speaker or sentence, unless that would cost more than {_MAX_LOSS:.0%}% of the data (default)"
+        f"no common speaker or sentence, unless that would cost more than {MAX_LOSS:.0%}% of the data (default)"
     )
-    add("--split_by", choices=_SPLIT_BY, default="auto", help=split_help)
+    add("--split_by", choices=SPLIT_BY, default="auto", help=split_help)
     for name in ("dev", "test"):
         share_help = f"share of the utterances for the {name} set (default: %(default)s)"
         add(f"--{name}_share", type=float, default=0.1, help=share_help)
@@ -322,88 +319,9 @@ def _make_splits(
         raise DataError(f"{_source(args)}: {found}: too few for a recogniser; {why}give more data")
     rule, lost = "given", list[Rejected]()
     if absent:
-        made, lost, rule = _hold_out_sets(args, splits["train"], absent)
+        made, lost, rule = hold_out_sets(args, splits["train"], absent)
         splits |= made
     splits = {name: sorted(chosen, key=lambda u: u.key) for name, chosen in splits.items()}
-    line = f"sets ({rule}): {_describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
+    line = f"sets ({rule}): {describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
     logger.info(line)
     return splits, left_out + lost, line
-
-
-def _hold_out_sets(
-    args: argparse.Namespace, utterances: Sequence[Utterance], names: Sequence[str]
-) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
-    """The named sets and train, the utterances in none, and the rule that was used.
-
-    `auto`: no common speaker, sentence and audio, if that costs at most `_MAX_LOSS` of the utterances in all. Otherwise
-    whole sentences and no common audio at this cost, whole chains of overlaps, whole sentences, single utterances.
-    """
-    chains = _chains(utterances)
-    groups: dict[str, tuple[str, Callable[[Utterance], str]]] = {
-        "speaker": ("known speakers", lambda u: u.speaker or ""),
-        "sentence": ("different sentences", lambda u: u.txt),
-        "overlaps": ("utterances without overlap", lambda u: chains.get(u.key, u.key)),
-    }
-    sizes = {name: max(1, round(getattr(args, f"{name}_share") * len(utterances))) for name in names}
-    rules = [(args.split_by, False)]
-    if args.split_by == "auto":
-        rules = [("auto", True), ("sentence", True), ("overlaps", False), ("sentence", False), ("none", False)]
-    for rule, is_apart in rules:
-        what, group_of = groups.get(rule, ("utterances", lambda u: u.key))
-        unknown = [u for u in utterances if rule == "speaker" and not u.speaker]
-        rest = [u for u in utterances if rule != "speaker" or u.speaker]
-        num_groups = len({group_of(u) for u in rest})
-        if num_groups <= len(names):
-            continue
-        held, rest, lost = _hold_out_by(rule, rest, sizes, group_of, chains if is_apart else {}, args.seed)
-        if len(lost) <= _MAX_LOSS * len(utterances):
-            used = rule if rule == args.split_by else f"{args.split_by}: {rule}"
-            return {**held, "train": rest + unknown}, lost, used
-    found = f"{num_groups} {what} for {1 + len(names)} sets"
-    raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
-
-
-def _hold_out_by(
-    rule: str,
-    utterances: Sequence[Utterance],
-    sizes: Mapping[str, int],
-    group_of: Callable[[Utterance], str],
-    chains: Mapping[str, str],
-    seed: int,
-) -> tuple[dict[str, list[Utterance]], list[Utterance], list[Rejected]]:
-    """The sets of these sizes, the rest, and the utterances in neither. No two share one of the `chains`."""
-    held, rest, lost = dict[str, list[Utterance]](), list(utterances), list[Rejected]()
-    for index, (name, size) in enumerate(sizes.items()):
-        left_out = list[tuple[Utterance, str]]()
-        if rule == "auto":
-            held[name], rest, left_out = hold_out(rest, size, seed=seed, purpose=name, max_loss=_MAX_LOSS)
-        else:
-            held[name], rest = hold_out_groups(rest, size, group_of, keep=len(sizes) - index, seed=seed, purpose=name)
-        common = {chains.get(u.key) for u in held[name]} - {None}
-        left_out += [(u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common]
-        rest = [u for u in rest if chains.get(u.key) not in common]
-        lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
-    return held, rest, lost
-
-
-def _chains(utterances: Sequence[Utterance]) -> dict[str, str]:
-    """Key of each utterance that overlaps others of its recording → key of the first one in their chain."""
-    first = dict[str, str]()
-    for earlier, later, _, _ in find_overlaps(utterances):
-        first[later.key] = first.setdefault(earlier.key, earlier.key)
-    return first
-
-
-def _describe_common(splits: Mapping[str, Sequence[Utterance]]) -> str:
-    """The numbers of speakers, sentences and chains of overlapping utterances that several sets have."""
-    chains = _chains([u for us in splits.values() for u in us])
-    contents = {name: [(u.speaker, u.txt, chains.get(u.key)) for u in us] for name, us in splits.items()}
-    common = []
-    for index, (what, none) in enumerate((("speakers", "known speakers"), ("sentences",) * 2, ("overlaps",) * 2)):
-        num_sets = Counter(one for us in contents.values() for one in {u[index] for u in us} - {None})
-        num_common = sum(num > 1 for num in num_sets.values())
-        common.append(f"{num_common} of {len(num_sets)} {what}" if num_sets else f"no {none}")
-    num_unknown = sum(u.speaker is None for us in splits.values() for u in us)
-    if 0 < num_unknown < sum(map(len, splits.values())):
-        common[0] += f" ({num_unknown} utterances have no speaker)"
-    return ", ".join(common)
