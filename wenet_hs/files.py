@@ -59,6 +59,16 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
+def check_replaceable(flag: str, path: Path | None, beginning: str) -> None:
+    """Raise DataError if `path` is a file that does not begin like an earlier result of the command."""
+    if path is None or not path.is_file():
+        return
+    with path.open("rb") as file:
+        found = file.read(len(beginning) + 8).lstrip()
+    if not found.startswith(beginning.encode("utf-8")):
+        raise DataError(f"{flag} {path}: exists, and is no earlier result of this command; name another file")
+
+
 def file_sha256(path: Path | str) -> str:
     """The SHA-256 of a file's content, as `sha256sum` prints it."""
     with Path(path).open("rb") as file:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.errors import DataError, refuse_faults
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.files import iterate_lines, read_lines, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -64,6 +64,9 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     Transcripts are converted to NFC.
     Raises DataError with one line per fault (the first ten): not JSON, a field missing or mistyped, a duplicate key.
     """
+    if next(filter(str.strip, iterate_lines(path)), "{").lstrip()[0] not in "{[":  # one fault, not one per line
+        command = "`wenet-hs prepare table|kaldi|folder|elan|praat`"
+        raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
     return list(iterate_data_list(path))
 
 

@@ -304,7 +304,7 @@ def test_transcribe_names_unreadable_files(folder: Path, decoded: Decoded, tmp_p
     assert [(path, text.strip()) for path, _, text in lines] == list(zip(paths, texts.values(), strict=True))
     first, last = printed.err.splitlines()
     assert first.startswith(f"{gone}: missing")
-    assert last == "1 of 6 files could not be read; see the lines above"
+    assert last == "1 of 6 files could not be transcribed; see the lines above"
 
 
 # ---- align

@@ -132,7 +132,7 @@ def test_a_recording_that_cannot_be_read_does_not_end_the_others(folder: Path, t
     errors = capsys.readouterr().err.splitlines()
     assert "lost.TextGrid: missing: no lost.wav (.flac, .mp3 …) in" in errors[0]
     assert "gone.wav: missing" in errors[1]
-    assert errors[-1] == "2 of 3 files could not be read; see the lines above"
+    assert errors[-1] == "2 of 3 files could not be transcribed; see the lines above"
     assert (talk.parent / "all.tsv").read_text("utf-8") == "file\tstart\tend\ttext\tconfidence\n"
 
 
@@ -169,5 +169,9 @@ def test_what_elan_cannot_hold_is_refused_before_the_work(
     write_data_list(tmp_path / "data.list", [one, replace(one, key="two", **change)])
     line = f"--model_dir {tmp_path} --data_list {tmp_path / 'data.list'} --out {tmp_path}/a --elan {tmp_path}"
     assert message in error_line(run_line(align, line), capsys)
+    (tmp_path / "a").touch()
+    message = f"{tmp_path}/a: exists already; name another file, or delete this one"
+    assert message in error_line(run_line(align, line), capsys)
+    (tmp_path / "a").unlink()
     (tmp_path / "a.eaf").touch()
     assert f"{tmp_path}/a.eaf: exists already; name another folder" in error_line(run_line(align, line), capsys)

@@ -86,10 +86,11 @@ def check_equal_lists(
         write_audio(folder / f"{recording}.wav")
     lists = {}
     for form in forms:
-        stats = prepare(folder / form, f"{FORMS[form](folder, annotations)} {options}")
+        out = folder / "lists" / form
+        stats = prepare(out, f"{FORMS[form](folder, annotations)} {options}")
         assert stats["num_in"] == len(annotations), form
-        lists[form] = read_lists(folder / form)
-        assert sum(map(len, lists[form].values())) + len(rejected(folder / form)) == len(annotations), form
+        lists[form] = read_lists(out)
+        assert sum(map(len, lists[form].values())) + len(rejected(out)) == len(annotations), form
         assert lists[form] == lists["table"], form
     return lists["table"]
 
@@ -269,7 +270,7 @@ def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) 
     assert sum(stats["total"]["utterances"].values()) == 9
     found = rejected(tmp_path / "out")
     assert found["t.tsv:10"] == "repeated: t.tsv:2 has the name u0 too; rename or remove one"
-    assert found["u9"] == "times: from 2 to 1 s; the start must be before the end"
+    assert found["u9"] == "times: from 2 to 1 s; the start must be before the end, and not below 0"
     assert "a segment from 11 to 13 s does not lie in its 12.00 s" in found["u10"]
     assert found["u11"] == "empty transcript after normalisation: '?!'"
     assert found["u12"] == "times: 'one' is not a number of seconds, mm:ss or h:mm:ss"
@@ -354,6 +355,86 @@ def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="out: has lists of another corpus .table .*all.csv.; give another --out, or"):
         prepare(tmp_path / "out", f"table --table {tmp_path}/other.csv")
     assert read_lists(tmp_path / "out") == before
+
+
+def test_files_that_prepare_did_not_write_are_not_replaced(tmp_path: Path) -> None:
+    """A Kaldi folder data/train, with --out data: its `text` would become that of the training set."""
+    write_audio(tmp_path / "rec.wav")
+    words = FORMS["kaldi"](tmp_path, rows_of(12))
+    corpus = Path(words.partition("--corpus ")[2].split()[0])
+    files = {path: path.read_bytes() for path in corpus.rglob("*") if path.is_file()}
+    for out in (corpus, corpus.parent):
+        (corpus / "train").mkdir(exist_ok=True)
+        (corpus / "train" / "text").write_text("mine\n")
+        (corpus.parent / "train").mkdir(exist_ok=True)
+        (corpus.parent / "train" / "text").write_text("mine\n")
+        with pytest.raises(DataError, match="train/text: exists, and was not made by this command; give another --out"):
+            prepare(out, words)
+    assert {path: path.read_bytes() for path in files} == files
+    with pytest.raises(DataError, match="--out .*rec.wav: not a folder; name another one"):
+        prepare(tmp_path / "rec.wav", words)
+
+
+def test_a_run_that_fails_leaves_the_lists_to_their_corpus(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    words = write_table(tmp_path, rows_of(6))
+    prepare(tmp_path / "out", words)
+    (tmp_path / "other.csv").write_text((tmp_path / "all.csv").read_text())
+    (tmp_path / "rec.wav").unlink()
+    with pytest.raises(DataError, match="0 usable utterances"):
+        prepare(tmp_path / "out", words)
+    write_audio(tmp_path / "rec.wav")
+    with pytest.raises(DataError, match="out: has lists of another corpus .table .*all.csv."):
+        prepare(tmp_path / "out", f"table --table {tmp_path}/other.csv")
+    prepare(tmp_path / "out", words)
+
+
+def test_one_quotation_mark_that_is_not_closed_costs_one_row(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    lines = ["path,text,start,end", *(f'rec.wav,"a, b{n}",{n},{n + 0.5}' for n in range(6))]
+    lines[3] = 'rec.wav,"a, b2,2,2.5'
+    for quote_all in (False, True):
+        if quote_all:
+            lines = [",".join(f'"{cell}"' for cell in line.replace('"', "").split(",")) for line in lines]
+            lines[1:] = [line.replace('"a"," b', '"a, b') for line in lines[1:]]
+            lines[3] = '"rec.wav","a, b2","2","2.5'
+        (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+        stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+        assert (stats["num_in"], stats["total"]["rejected"]) == (6, {"quotation mark": 1})
+        assert rejected(tmp_path / "out")["t.csv:4"].startswith("quotation mark: one is not closed")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("t.csv", b"\n", "t.csv: empty; give a table with the names of the columns"),
+        ("t.jsonl", b"", "t.jsonl: empty; give a table with"),
+        ("t.jsonl", b"{\n", "t.jsonl: no row can be read, line 1: not JSON"),
+        (
+            "t.csv",
+            "path,text".encode("utf-16-le"),
+            "t.csv: has zero bytes; if it is UTF-16 .*, give --encoding utf-16-le",
+        ),
+    ],
+)
+def test_tables_without_content(tmp_path: Path, name: str, content: bytes, message: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path / "out", f"table --table {tmp_path / name}")
+
+
+def test_most_annotation_files_unreadable(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    words = FORMS["elan"](tmp_path, rows_of(12))
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.eaf").write_text("nothing")
+    with pytest.raises(
+        DataError, match=r"2 of 3 .eaf files cannot be read; repair them, or allow it with --max_rejected"
+    ):
+        prepare(tmp_path / "out", words)
+    prepare(tmp_path / "out", f"{words} --max_rejected 0.7")
+    with pytest.raises(ConfigError, match="--max_rejected 9: must be from 0 to 1, a share of the clips"):
+        prepare(tmp_path / "out", f"{words} --max_rejected 9")
 
 
 def test_quotation_marks_that_open_and_close_in_different_rows_lose_no_row(tmp_path: Path) -> None:
@@ -502,11 +583,11 @@ def test_stats_of_an_earlier_run_do_not_outlive_a_failed_one(tmp_path: Path) -> 
 
 
 def test_a_table_is_parsed_once_if_it_has_one_delimiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parse, calls = table._parse, list[tuple[str, bool]]()
+    parse, calls = table._parse, list[tuple[str, str]]()
     monkeypatch.setattr(table, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
     write_audio(tmp_path / "rec.wav")
     prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
-    assert calls == [(",", True)]
+    assert calls == [(",", "whole")]
 
 
 def test_kaldi_languages_relative_paths_and_open_ends(tmp_path: Path) -> None:
@@ -608,12 +689,25 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, cap
         "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)) + "v sox x.mp3 -t wav - |\n"
     )
     (folder / "text").write_text("".join(f"u{n} text {n}\n" for n in range(5)) + "w lost\n")
-    with pytest.raises(DataError, match=r"wav.scp: v: a command, 'sox x.mp3 -t wav - \|'; run it once per recording"):
+    with pytest.raises(
+        DataError, match=r"wav.scp: 1 of 7 recordings are commands, such as v: 'sox .* \|'; run each once"
+    ):
         prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+    (folder / "wav.scp").write_text("u0 /data/raw.ark:1234\n")
+    with pytest.raises(
+        DataError, match=r"1 of 1 recordings are pieces of Kaldi archives, such as u0: '/data/raw.ark:1234';"
+    ):
+        prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+    (folder / "segments").write_text("")
+    (folder / "wav.scp").write_text(f"u0 {tmp_path}/a b.wav\n")
+    with pytest.raises(DataError, match="segments: empty; remove it if each recording is one utterance"):
+        prepare(tmp_path / "out", f"kaldi --corpus {folder}")
+    (folder / "segments").unlink()
     (folder / "wav.scp").write_text("".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)))
     (folder / "utt2spk").write_text("u0 A\nu1\nnobody B\n")
     stats = prepare(tmp_path / "out", f"kaldi --corpus {folder}")
-    assert "utt2spk: 2 lines are not used, such as that of 'nobody'" in caplog.text
+    assert "utt2spk: 1 lines have no speaker, such as that of 'u1'" in caplog.text
+    assert "utt2spk: 1 lines are not used, such as that of 'nobody'" in caplog.text
     assert stats["total"]["rejected"] == {"missing": 1}
     assert stats["total"]["left_out"] == {"no transcript": 1}
     for name in ("utt2spk", "wav.scp"):
@@ -622,7 +716,7 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, cap
         with pytest.raises(DataError, match=rf"{name}:\d+: 'u1' occurs twice; keep one of the two lines"):
             prepare(tmp_path / "out", f"kaldi --corpus {folder}")
         (folder / name).write_text(content)
-    with pytest.raises(DataError, match="no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi"):
+    with pytest.raises(DataError, match="nothing: no such folder; --corpus is a data folder of Kaldi"):
         prepare(tmp_path / "none", f"kaldi --corpus {tmp_path / 'nothing'}")
 
 
@@ -641,7 +735,7 @@ def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> No
     assert sum(stats["total"]["utterances"].values()) == 10
     assert {u.speaker for u in read_lists(tmp_path / "out")["train"]} == {"rec"}
     (tmp_path / "rec.TextGrid").write_text("ooBinaryFile")
-    with pytest.raises(DataError, match="rec.TextGrid: not a TextGrid .*save it as text file in Praat"):
+    with pytest.raises(DataError, match="rec.TextGrid: a binary file; save it as text file in Praat"):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
 
 
@@ -781,7 +875,7 @@ def test_files_that_cannot_be_used_do_not_end_the_run(
     assert [one.partition(": ")[0] for one in warnings] == [
         str(tmp_path / f"{name}{suffix}") for name in ("bad", "gone")
     ]
-    assert warnings[1].endswith("and its subfolders; its 3 annotations are left out")
+    assert warnings[1].endswith("and its subfolders; its 3 annotations are left out; name its folder with --audio_dir")
     (tmp_path / f"rec{suffix}").write_text("")
     (tmp_path / f"gone{suffix}").unlink()
     with pytest.raises(DataError, match=rf"(?s)bad{suffix}: .*\n.*rec{suffix}: "):
@@ -798,8 +892,14 @@ def test_elan_files_that_cannot_be_read_get_one_line(tmp_path: Path) -> None:
         (tmp_path / "x.eaf").write_text(content)
         with pytest.raises(DataError, match=f"x.eaf: {message}"):
             prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
-    with pytest.raises(DataError, match="no .eaf file; --corpus is such a file, or a folder with them"):
-        prepare(tmp_path / "out", f"elan --corpus {tmp_path / 'nothing'}")
+    (empty := tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no .eaf file; --corpus is a .eaf file, or a folder with them"):
+        prepare(tmp_path / "out", f"elan --corpus {empty}")
+    with pytest.raises(DataError, match="empty: no wav.scp here or in its subfolders; --corpus is a data folder of"):
+        prepare(tmp_path / "out", f"kaldi --corpus {empty}")
+    for form in ("elan", "kaldi"):
+        with pytest.raises(DataError, match="nothing: no such (file or )?folder; --corpus is a "):
+            prepare(tmp_path / "out", f"{form} --corpus {tmp_path / 'nothing'}")
 
 
 def test_elan_files_of_other_people(shared_dir: Path) -> None:

@@ -111,7 +111,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
     files = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(0, payload=b""), "empty: no samples"),
-        "page.mp3": (b"<html>404 Not Found</html>" * 20, r"not audio that can be read \(no known format\)"),
+        "page.mp3": (b"<html>404 Not Found</html>" * 20, "not audio that can be read: no known format"),
         "zeros.wav": (bytes(1000), "not audio that can be read"),
         "cut.wav": (wav[: len(wav) // 2], r"cut off: 0\.999 s of audio, its header declares 2\.000 s"),
         "a_tenth_missing.wav": (wav[:-3300], r"cut off: 1\.897 s of audio, its header declares 2\.000 s"),

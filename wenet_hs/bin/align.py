@@ -44,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "batch_size")
     device = find_device(args.device)
     utterances = read_data_list(args.data_list)
-    alignment.check_outputs(utterances, textgrid=args.textgrid, elan=args.elan)
+    files = [path for path in (args.out, args.ctm) if path is not None]
+    alignment.check_outputs(utterances, files=files, textgrid=args.textgrid, elan=args.elan)
     experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=device)
     args.out.parent.mkdir(parents=True, exist_ok=True)  # report a folder that cannot be written before the work
     for folder in (args.textgrid, args.elan):

@@ -19,11 +19,12 @@ from wenet_hs.corpus.check import FAULT_RULE, KINDS, REMARK_RULE, Checked, check
 from wenet_hs.corpus.letters import name_unit
 from wenet_hs.corpus.output import hours_of
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import check_replaceable, one_field, write_atomic
 from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
 from wenet_hs.score.tables import format_columns
 
 _KEYS_WIDTH = 60
+_HEADER = "set\tkey\tkind\tdetails"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +47,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Check, write, print. Raises DataError if there are faults."""
     check_at_least(args, 0, "num_workers", "max_players", "min_count")
+    check_replaceable("--out", args.out, _HEADER)
+    check_replaceable("--html", args.html, "<!DOCTYPE html>")
     config = load_config(args.config) if args.config else ExperimentConfig()
     unit = args.unit or config.tokenizer
     if unit == "bpe":
@@ -56,7 +59,7 @@ def run(args: argparse.Namespace) -> None:
     if args.out:
         findings = (one for found in checked.findings.values() for one in found)
         rows = ("\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n" for one in findings)
-        write_atomic(args.out, "set\tkey\tkind\tdetails\n" + "".join(rows))
+        write_atomic(args.out, f"{_HEADER}\n{''.join(rows)}")
     if args.html:
         title = "Check of " + ", ".join(checked.sets)
         page = build_check_page(checked, facts=facts, title=title, max_players=args.max_players)

@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> None:
             num_failed += 1
             print(error, file=sys.stderr)
     if num_failed:
-        raise DataError(f"{num_failed} of {len(args.audio)} files could not be read; see the lines above")
+        raise DataError(f"{num_failed} of {len(args.audio)} files could not be transcribed; see the lines above")
 
 
 def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> None:

@@ -94,7 +94,7 @@ def prepare_files(
             annotations, of each wanted participant.
     Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which tiers are meant.
     """
-    files, unreadable = _read_files(args.corpus, suffix, read)
+    files, unreadable = _read_files(args.corpus, suffix, read, args.max_rejected)
     unknown = [
         f"{_FLAGS[name]} {pattern!r}"
         for name, patterns in wanted.items()
@@ -117,13 +117,17 @@ def prepare_files(
 
 
 def _read_files(
-    corpus: Path, suffix: str, read: Callable[[Path], AnnotationFile]
+    corpus: Path, suffix: str, read: Callable[[Path], AnnotationFile], max_rejected: float
 ) -> tuple[list[AnnotationFile], list[Rejected]]:
-    """The files of a folder and its subfolders that can be read, and the others. Raises DataError if all are others."""
+    """The files of a folder and its subfolders that can be read, and the others.
+
+    Raises DataError if all, or a greater share than `max_rejected`, are others.
+    """
     paths = [corpus] if corpus.is_file() else sorted(corpus.rglob("*"))
     paths = [path for path in paths if path.suffix.lower() == suffix.lower() and not path.name.startswith("._")]
     if not paths:
-        raise DataError(f"{corpus}: no {suffix} file; --corpus is such a file, or a folder with them")
+        found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
+        raise DataError(f"{corpus}: {found}; --corpus is a {suffix} file, or a folder with them")
     files, faults = list[AnnotationFile](), dict[Path, str]()
     for path in paths:
         try:
@@ -134,6 +138,9 @@ def _read_files(
         refuse_faults(corpus, [*faults.values()])
     for fault in faults.values():
         logger.warning("%s", fault)
+    if len(faults) > max_rejected * len(paths):
+        found = f"{len(faults)} of {len(paths)} {suffix} files cannot be read"
+        raise DataError(f"{corpus}: {found}; repair them, or allow it with --max_rejected (now {max_rejected:g})")
     reasons = {path: f"unreadable: {fault.removeprefix(f'{path}: ')}" for path, fault in faults.items()}
     return files, [Rejected(path.name, str(path), reason, "") for path, reason in reasons.items()]
 
@@ -180,9 +187,11 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
         found = finder.find(file.media, file.path.parent)
         if isinstance(found, str) and spans:
-            logger.warning("%s: %s; its %d annotations are left out", file.path, found, len(spans))
+            advice = "name its folder with --audio_dir"
+            logger.warning("%s: %s; its %d annotations are left out; %s", file.path, found, len(spans), advice)
         for tier, start, end, txt in spans:
-            where = f"{file.path.name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
+            name = file.path.relative_to(args.corpus) if args.corpus.is_dir() else file.path.name
+            where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
             if isinstance(found, str):
                 yield Rejected(where, str(file.path), found, "")
             elif start is None or end is None:
@@ -206,7 +215,8 @@ def _describe(files: Sequence[AnnotationFile]) -> str:
         f"{name!r} ({', '.join([*sorted(facts[name])[:3], f'{count} annotations'])})"
         for name, count in _count_annotations(files).items()
     ]
-    return list_names(shown, "; ", most=12) or "none"
+    empty = sorted({repr(tier.name) for file in files for tier in file.tiers})
+    return list_names(shown, "; ", most=12) or (f"{list_names(empty)}, without annotations" if empty else "none")
 
 
 # ---- .eaf

@@ -6,7 +6,6 @@ utterances, divides them into sets and writes the lists. So the same content giv
 """
 
 import argparse
-import json
 import logging
 import math
 import re
@@ -85,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
     add("--no_normalize", action="store_true", help=raw_help)
     split_help = (
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
-        f"no common speaker or sentence, unless that would cost more than {MAX_LOSS:.0%}% of the data (default)"
+        f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data (default)"
     )
     add("--split_by", choices=SPLIT_BY, default="auto", help=split_help)
     for name in ("dev", "test"):
@@ -106,7 +105,7 @@ def prepare_entries(
     named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
     options = {name: getattr(args, name) for name in named}
     facts = {"corpus": form, "source": _source(args), **facts, "options": options}
-    _check_earlier_lists(args.out, facts)
+    _claim_folder(args.out, f"{form} {_source(args)}")
     utterances, given, rejected = _make_utterances(args, entries)
     checker = audio_check.make_checker(args)
     usable, faulty = checker.check(utterances, "clips")
@@ -131,15 +130,22 @@ def _source(args: argparse.Namespace) -> str:
     return str(getattr(args, "table", None) or args.corpus)
 
 
-def _check_earlier_lists(out: Path, facts: Mapping[str, Any]) -> None:
-    """Refuse to replace the lists of another corpus."""
-    try:
-        earlier = json.loads((out / "stats.json").read_text("utf-8"))
-    except (OSError, ValueError):  # no complete lists
-        return
-    found = " ".join(str(earlier[name]) for name in ("corpus", "source") if name in earlier)
-    if found != f"{facts['corpus']} {facts['source']}":
+def _claim_folder(out: Path, corpus: str) -> None:
+    """Write which corpus the lists of this folder are of, before the first list.
+
+    Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
+    """
+    if out.exists() and not out.is_dir():
+        raise DataError(f"--out {out}: not a folder; name another one")
+    claim = out / ".corpus"
+    found = claim.read_text("utf-8") if claim.is_file() else None
+    names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
+    existing = next((out / name for name in names if (out / name).exists()), None)
+    if existing and found is None:
+        raise DataError(f"{existing}: exists, and was not made by this command; give another --out")
+    if existing and found != corpus:
         raise DataError(f"{out}: has lists of another corpus ({found}); give another --out, or remove this folder")
+    write_atomic(claim, corpus)
 
 
 def _check_shares(args: argparse.Namespace) -> None:
@@ -227,7 +233,7 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
         return f"empty transcript after normalisation: {one_field(entry.txt)!r}", True
     start, end = entry.start or 0.0, math.inf if entry.end is None else entry.end
     if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
-        return f"times: from {start:g} to {end:g} s; the start must be before the end", True
+        return f"times: from {start:g} to {end:g} s; the start must be before the end, and not below 0", True
     if entry.split is not None and not find_split(entry.split):
         return f"unknown set: {entry.split!r} is not train, dev or test", True
     return None, True
@@ -305,7 +311,7 @@ def _make_splits(
         Rejected(
             u.key,
             u.wav,
-            "no set: other rows name one; name the set of each row, or of none",
+            "no set: other utterances have one; give each a set, or none",
             u.lang or "",
             is_fault=False,
         )

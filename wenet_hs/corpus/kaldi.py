@@ -9,6 +9,7 @@ train_clean belongs to train, test1 to test.
 
 import argparse
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,12 @@ from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_text
 
 logger = logging.getLogger(__name__)
+
+_NO_FILES = (
+    ("commands", re.compile(r"\|$"), "run each once, and write the path of the file that it makes"),
+    ("pieces of Kaldi archives", re.compile(r"\.ark:\d+$"), "write audio files, and their paths"),
+)
+"""What an entry of wav.scp may be instead of a file: name, pattern, and what to do."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +43,8 @@ def _read(corpus: Path) -> Iterator[Entry | Rejected]:
     is_one = (corpus / "wav.scp").is_file()
     folders = {corpus: None} if is_one else {path.parent: path.parent.name for path in sorted(corpus.glob("*/wav.scp"))}
     if not folders:
-        raise DataError(f"{corpus}: no wav.scp here or in its subfolders; --corpus is a data folder of Kaldi")
+        found = "no wav.scp here or in its subfolders" if corpus.exists() else "no such folder"
+        raise DataError(f"{corpus}: {found}; --corpus is a data folder of Kaldi")
     for folder, split in folders.items():
         yield from read_kaldi(folder, split)
 
@@ -50,10 +58,13 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
     recordings, segments = maps["wav.scp"], maps.get("segments", {})
     speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
-    for name, value in recordings.items():
-        if value.endswith("|"):
-            remedy = "run it once per recording, and write the path of the file that it makes"
-            raise DataError(f"{folder / 'wav.scp'}: {name}: a command, {value[:60]!r}; {remedy}")
+    for what, pattern, remedy in _NO_FILES:
+        if found := [name for name, value in recordings.items() if pattern.search(value)]:
+            counted = f"{len(found)} of {len(recordings)} recordings are {what}"
+            example = f"{found[0]}: {recordings[found[0]][:60]!r}"
+            raise DataError(f"{folder / 'wav.scp'}: {counted}, such as {example}; {remedy}")
+    if "segments" in maps and not segments:
+        raise DataError(f"{folder / 'segments'}: empty; remove it if each recording is one utterance")
     for key, txt in maps["text"].items():
         where = f"{folder.name}/text: {key}"
         try:
@@ -81,7 +92,9 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             split=split,
         )
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
-    unused = {"utt2spk": {key for key in speakers if key not in maps["text"] or not speakers[key]}}
+    if unnamed := [key for key, speaker in speakers.items() if not speaker]:
+        logger.warning("%s: %d lines have no speaker, such as that of %r", folder / "utt2spk", len(unnamed), unnamed[0])
+    unused = {"utt2spk": speakers.keys() - maps["text"].keys()}
     unused["wav.scp"] = recordings.keys() - in_segments if segments else set()
     for name, keys in unused.items():
         if keys:

@@ -16,7 +16,7 @@ from wenet_hs.manifest import Utterance
 
 SPLIT_BY = ("auto", "speaker", "sentence", "none")
 MAX_LOSS = 0.1
-"""Share of the utterances that `--split_by auto` may leave out so that sets share no speaker and no sentence."""
+"""Share of the utterances that `--split_by auto` may leave out so that sets share no sentence and few speakers."""
 
 
 def hold_out_sets(
@@ -24,8 +24,9 @@ def hold_out_sets(
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
     """The named sets and train, the utterances in none, and the rule that was used.
 
-    `auto`: no common speaker, sentence and audio, if that costs at most `MAX_LOSS` of the utterances in all. Otherwise
-    whole sentences and no common audio at this cost, whole chains of overlaps, whole sentences, single utterances.
+    `auto`: no common sentence and audio and few common speakers, if that costs at most `MAX_LOSS` of the utterances in
+    all. Otherwise whole sentences and no common audio at this cost, whole chains of overlaps, whole sentences, single
+    utterances.
     """
     chains = _chains(utterances)
     groups: dict[str, tuple[str, Callable[[Utterance], str]]] = {

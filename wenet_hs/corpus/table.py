@@ -76,6 +76,9 @@ def read_table(path: Path, args: argparse.Namespace) -> Iterator[Entry | Rejecte
     """
     read = _read_json_lines if path.suffix in (".jsonl", ".json") else _read_delimited
     table = read(path, args.encoding)
+    if not table.header:
+        found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
+        raise DataError(f"{path}: {found}; give a table with the names of the columns")
     columns = _find_columns(path, table.header, args.columns)
     used = ", ".join(f"{name!r} is the {content}" for content, name in columns.items())
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), used)
@@ -102,6 +105,11 @@ def read_table(path: Path, args: argparse.Namespace) -> Iterator[Entry | Rejecte
             end=end,
             **{name: value.get(name) for name in ("key", "lang", "speaker", "split")},
         )
+
+
+_Rows = list[tuple[int, list[str]]]
+_Quoting = Literal["whole", "by line", "none"]
+"""Whether a quoted cell may have line ends, may not, or quotation marks are a part of the text."""
 
 
 class _Table(NamedTuple):
@@ -153,6 +161,7 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     if len(several.get("text", ())) > 1:
         of_text = list_names([repr(name) for name in several["text"]])
         raise DataError(f'{path}:1: several columns can be the transcript: {of_text}; name it: --columns "text=…"')
+    ignored = {one for content, name in found.items() if not name for one in COLUMNS[content]}
     found = {content: name for content, name in found.items() if name}
     missing = [content for content in _REQUIRED if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
@@ -162,7 +171,8 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     if "start" not in found:
         found.pop("duration", None)  # that of the file
     if missing:
-        others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
+        taken = {*found.values(), *(by_lower[lower] for lower in ignored & by_lower.keys())}
+        others = {lower: name for lower, name in by_lower.items() if name not in taken}
         guess = _guess([name for content in missing for name in COLUMNS[content]], others)
         flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)
@@ -187,36 +197,43 @@ def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     if content[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"):  # .xlsx, .ods, .docx, .numbers; .xls, .doc
         raise DataError(f"{path}: a file of a spreadsheet or word processor; save it there as CSV in UTF-8")
+    given = encoding
     if encoding is None:
         encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        return content.decode(encoding), encoding.removesuffix("-sig")
+        text = content.decode(encoding)
     except LookupError as error:
         raise ConfigError(f"--encoding {encoding}: Python knows no such encoding; examples: utf-8, cp1252") from error
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
-        remedy = "save it as UTF-8, or name its encoding, such as --encoding cp1252"
-        raise DataError(
-            f"{path}:{number}: not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}; {remedy}"
-        ) from error
+        remedy = "or try another --encoding" if given else "or name its encoding, such as --encoding cp1252"
+        found = f"not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}"
+        raise DataError(f"{path}:{number}: {found}; save it as UTF-8, {remedy}") from error
+    if "\0" in text:
+        raise DataError(f"{path}: has zero bytes; if it is UTF-16 without a byte order mark, give --encoding utf-16-le")
+    return text, encoding.removesuffix("-sig")
 
 
 def _read_delimited(path: Path, encoding: str | None) -> _Table:
     text, encoding = decode_text(path, encoding)
     text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
     first = text.lstrip().partition("\n")[0]
-    best: tuple[tuple[float, int, bool, int], str, list[tuple[int, list[str]]]] | None = None
+    best: tuple[tuple[float, int, bool, int], str, _Rows] | None = None
+    quotings: tuple[_Quoting, ...] = ("whole", "by line", "none") if '"' in text else ("whole",)
     for delimiter in filter(first.__contains__, _DELIMITERS):
-        for is_quoted in (True, False) if '"' in text else (True,):
+        for quoting in quotings:
             try:
-                rows = _parse(text, delimiter, is_quoted)
-            except csv.Error:  # a quotation mark that is a part of the text
+                rows = _parse(text, delimiter, quoting)
+            except csv.Error:  # a quotation mark that is a part of the text, or is not closed
                 continue
-            if rows and len(rows[0][1]) > 1:
-                num_fitting = sum(len(row) == len(rows[0][1]) for _, row in rows)
+            header = rows[0][1] if rows else []
+            if len(header) > 1 and not (quoting == "none" and all(re.fullmatch('".*"', name) for name in header)):
+                num_fitting = sum(len(row) == len(header) for _, row in rows)
                 # More rows first: a quotation mark may open in one row and close in another, as in a dialogue.
-                rank = (num_fitting / len(rows), len(rows), is_quoted, len(rows[0][1]))
+                rank = (num_fitting / len(rows), len(rows), quoting != "none", len(header))
                 best = (rank, delimiter, rows) if best is None or rank > best[0] else best
+    if best is None and not first.strip():
+        return _Table("", [], [])
     if best is None:
         raise DataError(f"{path}:1: found one column, {first[:80]!r}; separate columns by tabs, commas or semicolons")
     (_, _, is_quoted, _), delimiter, rows = best
@@ -226,24 +243,35 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
     values: list[tuple[int, dict[str, Any] | str]] = []
     for number, row in rows[1:]:
         reason = f"wrong number of columns: {len(row)}, the header has {len(header)}"
+        if not row:
+            reason = 'quotation mark: one is not closed, or has text after it; write "" for one in a cell'
         values.append((number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason))
-    quoting = ", quoted" if is_quoted and '"' in text else ""
-    return _Table(f"{_DELIMITERS[delimiter]}-separated{quoting}, {encoding}", header, values)
+    quoted = ", quoted" if is_quoted and '"' in text else ""
+    return _Table(f"{_DELIMITERS[delimiter]}-separated{quoted}, {encoding}", header, values)
 
 
-def _parse(text: str, delimiter: str, is_quoted: bool) -> list[tuple[int, list[str]]]:
-    """The first line and the values of each row that is not empty."""
-    lines = io.StringIO(text, newline="")
-    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL if is_quoted else csv.QUOTE_NONE
-    reader = csv.reader(lines, delimiter=delimiter, strict=True, quoting=quoting)
-    rows, first = list[tuple[int, list[str]]](), 1
-    for row in reader:
-        # Programs end lines with delimiters: columns that the header does not name are not there if they are empty.
-        while row and not row[-1].strip() and len(row) > (len(rows[0][1]) if rows else 0):
-            row.pop()
-        if any(value.strip() for value in row):
-            rows.append((first, row))
-        first = reader.line_num + 1
+def _parse(text: str, delimiter: str, quoting: _Quoting) -> _Rows:
+    """The first line and the values of each row that is not empty; no values of a line that `by line` cannot read.
+
+    Raises csv.Error for a wrong quotation mark, except `by line`.
+    """
+    style: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
+    rows = _Rows()
+    for number, piece in enumerate(text.split("\n") if quoting == "by line" else [text], start=1):
+        reader = csv.reader(io.StringIO(piece, newline=""), delimiter=delimiter, strict=True, quoting=style)
+        first = number
+        try:
+            for row in reader:
+                # Programs end lines with delimiters: columns that the header does not name are not there if empty.
+                while row and not row[-1].strip() and len(row) > (len(rows[0][1]) if rows else 0):
+                    row.pop()
+                if any(value.strip() for value in row):
+                    rows.append((first, row))
+                first = number + reader.line_num
+        except csv.Error:
+            if quoting != "by line":
+                raise
+            rows.append((number, []))
     return rows
 
 

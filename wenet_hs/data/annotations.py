@@ -88,6 +88,8 @@ def read_textgrid(path: Path) -> Grid:
     remedy = "save it as text file in Praat"
     try:
         data = path.read_bytes()
+        if not data.strip() or data.startswith(b"ooBinaryFile"):
+            raise DataError(f"{path}: {'a binary file' if data.strip() else 'empty'}; {remedy}")
         grid = _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
@@ -117,9 +119,12 @@ def _parse_grid(text: str) -> Grid:
         if kind not in ("IntervalTier", "TextTier"):
             raise ValueError(f"a tier of the kind {kind!r}")
         is_interval, spans = kind == "IntervalTier", []
-        for _ in range(int(size)):
-            begin = float(next(tokens))
-            spans.append((begin, float(next(tokens)) if is_interval else begin, next(tokens)))
+        for number in range(1, int(size) + 1):
+            try:
+                begin = float(next(tokens))
+                spans.append((begin, float(next(tokens)) if is_interval else begin, next(tokens)))
+            except ValueError as error:
+                raise ValueError(f"tier {name!r}, number {number}: {error}") from error
         tiers.append(GridTier(name, is_interval, spans))
     return Grid(start, end, tiers)
 

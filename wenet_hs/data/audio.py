@@ -207,7 +207,7 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
         except soundfile.LibsndfileError as error:
             # libsndfile says "File does not exist …" of an existing file in an unknown format.
             reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-            raise SourceError(f"not audio that can be read ({reason})") from error
+            raise SourceError(f"not audio that can be read: {reason}") from error
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # these are not faults of the file
                 raise

@@ -56,7 +56,12 @@ class MediaFinder:
         if url := next(filter(_URL.match, audio), None):
             return f"URL: {url}; download the file, and give its path"
         remedy = "; extract the audio as .wav beside it" if names[0].suffix.lower() in _UNREADABLE else ""
-        wanted = dict.fromkeys(name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)" for name in names)
+        stems = {name.stem for name in names if name.suffix}  # an annotation file of the same name adds nothing
+        wanted = dict.fromkeys(
+            name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)"
+            for name in names
+            if name.suffix or name.name not in stems
+        )
         return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders{remedy}"
 
     def _index(self, root: Path) -> dict[str, list[Path]]:

@@ -260,8 +260,12 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
         )
 
 
-def check_outputs(utterances: Sequence[Utterance], *, textgrid: Path | None, elan: Path | None) -> None:
+def check_outputs(
+    utterances: Sequence[Utterance], *, files: Sequence[Path], textgrid: Path | None, elan: Path | None
+) -> None:
     """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs` would."""
+    if existing := [path for path in files if path.exists()]:
+        raise DataError(f"{existing[0]}: exists already; name another file, or delete this one")
     paths = [_textgrid_path(textgrid, one.key) for one in utterances if textgrid is not None]
     paths += [_eaf_path(elan, one.wav) for one in utterances if elan is not None]
     if existing := [path for path in paths if path.exists()]:
