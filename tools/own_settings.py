@@ -8,6 +8,7 @@ Example: python tools/own_settings.py --stats data/stats.json --size auto
 
 import argparse
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,17 +24,28 @@ class Size(NamedTuple):
     first_steps: int
     """Of the first part, by CTC alone."""
     second_steps: int
-    """With the decoder."""
+    """With the decoder; from a trained model half of them."""
 
 
 SIZES = {
-    "tiny": Size(0.5, 96, 6, 0.2, 1500, 1500),
+    "tiny": Size(0.5, 96, 6, 0.2, 3000, 3000),
     "small": Size(3.0, 144, 6, 0.1, 6000, 4800),
     "medium": Size(20.0, 192, 8, 0.1, 12_000, 9600),
     "large": Size(float("inf"), 256, 12, 0.1, 20_000, 16_000),
 }
 NUM_SAVED = 12
 """Checkpoints of the second part; the last ones are averaged."""
+ADAPTATION = {
+    "optim_conf.lr": 1e-3,
+    "freeze": "[]",
+    "scheduler": "warmup_cosine",
+    "model_conf.ctc_only_steps": 0,
+    "max_epoch": 1000,
+    "max_minutes": "null",
+    "early_stopping": "null",
+}
+"""Settings of --base besides the steps. docs/design/0011-own-data.md has the choice of rate and frozen layers."""
+WARMUP_STEPS = 400
 
 
 def main() -> None:
@@ -50,12 +62,14 @@ def main() -> None:
         parser.exit(2, f"{args.stats}: no statistics of prepared lists; run stage 0 again\n")
     name = args.size if args.size != "auto" else next(name for name, one in SIZES.items() if hours < one.max_hours)
     size = SIZES[name]
-    second = {"scheduler_conf.total_steps": size.second_steps, "save_interval": size.second_steps // NUM_SAVED}
     found = f"{hours} hours of training speech: "
     if args.base:
-        print(f"{found}{size.second_steps} steps from {args.base}, whose size stays\n")
-        print(format_settings(second))
+        steps = size.second_steps // 2
+        schedule = f'{{"warmup_steps":{WARMUP_STEPS},"total_steps":{steps}}}'
+        print(f"{found}{steps} steps from {args.base}, whose size stays\n")
+        print(format_settings({**ADAPTATION, "scheduler_conf": schedule, "save_interval": steps // NUM_SAVED}))
         return
+    second = {"scheduler_conf.total_steps": size.second_steps, "save_interval": size.second_steps // NUM_SAVED}
     first = {"model_conf.ctc_only_steps": size.first_steps, "scheduler_conf.total_steps": size.first_steps}
     model = f"{size.blocks} layers of width {size.width}, dropout {size.dropout}"
     print(f"{found}size {name} ({model}, {size.first_steps} + {size.second_steps} steps)")
@@ -75,7 +89,7 @@ def model_settings(size: Size) -> dict[str, float]:
     }
 
 
-def format_settings(settings: dict[str, float]) -> str:
+def format_settings(settings: Mapping[str, float | str]) -> str:
     """`key=value` separated by spaces, for --override_config."""
     return " ".join(f"{key}={value}" for key, value in settings.items())
 

@@ -100,7 +100,7 @@ def own_data(checkout: Path, hours: float) -> list[str]:
 
 
 def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
-    sizes = {0.2: (96, 1500), 1.0: (144, 6000), 19.0: (192, 12000), 30.0: (256, 20000)}
+    sizes = {0.2: (96, 3000), 1.0: (144, 6000), 19.0: (192, 12000), 30.0: (256, 20000)}
     for hours, (width, steps) in sizes.items():
         _, calls = call(checkout, "own", *own_data(checkout, hours), "--stage", "4")
         base, train = calls
@@ -127,6 +127,11 @@ def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(check
         f"{checkout}/given/train.yaml",
     )
     assert not [one for one in adapted if one.startswith("encoder_conf")], "the size of the given model stays"
+    base = ROOT / "conf/paper_cv.yaml"  # of another schedule, with steps that are no settings of the new one
+    overrides = adapted[adapted.index("--override_config") + 1 :]
+    config = load_config(base, [one for one in overrides if one.startswith(("optim", "freeze", "sched", "max_", "save"))])
+    assert (config.scheduler, config.optim_conf.lr, config.freeze) == ("warmup_cosine", 1e-3, ())
+    assert (config.scheduler_conf.total_steps, config.save_interval) == (2400, 200)
     for path in (f"{checkout}/given", os.path.relpath(checkout / "given")):  # one folder, two ways to name it
         call(checkout, "own", "--folder", path, "--stop_stage", "0", "--data", f"{checkout}/d")
     for code, expected in ((3, 0), (2, 2), (130, 130)):

@@ -56,6 +56,7 @@ prepare_table() {
       eval "options=($(options_of base))"
       [ -f "$base/final.pt" ] || _as_group "$here/run.sh" "${shared[@]}" "${options[@]}" --size small --stage 1 --stop_stage 5
       for of in 10min 1h 5h; do
+        is_to_do "data-$of'" || continue
         prepare_lists "data-$of" wenet-hs prepare commonvoice --corpus "$here/simulated-uz/corpus" --langs uz \
           --split released --alpha 1 --hours "${hours[$of]}"
         eval "options=($(options_of "$of"))"

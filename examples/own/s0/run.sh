@@ -32,7 +32,7 @@ MORE_OPTIONS="size"
 . "$here/../../../tools/recipe.sh"
 
 for form in corpus elan praat kaldi folder; do  # the same recordings have the same path, wherever the command runs
-  [ ! -e "${!form}" ] || printf -v "$form" '%s' "$(realpath "${!form}")"
+  [ ! -e "${!form}" ] || printf -v "$form" '%s' "$(realpath -s "${!form}")"
 done
 kind_of_unit() { if [ "$unit" = phone ]; then echo phone; else echo char; fi; }
 list_options() { echo "--prepare $prepare"; echo "--unit $(kind_of_unit)"; }
