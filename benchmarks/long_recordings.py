@@ -45,7 +45,10 @@ class Clip(NamedTuple):
 
 
 def write_recording(path: Path, utterances: Sequence[Utterance], minutes: float) -> list[Clip]:
-    """Write a recording and say what is in it. It ends with the last utterance before `minutes`; few are repeated."""
+    """Write a recording and say what is in it. It ends with the last utterance that fits.
+
+    Utterances are repeated if the lists have less speech.
+    """
     rng, noise = random.Random(2), np.random.default_rng(0)
     order = rng.sample(utterances, len(utterances))
     clips: list[Clip] = []

@@ -85,7 +85,7 @@ def test_warnings_about_silence_and_about_audio_too_short_for_the_encoder(
     assert not caplog.text
     soundfile.write(tmp_path / "silent.wav", np.full(8000, 0.25), 16000)
     recognizer.transcribe(tmp_path / "silent.wav")
-    assert f"{tmp_path / 'silent.wav'}: 0.500 s of silence; a text of it was not spoken" in caplog.text
+    assert f"{tmp_path / 'silent.wav'}: 0.500 s of silence; it has no speech to transcribe" in caplog.text
     found = recognizer.transcribe((noise(0.05), 16000))
     assert (found.text, len(found.nbest), found.units) == ("", 1, None)
     assert "the audio: 0.050 s is too short for the encoder: its text is empty" in caplog.text

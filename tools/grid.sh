@@ -67,7 +67,7 @@ run_tables() {
   export here started minutes
   export -f _run_cell _has_time
   trap 'trap "" TERM; _end_group' EXIT  # no training outlives this script
-  trap 'exit 143' TERM  # without it, a second signal (`timeout` sends two) ends bash before the EXIT trap
+  trap 'trap "" TERM; _end_group; exit 143' TERM  # `timeout` sends two signals: the second one must not end a trap
   for table in $tables; do
     if [ "$list" = true ]; then _all_cells; continue; fi
     [ -n "$(_all_cells)" ] || continue

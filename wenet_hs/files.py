@@ -59,13 +59,13 @@ def write_atomic(path: Path | str, content: str | bytes) -> None:
         file.write(content.encode("utf-8") if isinstance(content, str) else content)
 
 
-def check_replaceable(flag: str, path: Path | None, beginning: str) -> None:
-    """Raise DataError if `path` is a file that does not begin like an earlier result of the command."""
+def check_replaceable(flag: str, path: Path | None, mark: str) -> None:
+    """Raise DataError if `path` is a file without the mark of an earlier result in its first 4,096 bytes."""
     if path is None or not path.is_file():
         return
     with path.open("rb") as file:
-        found = file.read(len(beginning) + 8).lstrip()
-    if not found.startswith(beginning.encode("utf-8")):
+        found = file.read(4096)
+    if found and mark.encode("utf-8") not in found:
         raise DataError(f"{flag} {path}: exists, and is no earlier result of this command; name another file")
 
 

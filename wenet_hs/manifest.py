@@ -6,13 +6,13 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.errors import DataError, refuse_faults
-from wenet_hs.files import iterate_lines, read_lines, write_atomic
+from wenet_hs.files import read_lines, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -64,10 +64,11 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     Transcripts are converted to NFC.
     Raises DataError with one line per fault (the first ten): not JSON, a field missing or mistyped, a duplicate key.
     """
-    if next(filter(str.strip, iterate_lines(path)), "{").lstrip()[0] not in "{[":  # one fault, not one per line
+    lines = read_lines(path)
+    if next(filter(str.strip, lines), "{").lstrip()[0] not in "{[":  # one fault, not one per line
         command = "`wenet-hs prepare table|kaldi|folder|elan|praat`"
         raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
-    return list(iterate_data_list(path))
+    return list(_parse_lines(path, lines))
 
 
 def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[Utterance]:
@@ -88,10 +89,14 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
 
 
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
-    """The utterances of a `data.list`, one after the other. Raises as `read_data_list` does, at the end of the list."""
+    """The utterances of a `data.list`, one after the other. Raises DataError with the faults at the end of the list."""
+    return _parse_lines(path, read_lines(path))
+
+
+def _parse_lines(path: Path | str, lines: Sequence[str]) -> Iterator[Utterance]:
     first_line: dict[str, int] = {}
     faults: list[str] = []
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:

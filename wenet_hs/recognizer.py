@@ -114,7 +114,7 @@ class Recognizer:
             pieces = cut_pieces(0, duration_s, cut_at_pauses(frame_levels(waveform_N.numpy(), rate), max_segment_s))
         name = str(source) if isinstance(source, str | Path) else "the audio"
         if is_silent(waveform_N):
-            logger.warning("%s: %.3f s of silence; a text of it was not spoken", name, duration_s)
+            logger.warning("%s: %.3f s of silence; it has no speech to transcribe", name, duration_s)
 
         def read(piece: Piece) -> Tensor:
             end = None if piece.end_s is None else round(piece.end_s * rate)

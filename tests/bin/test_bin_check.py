@@ -142,12 +142,14 @@ def test_unit_is_that_of_the_config_unless_given(folder: Path, capsys: Capsys) -
             "train/data.list --html train/data.list",
             "--html train/data.list: exists, and is no earlier result of this command; name another file",
         ),
+        ("train/data.list --html page.html", "--html page.html: exists, and is no earlier result of this command"),
         ("train/data.list --out text", "--out text: exists, and is no earlier result of this command; name another"),
         ("train/data.list --num_workers -1", "--num_workers -1: must be at least 0"),
     ],
 )
 def test_wrong_input_is_one_line(folder: Path, capsys: Capsys, line: str, message: str) -> None:
     (folder / "none").mkdir()
+    (folder / "page.html").write_text("<!DOCTYPE html>\n<title>mine</title>\n")
     for name in ("table.csv", "text"):
         (folder / name).write_text("u1 la casa\n")
     (folder / "broken.list").write_text('{"key": "a", \n')

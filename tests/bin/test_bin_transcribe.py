@@ -172,6 +172,7 @@ def test_what_elan_cannot_hold_is_refused_before_the_work(
     (tmp_path / "a").touch()
     message = f"{tmp_path}/a: exists already; name another file, or delete this one"
     assert message in error_line(run_line(align, line), capsys)
+    assert message in error_line(run_line(align, f"{line}2 --ctm {tmp_path}/a"), capsys)
     (tmp_path / "a").unlink()
     (tmp_path / "a.eaf").touch()
     assert f"{tmp_path}/a.eaf: exists already; name another folder" in error_line(run_line(align, line), capsys)

@@ -349,7 +349,8 @@ def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     words = write_table(tmp_path, rows_of(6))
     prepare(tmp_path / "out", words)
-    prepare(tmp_path / "out", f"{words} --seed 3")
+    (tmp_path / "sub").mkdir()
+    prepare(tmp_path / "out", f"{words.replace('all.csv', 'sub/../all.csv')} --seed 3")
     before = read_lists(tmp_path / "out")
     (tmp_path / "other.csv").write_text((tmp_path / "all.csv").read_text())
     with pytest.raises(DataError, match="out: has lists of another corpus .table .*all.csv.; give another --out, or"):
@@ -370,7 +371,15 @@ def test_files_that_prepare_did_not_write_are_not_replaced(tmp_path: Path) -> No
         (corpus.parent / "train" / "text").write_text("mine\n")
         with pytest.raises(DataError, match="train/text: exists, and was not made by this command; give another --out"):
             prepare(out, words)
+        assert (out / "train" / "text").read_text() == "mine\n"
     assert {path: path.read_bytes() for path in files} == files
+    for name in ("test/data.list", "stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"):
+        path = tmp_path / "lists" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine\n")
+        with pytest.raises(DataError, match=f"{name}: exists, and was not made by this command; give another --out"):
+            prepare(tmp_path / "lists", words)
+        path.unlink()
     with pytest.raises(DataError, match="--out .*rec.wav: not a folder; name another one"):
         prepare(tmp_path / "rec.wav", words)
 
@@ -404,6 +413,21 @@ def test_one_quotation_mark_that_is_not_closed_costs_one_row(tmp_path: Path) -> 
         assert rejected(tmp_path / "out")["t.csv:4"].startswith("quotation mark: one is not closed")
 
 
+def test_quotation_marks_around_cells_of_several_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_audio(tmp_path / "rec.wav")
+    rows = [f'rec.wav,"one\ntwo {n}",{n},{n + 0.5}' for n in range(6)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,text,start,end", *rows]) + "\n")
+    assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")["num_in"] == 6
+    assert "6 rows with cells of several lines (the first in line 2)" in caplog.text
+    rows = [f"rec.wav,plain {n},{n},{n + 0.5}" for n in range(4, 11)] + rows[:3]
+    rows[-1] = rows[-1].replace('"', "", 2).replace("one", '"one')  # never closed
+    (tmp_path / "t.csv").write_text("\n".join(["path,text,start,end", *rows]) + "\n")
+    prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    texts = {u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert texts == {f"plain {n}" for n in range(4, 11)}, "no half of a cell becomes a transcript"
+
+
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -433,8 +457,9 @@ def test_most_annotation_files_unreadable(tmp_path: Path) -> None:
     ):
         prepare(tmp_path / "out", words)
     prepare(tmp_path / "out", f"{words} --max_rejected 0.7")
-    with pytest.raises(ConfigError, match="--max_rejected 9: must be from 0 to 1, a share of the clips"):
-        prepare(tmp_path / "out", f"{words} --max_rejected 9")
+    for share in ("9", "-1", "nan"):
+        with pytest.raises(SystemExit):
+            prepare(tmp_path / "out", f"{words} --max_rejected={share}")
 
 
 def test_quotation_marks_that_open_and_close_in_different_rows_lose_no_row(tmp_path: Path) -> None:

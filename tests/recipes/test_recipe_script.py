@@ -129,7 +129,10 @@ def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(check
     assert not [one for one in adapted if one.startswith("encoder_conf")], "the size of the given model stays"
     base = ROOT / "conf/paper_cv.yaml"  # of another schedule, with steps that are no settings of the new one
     overrides = adapted[adapted.index("--override_config") + 1 :]
-    config = load_config(base, [one for one in overrides if one.startswith(("optim", "freeze", "sched", "max_", "save"))])
+    names = ("optim", "freeze", "sched", "max_", "save", "early", "model_conf")
+    given = ["freeze=[encoder]", "max_minutes=5", "early_stopping={}", "model_conf.ctc_only_steps=6000"]
+    config = load_config(base, [*given, *(one for one in overrides if one.startswith(names))])
+    assert (config.max_minutes, config.early_stopping, config.model_conf.ctc_only_steps) == (None, None, 0)
     assert (config.scheduler, config.optim_conf.lr, config.freeze) == ("warmup_cosine", 1e-3, ())
     assert (config.scheduler_conf.total_steps, config.save_interval) == (2400, 200)
     for path in (f"{checkout}/given", os.path.relpath(checkout / "given")):  # one folder, two ways to name it

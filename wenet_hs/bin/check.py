@@ -24,6 +24,7 @@ from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
 from wenet_hs.score.tables import format_columns
 
 _KEYS_WIDTH = 60
+_TITLE = "Check of "
 _HEADER = "set\tkey\tkind\tdetails"
 
 
@@ -48,7 +49,7 @@ def run(args: argparse.Namespace) -> None:
     """Check, write, print. Raises DataError if there are faults."""
     check_at_least(args, 0, "num_workers", "max_players", "min_count")
     check_replaceable("--out", args.out, _HEADER)
-    check_replaceable("--html", args.html, "<!DOCTYPE html>")
+    check_replaceable("--html", args.html, f"<title>{_TITLE}")
     config = load_config(args.config) if args.config else ExperimentConfig()
     unit = args.unit or config.tokenizer
     if unit == "bpe":
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
         rows = ("\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n" for one in findings)
         write_atomic(args.out, f"{_HEADER}\n{''.join(rows)}")
     if args.html:
-        title = "Check of " + ", ".join(checked.sets)
+        title = _TITLE + ", ".join(checked.sets)
         page = build_check_page(checked, facts=facts, title=title, max_players=args.max_players)
         write_atomic(args.html, page)
     print("\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))]))

@@ -22,7 +22,7 @@ from rich.progress import Progress
 
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, segment_duration
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import DataError
 from wenet_hs.files import remove_incomplete_line
 from wenet_hs.manifest import Utterance
 
@@ -60,15 +60,19 @@ def add_arguments(
         help="full: decode every clip that is used (default); exists: look for the file and read its length; "
         "none: open no clip whose duration the corpus states, so that lists can be made without the audio",
     )
-    parser.add_argument(
-        "--max_rejected", type=float, default=0.5, help="accepted share of faulty clips (default: %(default)s)"
-    )
+    rejected_help = "accepted share of faulty clips, from 0 to 1 (default: %(default)s)"
+    parser.add_argument("--max_rejected", type=_read_share, default=0.5, help=rejected_help)
+
+
+def _read_share(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value <= 1.0:
+        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 1")
+    return value
 
 
 def make_checker(args: argparse.Namespace) -> "ClipChecker":
-    """The checker of a command line, with its cache in OUT. Raises ConfigError for a wrong --max_rejected."""
-    if not 0.0 <= args.max_rejected <= 1.0:
-        raise ConfigError(f"--max_rejected {args.max_rejected:g}: must be from 0 to 1, a share of the clips")
+    """The checker of a command line, with its cache in OUT."""
     return ClipChecker(args.out / ".checked.jsonl", mode=args.check_audio, num_workers=args.num_workers)
 
 

@@ -12,7 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os.path import commonpath
+from os.path import commonpath, normpath
 from pathlib import Path
 from typing import Any
 from unicodedata import normalize as normalize_unicode
@@ -105,7 +105,7 @@ def prepare_entries(
     named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
     options = {name: getattr(args, name) for name in named}
     facts = {"corpus": form, "source": _source(args), **facts, "options": options}
-    _claim_folder(args.out, f"{form} {_source(args)}")
+    _record_corpus(args.out, f"{form} {_source(args)}")
     utterances, given, rejected = _make_utterances(args, entries)
     checker = audio_check.make_checker(args)
     usable, faulty = checker.check(utterances, "clips")
@@ -127,25 +127,27 @@ def prepare_entries(
 
 
 def _source(args: argparse.Namespace) -> str:
-    return str(getattr(args, "table", None) or args.corpus)
+    return str(normpath(getattr(args, "table", None) or args.corpus))
 
 
-def _claim_folder(out: Path, corpus: str) -> None:
+def _record_corpus(out: Path, corpus: str) -> None:
     """Write which corpus the lists of this folder are of, before the first list.
 
     Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
     """
     if out.exists() and not out.is_dir():
         raise DataError(f"--out {out}: not a folder; name another one")
-    claim = out / ".corpus"
-    found = claim.read_text("utf-8") if claim.is_file() else None
+    record = out / ".corpus"
+    found = record.read_text("utf-8") if record.is_file() else None
     names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
+    if found is None:
+        names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]
     existing = next((out / name for name in names if (out / name).exists()), None)
     if existing and found is None:
         raise DataError(f"{existing}: exists, and was not made by this command; give another --out")
     if existing and found != corpus:
         raise DataError(f"{out}: has lists of another corpus ({found}); give another --out, or remove this folder")
-    write_atomic(claim, corpus)
+    write_atomic(record, corpus)
 
 
 def _check_shares(args: argparse.Namespace) -> None:

@@ -22,11 +22,11 @@ from wenet_hs.manifest import read_text
 
 logger = logging.getLogger(__name__)
 
-_NO_FILES = (
+_UNSUPPORTED = (
     ("commands", re.compile(r"\|$"), "run each once, and write the path of the file that it makes"),
-    ("pieces of Kaldi archives", re.compile(r"\.ark:\d+$"), "write audio files, and their paths"),
+    ("pieces of Kaldi archives", re.compile(r"\.ark:\d+(\[.*\])?$"), "write audio files, and their paths"),
 )
-"""What an entry of wav.scp may be instead of a file: name, pattern, and what to do."""
+"""Entries of wav.scp that are no files: name, pattern, and what to do."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,7 +58,7 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
     recordings, segments = maps["wav.scp"], maps.get("segments", {})
     speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
-    for what, pattern, remedy in _NO_FILES:
+    for what, pattern, remedy in _UNSUPPORTED:
         if found := [name for name, value in recordings.items() if pattern.search(value)]:
             counted = f"{len(found)} of {len(recordings)} recordings are {what}"
             example = f"{found[0]}: {recordings[found[0]][:60]!r}"
@@ -94,7 +94,7 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
     if unnamed := [key for key, speaker in speakers.items() if not speaker]:
         logger.warning("%s: %d lines have no speaker, such as that of %r", folder / "utt2spk", len(unnamed), unnamed[0])
-    unused = {"utt2spk": speakers.keys() - maps["text"].keys()}
+    unused = {"utt2spk": speakers.keys() - maps["text"].keys() - {*unnamed}}
     unused["wav.scp"] = recordings.keys() - in_segments if segments else set()
     for name, keys in unused.items():
         if keys:

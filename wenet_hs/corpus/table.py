@@ -227,7 +227,7 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
             except csv.Error:  # a quotation mark that is a part of the text, or is not closed
                 continue
             header = rows[0][1] if rows else []
-            if len(header) > 1 and not (quoting == "none" and all(re.fullmatch('".*"', name) for name in header)):
+            if len(header) > 1 and not (quoting == "none" and _is_quoted(rows)):
                 num_fitting = sum(len(row) == len(header) for _, row in rows)
                 # More rows first: a quotation mark may open in one row and close in another, as in a dialogue.
                 rank = (num_fitting / len(rows), len(rows), quoting != "none", len(header))
@@ -247,7 +247,16 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
             reason = 'quotation mark: one is not closed, or has text after it; write "" for one in a cell'
         values.append((number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason))
     quoted = ", quoted" if is_quoted and '"' in text else ""
+    if several := [number for number, row in rows if "\n" in "".join(row)]:
+        quoted += f", {len(several)} rows with cells of several lines (the first in line {several[0]})"
     return _Table(f"{_DELIMITERS[delimiter]}-separated{quoted}, {encoding}", header, values)
+
+
+def _is_quoted(rows: _Rows) -> bool:
+    """Whether rows that were read without regard to quotation marks show that these do enclose cells."""
+    header = rows[0][1]
+    wrong = (row for _, row in rows if len(row) != len(header))
+    return all(re.fullmatch('".*"', name) for name in header) or any('"' in "".join(row) for row in wrong)
 
 
 def _parse(text: str, delimiter: str, quoting: _Quoting) -> _Rows:
