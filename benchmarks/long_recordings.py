@@ -102,7 +102,8 @@ def measure_recording(model_dir: str, utterances: Sequence[Utterance], minutes: 
         formats += ["--ctm", f"{name}/all.ctm", "--tsv", f"{name}/all.tsv"]
         transcribed = measure("transcribe", ["--model_dir", model_dir, *formats, str(audio)])
         lines = (folder / "all.tsv").read_text("utf-8").splitlines()[1:]
-        result = f"{len(lines)} segments for {len(clips)} utterances"
+        longest_s = max(float(end) - float(start) for _, start, end, *_ in (line.split("\t") for line in lines))
+        result = f"{len(lines)} segments of at most {longest_s:.1f} s for {len(clips)} utterances"
         data = ["--data_list", str(tapes), "--out", str(aligned), "--elan", f"{name}/aligned"]
         alignment = measure("align", ["--model_dir", model_dir, *data])
         in_place, total = count_words_in_place(aligned, clips)
