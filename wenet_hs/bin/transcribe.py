@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Transcribe one file after the other."""
-    # oneDNN keeps kernels for 1,024 shapes by default, and segments have many: 170 MB in an hour, without a gain of time.
+    # oneDNN keeps kernels for 1,024 shapes by default, and segments have many: 170 MB in an hour, no time gained.
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     formats = [name for name in _FORMATS if getattr(args, name) is not None]
     _check_flags(args, formats)
