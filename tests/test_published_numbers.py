@@ -29,6 +29,21 @@ def test_each_number_is_in_a_generated_file(table: str) -> None:
     assert shown and shown <= known, f"not in {', '.join(map(str, sources))}: {sorted(shown - known)}"
 
 
+@pytest.mark.parametrize(
+    ("title", "source"),
+    [
+        ("How much speech is needed", "examples/own/s0/RESULTS.md"),
+        ("Memory and time", "benchmarks/notes/long_recordings.md"),
+    ],
+)
+def test_each_number_of_own_data_is_in_a_generated_file(title: str, source: str) -> None:
+    page = (ROOT / "docs/own-data.md").read_text("utf-8")
+    section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    assert f"](../{source})" in section
+    shown = {number for row in section.splitlines() if row.startswith("|") for number in NUMBER.findall(row)}
+    assert shown and shown <= {*NUMBER.findall((ROOT / source).read_text("utf-8"))}
+
+
 def test_each_number_of_the_findings_is_in_a_table() -> None:
     findings = (ROOT / "docs/findings.md").read_text("utf-8")
     generated = (*ROOT.glob("examples/*/s0/RESULTS.md"), *ROOT.glob("examples/*/s0/results/combined*.md"))
