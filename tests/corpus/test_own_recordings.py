@@ -447,6 +447,27 @@ def test_tables_without_content(tmp_path: Path, name: str, content: bytes, messa
         prepare(tmp_path / "out", f"table --table {tmp_path / name}")
 
 
+def test_messages_name_the_tier_the_interval_and_the_folder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grid = 'Object class = "TextGrid"\n0 2 <exists> 1 "IntervalTier" "words" 0 2 2 0 1 "{}" 1 {} "{}"\n'
+    (tmp_path / "rec.TextGrid").write_text(grid.format("", "2", ""))
+    with pytest.raises(
+        DataError, match="no file has annotations in a tier of --tier words; there are: 'words', without"
+    ):
+        prepare(tmp_path / "out", f"praat --corpus {tmp_path} --tier words")
+    (tmp_path / "rec.TextGrid").write_text(grid.format("a", "2,5", "b"))
+    with pytest.raises(DataError, match="tier 'words', number 2: could not convert string to float: '2,5'"):
+        prepare(tmp_path / "out", f"praat --corpus {tmp_path} --tier words")
+    (tmp_path / "rec.TextGrid").unlink()
+    words = FORMS["elan"](tmp_path, rows_of(6))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub/rec.eaf").write_bytes((tmp_path / "rec.eaf").read_bytes())
+    with pytest.raises(DataError, match="0 usable utterances"):
+        prepare(tmp_path / "out", words)
+    (named,) = [line for line in caplog.messages if "sub/rec.eaf: missing: " in line]
+    assert named.partition(" missing: ")[2].startswith("no rec.wav in "), "the file's own name is not repeated"
+    assert any(key.startswith("sub/rec.eaf: ") for key in rejected(tmp_path / "out"))
+
+
 def test_most_annotation_files_unreadable(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     words = FORMS["elan"](tmp_path, rows_of(12))
