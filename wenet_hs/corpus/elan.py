@@ -119,9 +119,9 @@ def prepare_files(
 def _read_files(
     corpus: Path, suffix: str, read: Callable[[Path], AnnotationFile], max_rejected: float
 ) -> tuple[list[AnnotationFile], list[Rejected]]:
-    """The files of a folder and its subfolders that can be read, and the others.
+    """The files of a folder and its subfolders that can be read, and those that cannot.
 
-    Raises DataError if all, or a greater share than `max_rejected`, are others.
+    Raises DataError if no file can be read, or if the share that cannot be read is above `max_rejected`.
     """
     paths = [corpus] if corpus.is_file() else sorted(corpus.rglob("*"))
     paths = [path for path in paths if path.suffix.lower() == suffix.lower() and not path.name.startswith("._")]

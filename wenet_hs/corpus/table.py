@@ -253,7 +253,7 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
 
 
 def _is_quoted(rows: _Rows) -> bool:
-    """Whether rows that were read without regard to quotation marks show that these do enclose cells."""
+    """Whether quotation marks enclose cells, by rows that were read as if they were a part of the text."""
     header = rows[0][1]
     wrong = (row for _, row in rows if len(row) != len(header))
     return all(re.fullmatch('".*"', name) for name in header) or any('"' in "".join(row) for row in wrong)
