@@ -491,6 +491,13 @@ def test_quotation_marks_that_open_and_close_in_different_rows_lose_no_row(tmp_p
     assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'}")["num_in"] == 6
 
 
+def test_a_cell_may_have_a_transcript_of_hours(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [f'rec.wav,"{"word " * 40_000 * (n == 2)}{n}",{n},{n + 0.5}' for n in range(6)]
+    (tmp_path / "t.csv").write_text("\n".join(["path,text,start,end", *rows]) + "\n")
+    assert prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --lang es")["total"]["rejected"] == {}
+
+
 def test_why_nothing_is_left_is_written(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("path,text\n.,a\n/,b\n" + "x" * 300 + ",c\n")
     with pytest.raises(DataError, match="0 usable utterances .* left out: no audio is named 2, missing 1"):

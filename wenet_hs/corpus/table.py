@@ -44,6 +44,7 @@ COLUMNS = {
 _REQUIRED = ("audio", "text")
 _TIMES = ("start", "end", "duration")
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
+csv.field_size_limit(2**31 - 1)  # a cell may be a whole transcript; the default is 131,072 characters
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -357,10 +357,11 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
     mode, lines = table.spec.modes[0], []
     for colour, systems in enumerate(spec.lines.values()):
         found = {x: table.common(name, mode) for x, name in sorted(systems.items())}
-        shift = 0.008 * colour * max(systems)  # so that the bars of several systems are beside each other
-        rates = {x - shift: [100 * one.rates(mode)[MACRO] for one in of] for x, of in found.items() if of}
-        lines.append(Line(points=[(x, fmean(of)) for x, of in rates.items()], colour=colour))
+        rates = {x: [100 * one.rates(mode)[MACRO] for one in of] for x, of in found.items() if of}
+        lines.append(Line(points=[(x, fmean(of)) for x, of in rates.items()], colour=colour, shift=-3 * colour))
         for x, of in rates.items():
             ends = [(x, fmean(of) + sign * stdev(of)) for sign in (-1, 1) if len(of) > 1]
-            lines.append(Line(points=ends, colour=colour, faint=True))
-    return standalone_svg(line_chart(lines, label=f"{table.spec.title}: {_CHART}", unit=spec.x), [*spec.lines])
+            lines.append(Line(points=ends, colour=colour, faint=True, shift=-3 * colour))
+    label = f"{table.spec.title}: {_CHART}"
+    chart = line_chart(lines, label=label, unit=spec.x, may_be_log=True, may_be_log_x=True)
+    return standalone_svg(chart, [*spec.lines])

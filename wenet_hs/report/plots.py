@@ -30,6 +30,8 @@ class Line:
     colour: int
     """The index of the experiment."""
     faint: bool = False
+    shift: float = 0.0
+    """Pixels to the right, so that intervals of several curves are beside each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,26 +66,27 @@ def line_chart(
     show: Callable[[float], str] = lambda value: f"{value:g}",
     may_be_log: bool = False,
     unit: str = "steps",
+    may_be_log_x: bool = False,
 ) -> Markup:
     """An SVG of curves over steps or another `unit`; empty without points.
 
     `label` is the text for screen readers, `show` formats a value. With `may_be_log`, values of more than one decade
-    get a logarithmic axis, which the chart states.
+    get a logarithmic axis, which the chart states; with `may_be_log_x` so do steps.
     """
     shown = [replace(line, points=thin(line.points)) for line in lines if line.points]
     points = [point for line in shown for point in line.points]
     if not points:
         return Markup()
     steps, values = zip(*points, strict=True)
-    log = may_be_log and min(values) > 0 and max(values) > 10 * min(values)
+    log, log_x = (may and max(of) > 10 * min(of) > 0 for may, of in ((may_be_log, values), (may_be_log_x, steps)))
     y_ticks = log_ticks(min(values), max(values)) if log else ticks(min(values), max(values))
-    x = _Axis(0, max(steps), LEFT, WIDTH - RIGHT)
+    x = _Axis(min(steps) if log_x else 0, max(steps), LEFT + 8 * log_x, WIDTH - RIGHT, log_x)
     y = _Axis(min(*values, *y_ticks), max(*values, *y_ticks), HEIGHT - BOTTOM, TOP, log)
     parts = _frame(x, y, [(tick, show(tick)) for tick in y_ticks], unit)
     if log:
         parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
     for line in sorted(shown, key=lambda line: not line.faint):
-        coordinates = [(x(step), y(value)) for step, value in line.points]
+        coordinates = [(x(step) + line.shift, y(value)) for step, value in line.points]
         colour = f"c{line.colour % NUM_COLOURS}"
         if line.faint or len(coordinates) > 1:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in coordinates)
@@ -184,10 +187,11 @@ def _frame(x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) 
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text class="row" x="{LEFT - 6}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
     base = HEIGHT - BOTTOM + 16
-    for tick in [tick for tick in ticks(0, x.high) if tick <= x.high]:
+    for tick in log_ticks(x.low, x.high) if x.log else [tick for tick in ticks(0, x.high) if tick <= x.high]:
         text = f"{tick / 1000:g}k" if tick >= 1000 else f"{tick:g}"
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base}">{text}</text>')
-    return [*parts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(unit)}</text>']
+    note = f"{unit}, log scale" if x.log else unit
+    return [*parts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(note)}</text>']
 
 
 def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Markup:
