@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 from command_line import Capsys, error_line
+from lock_holder import holder
 
 from wenet_hs.bin import prepare as command
 from wenet_hs.bin.main import run_command
@@ -42,6 +43,14 @@ def release(tmp_path: Path) -> Path:
 
 def call(*arguments: object) -> int:
     return run_command(command, [str(argument) for argument in arguments])
+
+
+def test_a_second_run_with_the_same_folder_is_refused(release: Path, tmp_path: Path, capsys: Capsys) -> None:
+    with holder(tmp_path / "out"):
+        code = call("commonvoice", "--corpus", release, "--langs", "ca", "--out", tmp_path / "out")
+    error = error_line(code, capsys)
+    other = "another prepare writes here (process 17 on elsewhere)"
+    assert error == f"{tmp_path}/out: {other}; wait for it or use another --out"
 
 
 def test_commonvoice(release: Path, tmp_path: Path, capsys: Capsys) -> None:

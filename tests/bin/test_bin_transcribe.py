@@ -86,7 +86,15 @@ def test_an_annotation_file_instead_of_its_recording(folder: Path, talk: Path, c
     error = error_line(run_line(transcribe, f"{line} --elan {talk.parent} --tier other"), capsys)
     assert error == f"{talk.with_suffix('.eaf')}: is the input itself; name another folder with --elan"
     error = error_line(run_line(transcribe, f"{line} --elan {second} --tier other"), capsys)
-    assert error == f"{second / 'talk.eaf'}: exists already; name another folder with --elan"
+    refusal = f"{second / 'talk.eaf'}: exists already; name another folder with --elan, or go on with --skip_existing"
+    assert error == refusal
+    before = (second / "talk.eaf").read_bytes()
+    capsys.readouterr()
+    line_on = f"{line} --elan {second} --srt {second} --tier other --skip_existing"
+    for printed in ("segments", "transcribed already"):
+        assert run_line(transcribe, line_on) == 0
+        assert printed in capsys.readouterr().out
+    assert (second / "talk.srt").exists() and (second / "talk.eaf").read_bytes() == before
     assert run_line(transcribe, line) == 0
     assert capsys.readouterr().out.startswith(f"{talk.with_suffix('.eaf')}: ")
 
@@ -102,6 +110,7 @@ WRONG = [
     ("--json --srt out a.wav", "--json: has no effect with --srt; leave one of them out"),
     ("--elan units.txt a.wav", "--elan units.txt: not a folder; name another one"),
     ("--tsv units.txt a.wav", "units.txt: exists already; name another file with --tsv, or delete this one"),
+    ("--skip_existing --elan out --tsv t a.wav", "--skip_existing: only for --elan, --textgrid, --srt; --ctm and"),
     ("--elan out a/x.wav b/x.eaf", "a/x.wav and b/x.eaf: the results would have the same name; transcribe them one by"),
 ]
 
@@ -134,6 +143,9 @@ def test_a_recording_that_cannot_be_read_does_not_end_the_others(folder: Path, t
     assert "gone.wav: missing" in errors[1]
     assert errors[-1] == "2 of 3 files could not be transcribed; see the lines above"
     assert (talk.parent / "all.tsv").read_text("utf-8") == "file\tstart\tend\ttext\tconfidence\n"
+    same_name = talk.parent / "other" / talk.name
+    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --tsv {talk.parent / 't.tsv'} {talk} {same_name}") == 2
+    assert capsys.readouterr().err.splitlines()[-1].startswith("1 of 2 files"), "a table has the whole paths"
 
 
 def test_alignments_as_elan_with_times_of_the_recording(

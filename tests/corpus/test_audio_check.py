@@ -4,7 +4,10 @@
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +106,38 @@ def test_results_come_in_order_and_exceptions_are_passed_on() -> None:
             list(results)
         assert multiprocessing.active_children() == []
         assert list(parallel_map(fragile, [], num_workers=num_workers, description="", on_crash=negate)) == []
+
+
+WORK = """
+import os, sys, time
+from pathlib import Path
+from wenet_hs.corpus.audio_check import parallel_map
+def work(number):
+    Path(sys.argv[1], str(os.getpid())).touch()
+    time.sleep(100)
+list(parallel_map(work, range(100), num_workers=2, description="", on_crash=print))
+"""
+
+
+def is_running(process: Path) -> bool:
+    stat = Path("/proc", process.name, "stat")
+    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers wait until they are ended")
+def test_no_process_outlives_a_killed_run(tmp_path: Path) -> None:
+    with subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path)]) as parent:
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        assert all(map(is_running, tmp_path.iterdir()))
+        parent.kill()
+    wait_until(lambda: not any(map(is_running, tmp_path.iterdir())))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 50
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@
 import json
 import math
 import random
+import re
 import tempfile
 import unicodedata
 from dataclasses import replace
@@ -21,6 +22,7 @@ from pympi import Eaf
 from wenet_hs.corpus import entries, table
 from wenet_hs.corpus.elan import read_elan
 from wenet_hs.data.annotations import read_textgrid
+from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -119,6 +121,59 @@ def test_media_of_another_computer_is_found_by_name_and_the_rest_is_listed(tmp_p
     assert wav == str(tmp_path / "linked" / "Daten" / "rec.wav")
     with pytest.raises(DataError, match="--audio_dir .*: no such folder"):
         prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@* --audio_dir {tmp_path}/none")
+
+
+@pytest.mark.parametrize(
+    ("folders", "rejected_where"),
+    [
+        (("s1", "s1"), set()),
+        (("D:/x/s1", "D:/x/s2"), {1}),  # s2 was not copied
+        (("D:/x/s2", "D:/x/s1"), {0}),
+        (("s1", "D:/x/s2"), {1}),
+        (("D:/x/a", "D:/x/b"), {0, 1}),  # which one it is, nobody knows
+        (("D:/x/a", "D:/x/a"), set()),
+    ],
+)
+def test_files_of_several_sessions_have_one_name(
+    tmp_path: Path, folders: tuple[str, str], rejected_where: set[int]
+) -> None:
+    write_audio(tmp_path / "s1" / "ZOOM0001.wav")
+    rows = [(n, f"{folders[n % 2]}/ZOOM0001.wav,text {n},{n / 2},{n / 2 + 0.5}") for n in range(20)]
+    (tmp_path / "t.csv").write_text("path,text,start,end\n" + "\n".join(row for _, row in rows) + "\n")
+    wrong = {f"t.csv:{n + 2}" for n, _ in rows if n % 2 in rejected_where}
+    if len(rejected_where) == 2:
+        with pytest.raises(DataError, match="0 usable utterances .* ambiguous 20"):
+            prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    else:
+        prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    found = rejected(tmp_path / "out")
+    assert found.keys() == wrong
+    assert all("another path leads to it too, in the folder" in reason for reason in found.values())
+
+
+def test_elan_files_of_several_sessions(tmp_path: Path) -> None:
+    write_audio(tmp_path / "audio" / "s1" / "rec.wav")
+    for session in ("s1", "s2"):
+        (tmp_path / session).mkdir()
+        write_elan(tmp_path / session, [replace(a, text=f"{a.text} {session}") for a in rows_of(10)])
+        path = tmp_path / session / "rec.eaf"
+        links = re.sub(r'MEDIA_URL="[^"]*"', f'MEDIA_URL="file:///D:/x/{session}/rec.wav"', path.read_text("utf-8"))
+        path.write_text(re.sub(r' RELATIVE_MEDIA_URL="[^"]*"', "", links), "utf-8")
+    prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt@*")
+    texts = {u.txt.split()[-1] for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert texts == {"s1"} and len(rejected(tmp_path / "out")) == 10
+
+
+def test_many_files_of_one_name_are_found_by_their_folders(tmp_path: Path) -> None:
+    paths = [tmp_path / "data" / f"u{n}" / "audio.wav" for n in range(30)]
+    for path in paths:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"")
+    finder = MediaFinder(tmp_path)
+    for path in paths:
+        written = f"D:\\field\\{path.parent.name.upper()}\\audio.mp3"
+        assert finder.find([written], tmp_path) == path
+        assert finder.doubt([written], path) is None
 
 
 def test_tiers_are_chosen_by_name_type_and_participant(tmp_path: Path) -> None:
@@ -666,6 +721,36 @@ def test_kaldi_recordings_without_transcript_are_no_faults(tmp_path: Path) -> No
     stats = prepare(tmp_path / "out", f"kaldi --corpus {tmp_path}")
     assert (stats["total"]["left_out"], stats["total"]["rejected"]) == ({"no transcript": 10}, {})
     assert [*rejected(tmp_path / "out")] == [f"u{n}" for n in range(10, 20)]
+
+
+def test_one_name_or_sentence_in_two_spellings_is_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_audio(tmp_path / "rec.wav")
+    names = [unicodedata.normalize(form, "José") for form in ("NFC", "NFD")]
+    rows = [f"rec.wav,{'A b' if n % 2 else 'a b.'} {n // 2},{n / 3},{n / 3 + 0.3},{names[n % 2]}" for n in range(30)]
+    (tmp_path / "t.csv").write_text("path,text,start,end,speaker\n" + "\n".join(rows) + "\n", "utf-8")
+    prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --no_normalize --split_by none")
+    lists = read_lists(tmp_path / "out")
+    assert {u.speaker for of_set in lists.values() for u in of_set} == {names[0]}
+    assert {u.txt[:3] for of_set in lists.values() for u in of_set} == {"A b", "a b"}, "the text stays as it is"
+    sentences = [{u.txt.replace(".", "").lower() for u in of_set} for of_set in lists.values()]
+    num_common = sum(sum(one in of for of in sentences) > 1 for one in set.union(*sentences))
+    assert num_common > 0 and f"{num_common} of 15 sentences" in caplog.text
+    prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'} --no_normalize --split_by sentence")
+    assert "0 of 15 sentences" in caplog.text
+
+
+def test_sets_by_the_names_of_folders_are_stated_and_can_be_ignored(tmp_path: Path) -> None:
+    for session in ("Session1", "Test"):
+        for n in range(8):
+            write_audio(tmp_path / session / f"{session}{n}.wav")
+            (tmp_path / session / f"{session}{n}.txt").write_text(f"{session} {n}")
+    message = "the data give sets .train 0, dev 0, test 8.; --ignore_sets makes others; 0 usable .* left out: no set 8"
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
+    assert len(rejected(tmp_path / "out")) == 8
+    stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --ignore_sets")
+    assert sum(stats["total"]["utterances"].values()) == 16 and stats["total"]["rejected"] == {}
 
 
 def test_speakers_stay_whole_on_request(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ def of_tier(eaf: Eaf, name: str) -> list[tuple[int, int, str]]:
 def check_structure(path: Path) -> None:
     """What ELAN needs: slots in the order of time, different identifiers, the order and the types of its schema."""
     document = read_eaf(path)
-    times = [int(slot.get("TIME_VALUE", -1)) for slot in document.findall("TIME_ORDER/TIME_SLOT")]
+    times = [int(slot.get("TIME_VALUE") or -1) for slot in document.findall("TIME_ORDER/TIME_SLOT")]
     known = [time for time in times if time >= 0]
     assert known == sorted(known)
     for name in ("TIME_SLOT_ID", "ANNOTATION_ID"):
@@ -295,7 +295,7 @@ def test_new_tiers_have_the_offset_of_the_recording(
     monkeypatch.chdir(tmp_path)
     link = f'MEDIA_URL="file:///D:/{Path(name).name}" MIME_TYPE="audio/x-wav" TIME_ORIGIN="1100"'
     head = f"<HEADER><MEDIA_DESCRIPTOR {link}/><?note x?></HEADER><!-- a comment -->"
-    slots = '<TIME_ORDER><TIME_SLOT TIME_SLOT_ID="begin"/></TIME_ORDER>'
+    slots = '<TIME_ORDER><TIME_SLOT TIME_SLOT_ID="b"/><TIME_SLOT TIME_SLOT_ID="c" TIME_VALUE=""/></TIME_ORDER>'
     Path("talk.eaf").write_text(f'<ANNOTATION_DOCUMENT FORMAT="3.0">{head}{slots}</ANNOTATION_DOCUMENT>')
     Path(name).parent.mkdir(exist_ok=True)
     found = recording(tmp_path / name)
@@ -306,7 +306,7 @@ def test_new_tiers_have_the_offset_of_the_recording(
     assert tiers["wenet_hs"] == [(1.1, 1.7, 'ŋa "<b>&"'), (2.0, 2.6, "dù"), (4.0, 5.0, "")]
     assert tiers["wenet_hs words"] == [(1.1, 1.5, '"<b>&"'), (2.1, 2.4, "dù")]
     times = [slot.get("TIME_VALUE") for slot in read_eaf(Path("new.eaf")).findall("TIME_ORDER/TIME_SLOT")]
-    assert times[1] == "0" and times[-1] == "3900"  # in times of ELAN
+    assert times[:3] == [None, "", "0"] and times[-1] == "3900"  # in times of ELAN
     [media] = read_eaf(Path("new.eaf")).findall("HEADER/MEDIA_DESCRIPTOR")
     assert (media.get("RELATIVE_MEDIA_URL"), media.get("TIME_ORIGIN")) == (f"./{name}", "1100")
     message = "new.eaf: 0 segments and 1 words before ELAN's time 0 (1100 ms of the recording) are left out"

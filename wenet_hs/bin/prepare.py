@@ -20,6 +20,8 @@ from wenet_hs import corpus
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
+from wenet_hs.errors import DataError
+from wenet_hs.files import locked
 from wenet_hs.score.tables import format_columns
 
 
@@ -61,7 +63,9 @@ def run(args: argparse.Namespace) -> None:
     if args.out is None:
         print(args.module.format_table(args))
         return
-    print_statistics(args.module.run(args))
+    with locked(args.out, flag="--out", work="prepare", error_class=DataError):
+        stats = args.module.run(args)
+    print_statistics(stats)
     print(f"{args.out / 'stats.json'}: prepared")
 
 

@@ -59,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--srt", type=Path, metavar="DIR", help="write DIR/NAME.srt: subtitles")
     add("--ctm", type=Path, metavar="FILE", help="write the words of all recordings as NIST's CTM")
     add("--tsv", type=Path, metavar="FILE", help="write a table of the segments: file, start, end, text, confidence")
+    skip_help = "go on after an interruption: files that exist are neither written nor an error"
+    add("--skip_existing", action="store_true", help=skip_help)
     add("--vad", choices=VADS, help="how speech is found: by its level, or by Silero VAD (default: energy)")
     add("--tier", metavar="NAME", help=f"name of the new tier; its children begin with it (default: {DEFAULT_TIER})")
     low_help = f"words below are listed in a tier of their own, from 0 to 1 (default: {DEFAULT_LOW_CONFIDENCE:g})"
@@ -83,6 +85,9 @@ def run(args: argparse.Namespace) -> None:
         print("this model was trained without CTC: segments get no words and no confidence", file=sys.stderr)
     num_failed = 0
     for path in args.audio:
+        if args.skip_existing and all(output.exists() for output in _outputs(args, path).values()):
+            print(f"{path}: transcribed already", flush=True)
+            continue
         try:
             if formats:
                 recording = _annotate(args, recognizer, path)
@@ -111,6 +116,10 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
     given = [name for name in ("vad", "tier", "low_confidence") if getattr(args, name) is not None]
     if given and not formats:
         raise ConfigError(f"--{given[0]}: has no effect without --{', --'.join(_FORMATS)}; give one, or leave it out")
+    if args.skip_existing and not (formats and set(formats) <= _SUFFIXES.keys()):
+        raise ConfigError(
+            f"--skip_existing: only for --{', --'.join(_SUFFIXES)}; --ctm and --tsv are written as a whole"
+        )
     if args.json and formats:
         raise ConfigError(f"--json: has no effect with --{formats[0]}; leave one of them out")
     if args.audio_dir is not None and not args.audio_dir.is_dir():
@@ -131,7 +140,8 @@ def _check_outputs(args: argparse.Namespace) -> None:
         if (folder := getattr(args, name)) is not None and folder.exists() and not folder.is_dir():
             raise DataError(f"--{name} {folder}: not a folder; name another one")
     by_stem = dict[str, Path]()
-    for path in args.audio:
+    is_by_name = args.ctm is not None or any(getattr(args, name) is not None for name in _SUFFIXES)
+    for path in args.audio if is_by_name else ():  # a table has the whole path
         if (same := by_stem.setdefault(path.stem, path)) is not path:
             raise DataError(f"{same} and {path}: the results would have the same name; transcribe them one by one")
     for name in ("ctm", "tsv"):
@@ -141,9 +151,11 @@ def _check_outputs(args: argparse.Namespace) -> None:
             file.parent.mkdir(parents=True, exist_ok=True)
     for path in args.audio:
         for name, output in _outputs(args, path).items():
-            if output.exists():
-                what = "is the input itself" if path.exists() and output.samefile(path) else "exists already"
-                raise DataError(f"{output}: {what}; name another folder with --{name}")
+            if output.exists() and path.exists() and output.samefile(path):
+                raise DataError(f"{output}: is the input itself; name another folder with --{name}")
+            if output.exists() and not args.skip_existing:
+                remedy = f"name another folder with --{name}, or go on with --skip_existing"
+                raise DataError(f"{output}: exists already; {remedy}")
 
 
 def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> TranscribedRecording:
@@ -156,6 +168,8 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         recording = recognizer.transcribe_recording(media, **options, on_progress=advance)
     low = DEFAULT_LOW_CONFIDENCE if args.low_confidence is None else args.low_confidence
     for name, output in _outputs(args, path).items():
+        if output.exists():
+            continue
         if name == "srt":
             write_srt(output, recording)
         else:

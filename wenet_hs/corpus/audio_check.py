@@ -2,6 +2,7 @@
 """Check of a corpus's audio files in parallel processes. Results are cached, so that a killed run continues."""
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -246,6 +247,8 @@ def _map_in_pool(
 def _start_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # ends the process, also inside C code
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no worker outlives a parent that was killed
 
 
 def _run_limited(function: Callable[[Item], Result], item: Item) -> Result:

@@ -183,9 +183,11 @@ def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
 def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
     """The annotations of all tiers. A file without audio gets one warning."""
     finder = MediaFinder(args.audio_dir or (args.corpus if args.corpus.is_dir() else None))
-    for file in files:
+    media = [finder.find(file.media, file.path.parent) for file in files]
+    for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
-        found = finder.find(file.media, file.path.parent)
+        if isinstance(found, Path):
+            found = finder.doubt(file.media, found) or found
         if isinstance(found, str) and spans:
             advice = "name its folder with --audio_dir"
             logger.warning("%s: %s; its %d annotations are left out; %s", file.path, found, len(spans), advice)

@@ -87,6 +87,8 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
         f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data (default)"
     )
     add("--split_by", choices=SPLIT_BY, default="auto", help=split_help)
+    ignore_help = "make sets although the data give them, by a column or by folders such as train and test"
+    add("--ignore_sets", action="store_true", help=ignore_help)
     for name in ("dev", "test"):
         share_help = f"share of the utterances for the {name} set (default: %(default)s)"
         add(f"--{name}_share", type=float, default=0.1, help=share_help)
@@ -102,8 +104,8 @@ def prepare_entries(
     Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
     _check_shares(args)
-    named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "seed")
-    options = {name: getattr(args, name) for name in named}
+    named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "ignore_sets")
+    options = {name: getattr(args, name) for name in (*named, "seed")}
     facts = {"corpus": form, "source": _source(args), **facts, "options": options}
     _record_corpus(args.out, f"{form} {_source(args)}")
     utterances, given, rejected = _make_utterances(args, entries)
@@ -171,6 +173,8 @@ def _make_utterances(
     rejected: list[Rejected] = []
     spelling = dict[str, str]()  # a code in upper and lower case is one language
     for entry in entries:
+        if args.ignore_sets and isinstance(entry, Entry):
+            entry = replace(entry, split=None)
         lang = spelling.setdefault((entry.lang or args.lang).casefold(), entry.lang or args.lang)
         if isinstance(entry, Rejected):
             rejected.append(replace(entry, lang=lang))
@@ -184,6 +188,11 @@ def _make_utterances(
             rejected.append(
                 Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason or str(path), lang, is_fault)
             )
+    doubts = [finder.doubt(entry.audio, path) for entry, path, _ in found]
+    for (entry, _, _), doubt in zip(found, doubts, strict=True):
+        if doubt:
+            rejected.append(Rejected(entry.key or entry.where, entry.audio[0], doubt, entry.lang or ""))
+    found = [one for one, doubt in zip(found, doubts, strict=True) if not doubt]
     _report_notes([entry for entry, _, _ in found])
     utterances, given = [], {}
     seen: dict[str, str] = {}
@@ -199,10 +208,9 @@ def _make_utterances(
         seen[key] = entry.where
         if entry.split is not None:
             given[key] = find_split(entry.split) or ""
+        speaker = entry.speaker and normalize_phones(entry.speaker)  # one form of Unicode: macOS writes another one
         utterances.append(
-            Utterance(
-                key=key, wav=str(path), txt=txt, lang=lang, speaker=entry.speaker, start=entry.start, end=entry.end
-            )
+            Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, start=entry.start, end=entry.end)
         )
     return utterances, given, rejected
 
@@ -309,27 +317,30 @@ def _make_splits(
     without = [u for u in utterances if u.key not in given]
     if not given:
         splits["train"], without = without, []
-    left_out = [
-        Rejected(
-            u.key,
-            u.wav,
-            "no set: other utterances have one; give each a set, or none",
-            u.lang or "",
-            is_fault=False,
-        )
-        for u in without
-    ]
+    reason = "no set: other utterances have one; give each a set, or none"
+    left_out = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in without]
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
-        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(rejected).items())
+        write_rejected(args.out, [*rejected, *left_out])
+        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds([*rejected, *left_out]).items())
+        if given:
+            of_sets = ", ".join(f"{name} {len(us)}" for name, us in splits.items())
+            found = f"the data give sets ({of_sets}); --ignore_sets makes others; {found}"
         why = f"left out: {kinds}, see {args.out / 'rejected.tsv'}; repair these, or " if kinds else ""
         raise DataError(f"{_source(args)}: {found}: too few for a recogniser; {why}give more data")
     rule, lost = "given", list[Rejected]()
+    as_written = {u.key: u for u in utterances}  # upper case and punctuation make no other sentence
+    splits = {name: [_with_plain_text(u, args.unit) for u in chosen] for name, chosen in splits.items()}
     if absent:
         made, lost, rule = hold_out_sets(args, splits["train"], absent)
         splits |= made
-    splits = {name: sorted(chosen, key=lambda u: u.key) for name, chosen in splits.items()}
     line = f"sets ({rule}): {describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
     logger.info(line)
+    splits = {name: [as_written[key] for key in sorted(u.key for u in chosen)] for name, chosen in splits.items()}
     return splits, left_out + lost, line
+
+
+def _with_plain_text(utterance: Utterance, unit: str) -> Utterance:
+    """The utterance with normalised text; that of phones is."""
+    return utterance if unit == "phone" else replace(utterance, txt=normalize(utterance.txt, utterance.lang))

@@ -249,7 +249,11 @@ def _declared_over_present(source: str | Path | bytes) -> float:
             header = file.read(8)
             size = int.from_bytes(header[4:], "little")
             if header[:4] == b"data":
-                return max(1.0, size / max(total - file.tell(), 1))
+                present = total - file.tell()
+                if present - size >= 2**32:
+                    found = f"declares {size / 1e9:.1f} of {present / 1e9:.1f} GB of samples: too long for a wav"
+                    raise SourceError(found, "convert it to FLAC or RF64")
+                return 1.0 if size == 2**32 - 1 else max(1.0, size / max(present, 1))  # a program did not know it
             file.seek(size + size % 2, os.SEEK_CUR)
     return 1.0
 

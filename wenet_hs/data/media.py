@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audio files of annotations: found by paths that may be of another computer."""
 
+import math
 import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -12,6 +13,7 @@ from wenet_hs.errors import list_names
 
 AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".aif", ".au")
 _UNREADABLE = (".mp4", ".mpg", ".mpeg", ".mov", ".avi", ".m4a", ".wma")
+_MAX_PARTS = 6  # of a path that are compared
 _URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
 
 
@@ -21,7 +23,9 @@ class MediaFinder:
     def __init__(self, audio_dir: Path | None) -> None:
         """`audio_dir`: the folder to search; None: the folder of each entry."""
         self._audio_dir = audio_dir
-        self._files: dict[Path, dict[str, list[Path]]] = {}
+        self._files: dict[Path, dict[tuple[str, ...], list[Path]]] = {}
+        self._links: dict[Path, dict[tuple[str, ...], float]] = {}
+        """File that was found → folders as they are written → how many of them it has; inf: it is at this very path."""
 
     def find(self, audio: Sequence[str], folder: Path) -> Path | str:
         """The file, or why there is none.
@@ -30,24 +34,25 @@ class MediaFinder:
             audio: paths as they are written, the first that is found counts; also of Windows, or without suffix.
             folder: where relative paths begin.
         """
-        names = [name for written in audio if written for name in local_paths(written)]
+        names = _local_names(audio)
         if not names:
             return "no audio is named"
         folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
         same = [name for name in names if name.name == names[0].name]  # several links to one file: search none first
         if found := next(filter(None, (_exact(name, roots) for name in same)), None):
-            return found
+            return self._link(found, names, math.inf)
         ambiguous = ""
         for name in names:
             if found := _exact(name, roots):
-                return found
+                return self._link(found, names, math.inf)
             index = self._index(roots[-1])
             for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes
-                alike = _most_alike(index.get(_fold(candidate.name), []), name)
-                alike = [path for path in alike if path.parent == folder] or alike  # ELAN's rule too
+                alike, num_common = _most_alike(index, candidate.name, name)
+                if beside := [path for path in alike if path.parent == folder]:  # ELAN's rule too
+                    alike, num_common = beside, math.inf
                 if len(alike) == 1:
-                    return alike[0]
+                    return self._link(alike[0], names, num_common)
                 if alike:
                     ambiguous = f"{list_names(sorted(map(str, alike)), most=2)}; name the folder in the path"
                     break
@@ -64,8 +69,29 @@ class MediaFinder:
         )
         return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders{remedy}"
 
-    def _index(self, root: Path) -> dict[str, list[Path]]:
-        """The files below a folder by name, without regard to case and Unicode form; links to folders are followed.
+    def _link(self, found: Path, names: Sequence[Path], num_common: float) -> Path:
+        links, folders = self._links.setdefault(found, {}), _folders_of(names)
+        links[folders] = max(num_common, links.get(folders, 0))
+        return found
+
+    def doubt(self, audio: Sequence[str], found: Path) -> str | None:
+        """Why a file that `find` gave may be another recording; to be called when all paths of the data were found.
+
+        Recorders give files of every session the same names. So of paths with different folders that lead to one file,
+        only the one with the most folders in common with it is believed, and none if there are several.
+        """
+        links, own = self._links[found], _folders_of(_local_names(audio))
+        for other, num_common in links.items():
+            length = min(len(own), len(other))
+            if links[own] <= num_common and links[own] < math.inf and own[-length:] != other[-length:] and length:
+                is_in = f"another path leads to it too, in the folder {other[-1]!r}"
+                return f"ambiguous: only {found} has this name, and {is_in}; name the right folder in the path"
+        return None
+
+    def _index(self, root: Path) -> dict[tuple[str, ...], list[Path]]:
+        """The files below a folder by name, by folder and name and so on; case and Unicode form do not count.
+
+        Links to folders are followed.
 
         A path has the real folder, so that one recording has one path; a link to a file keeps its own name.
         """
@@ -80,7 +106,10 @@ class MediaFinder:
                 visited.add(real)
                 for file in sorted(files):
                     if file.lower().endswith(AUDIO_SUFFIXES) and not file.startswith("._"):  # macOS's attributes
-                        of_name.setdefault(_fold(file), []).append(Path(real, file))
+                        path = Path(real, file)
+                        parts = [*map(_fold, path.parts)]
+                        for first in range(max(0, len(parts) - _MAX_PARTS), len(parts)):
+                            of_name.setdefault(tuple(parts[first:]), []).append(path)
         return self._files[root]
 
 
@@ -96,15 +125,28 @@ def real_path(path: Path) -> Path:
     return path.parent.resolve() / path.name
 
 
-def _most_alike(paths: Sequence[Path], written: Path) -> list[Path]:
-    """The paths with the most folders above the file in common with the written one."""
+def _most_alike(index: Mapping[tuple[str, ...], list[Path]], name: str, written: Path) -> tuple[list[Path], float]:
+    """The files of this name with the most folders above them in common with the written path, and that number."""
+    key: tuple[str, ...] = (_fold(name),)
+    found = list[Path]()
+    for part in (*reversed(_folders(written)), ""):
+        if key not in index:
+            break
+        found, key = index[key], (part, *key)
+    return found, len(key) - 2
 
-    def num_alike(path: Path) -> int:
-        pairs = zip(reversed(path.parts[:-1]), reversed(written.parts[:-1]), strict=False)
-        return next((n for n, (a, b) in enumerate(pairs) if _fold(a) != _fold(b)), len(written.parts) - 1)
 
-    most = max(map(num_alike, paths), default=0)
-    return [path for path in paths if num_alike(path) == most]
+def _folders(path: Path) -> tuple[str, ...]:
+    return tuple(map(_fold, path.parts[:-1]))
+
+
+def _folders_of(names: Sequence[Path]) -> tuple[str, ...]:
+    """The folders of the first path that names some."""
+    return next(filter(None, map(_folders, names)), ())
+
+
+def _local_names(audio: Sequence[str]) -> list[Path]:
+    return [name for written in audio if written for name in local_paths(written)]
 
 
 def _fold(name: str) -> str:

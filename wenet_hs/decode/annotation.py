@@ -249,7 +249,7 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
     time, times = 0, dict[ElementTree.Element, int]()
     for slot in (*slots, *new):
         value = slot.get("TIME_VALUE")
-        times[slot] = time = time if value is None else int(value)
+        times[slot] = time = int(value) if value else time
     slots[:] = sorted(times, key=times.__getitem__)
 
 
