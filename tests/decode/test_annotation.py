@@ -315,6 +315,7 @@ def test_new_tiers_have_the_offset_of_the_recording(
 
 def test_links_and_line_ends_of_a_copy(tmp_path: Path) -> None:
     links = "".join(f'<MEDIA_DESCRIPTOR RELATIVE_MEDIA_URL="{url}"/>' for url in ("../film/a.mp4", "./Talk.WAV"))
+    links += '<LINKED_FILE_DESCRIPTOR RELATIVE_LINK_URL="./../film/a.mp4" ASSOCIATED_WITH="x"/>'
     value = "<ANNOTATION_VALUE>a&#13;&#10;b</ANNOTATION_VALUE>"
     head = f"<HEADER>{links}</HEADER><TIME_ORDER/><TIER TIER_ID='old'>{value}</TIER>"
     source, path = tmp_path / "field" / "talk.eaf", tmp_path / "deep" / "out" / "talk.eaf"
@@ -326,6 +327,8 @@ def test_links_and_line_ends_of_a_copy(tmp_path: Path) -> None:
     document = read_eaf(path)
     urls = [one.get("RELATIVE_MEDIA_URL") for one in document.findall("HEADER/MEDIA_DESCRIPTOR")]
     assert urls == ["../../film/a.mp4", "../../field/talk.wav"]
+    [linked] = document.findall("HEADER/LINKED_FILE_DESCRIPTOR")
+    assert linked.get("RELATIVE_LINK_URL") == "../../film/a.mp4" and "MEDIA_URL" not in linked.attrib
     values = [one.text for one in document.iter("ANNOTATION_VALUE")]
     assert values[0] == "a\r\nb" and "ab" in values, "what XML cannot hold is left out"
 

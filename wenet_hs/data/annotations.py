@@ -49,8 +49,9 @@ def read_media(path: Path, document: ElementTree.Element) -> tuple[tuple[str, ..
 
 
 def link_paths(link: ElementTree.Element) -> list[str]:
-    """The paths of a media link as they are written; the relative one is first."""
-    return [written for name in ("RELATIVE_MEDIA_URL", "MEDIA_URL") if (written := link.get(name))]
+    """The paths of a link to media or another file as they are written; the relative one is first."""
+    names = ("RELATIVE_MEDIA_URL", "MEDIA_URL", "RELATIVE_LINK_URL", "LINK_URL")
+    return [written for name in names if (written := link.get(name))]
 
 
 Span = tuple[float, float, str]

@@ -274,7 +274,7 @@ def _shift_times(recording: TranscribedRecording, origin_ms: int, path: Path) ->
 def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int) -> None:
     """Set the absolute and relative links to files that exist, as seen from `folder`, and add that of the recording."""
     found = dict[ElementTree.Element, Path]()
-    for link in header.findall("MEDIA_DESCRIPTOR"):
+    for link in (*header.findall("MEDIA_DESCRIPTOR"), *header.findall("LINKED_FILE_DESCRIPTOR")):
         for local in (local for written in link_paths(link) for local in local_paths(written)):
             if local.name.casefold() == media.name.casefold():
                 found[link] = media
@@ -289,8 +289,9 @@ def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_fold
         found[link] = media
     for link, file in found.items():
         relative = Path(os.path.relpath(file, folder)).as_posix()
-        link.set("MEDIA_URL", f"file:///{file.resolve().as_posix().lstrip('/')}")
-        link.set("RELATIVE_MEDIA_URL", relative if relative.startswith("../") else f"./{relative}")
+        kind = "MEDIA" if link.tag == "MEDIA_DESCRIPTOR" else "LINK"
+        link.set(f"{kind}_URL", f"file:///{file.resolve().as_posix().lstrip('/')}")
+        link.set(f"RELATIVE_{kind}_URL", relative if relative.startswith("../") else f"./{relative}")
 
 
 # ---- TextGrid
