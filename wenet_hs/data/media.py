@@ -85,15 +85,15 @@ class MediaFinder:
             length = min(len(own), len(other))
             if links[own] <= num_common and links[own] < math.inf and own[-length:] != other[-length:] and length:
                 is_in = f"another path leads to it too, in the folder {other[-1]!r}"
-                return f"ambiguous: only {found} has this name, and {is_in}; name the right folder in the path"
+                remedy = "name the right folder in the path, or put the audio beside the annotations"
+                return f"ambiguous: only {found} has this name, and {is_in}; {remedy}"
         return None
 
     def _index(self, root: Path) -> dict[tuple[str, ...], list[Path]]:
         """The files below a folder by name, by folder and name and so on; case and Unicode form do not count.
 
-        Links to folders are followed.
-
-        A path has the real folder, so that one recording has one path; a link to a file keeps its own name.
+        Links to folders are followed. A path has the real folder, so that one recording has one path; a link to a file
+        keeps its own name.
         """
         if root not in self._files:
             of_name = self._files.setdefault(root, {})
