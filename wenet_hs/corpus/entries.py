@@ -161,49 +161,50 @@ def _check_shares(args: argparse.Namespace) -> None:
 # ---- entries → utterances
 
 
-def _make_utterances(
+def _find_audio(
     args: argparse.Namespace, entries: Iterable[Entry | Rejected]
-) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
-    """The utterances with audio and text, the set that each key was given to, and all others."""
+) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
+    """The entries with their audio files and normalised text, and all that have none or cannot be used."""
     if args.audio_dir is not None and not args.audio_dir.is_dir():
         raise DataError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
     corpus = getattr(args, "corpus", None)
     finder = MediaFinder(args.audio_dir or (corpus if corpus is not None and corpus.is_dir() else None))
-    found: list[tuple[Entry, Path, str]] = []
-    rejected: list[Rejected] = []
+    found, rejected = list[tuple[Entry, Path, str]](), list[Rejected]()
     spelling = dict[str, str]()  # a code in upper and lower case is one language
     for entry in entries:
-        if args.ignore_sets and isinstance(entry, Entry):
-            entry = replace(entry, split=None)
         lang = spelling.setdefault((entry.lang or args.lang).casefold(), entry.lang or args.lang)
         if isinstance(entry, Rejected):
             rejected.append(replace(entry, lang=lang))
             continue
+        entry = replace(entry, lang=lang, split=None if args.ignore_sets else entry.split)
         txt = _normalizer(args, lang)(entry.txt)
         reason, is_fault = _fault(entry, txt)
         path = None if reason else finder.find(entry.audio, entry.folder)
         if isinstance(path, Path):
-            found.append((replace(entry, lang=lang), path, txt))
+            found.append((entry, path, txt))
         else:
-            rejected.append(
-                Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason or str(path), lang, is_fault)
-            )
+            rejected.append(_rejected(entry, reason or str(path), is_fault))
     doubts = [finder.doubt(entry.audio, path) for entry, path, _ in found]
-    for (entry, _, _), doubt in zip(found, doubts, strict=True):
-        if doubt:
-            rejected.append(Rejected(entry.key or entry.where, entry.audio[0], doubt, entry.lang or ""))
-    found = [one for one, doubt in zip(found, doubts, strict=True) if not doubt]
+    rejected += [_rejected(entry, doubt) for (entry, _, _), doubt in zip(found, doubts, strict=True) if doubt]
+    return [one for one, doubt in zip(found, doubts, strict=True) if not doubt], rejected
+
+
+def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
+    return Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason, entry.lang or "", is_fault)
+
+
+def _make_utterances(
+    args: argparse.Namespace, entries: Iterable[Entry | Rejected]
+) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
+    """The utterances with audio and text, the set that each key was given to, and all others."""
+    found, rejected = _find_audio(args, entries)
     _report_notes([entry for entry, _, _ in found])
-    utterances, given = [], {}
-    seen: dict[str, str] = {}
+    utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
         lang = entry.lang or ""
         if key in seen:
-            rejected.append(
-                Rejected(
-                    entry.where, str(path), f"repeated: {seen[key]} has the name {key} too; rename or remove one", lang
-                )
-            )
+            reason = f"repeated: {seen[key]} has the name {key} too; rename or remove one"
+            rejected.append(Rejected(entry.where, str(path), reason, lang))
             continue
         seen[key] = entry.where
         if entry.split is not None:
