@@ -24,7 +24,7 @@ class Size(NamedTuple):
     first_steps: int
     """Of the first part, by CTC alone."""
     second_steps: int
-    """With the decoder; from a trained model half of them."""
+    """With the decoder; from a trained model these alone."""
 
 
 SIZES = {
@@ -63,13 +63,13 @@ def main() -> None:
     name = args.size if args.size != "auto" else next(name for name, one in SIZES.items() if hours < one.max_hours)
     size = SIZES[name]
     found = f"{hours} hours of training speech: "
+    steps = size.second_steps
     if args.base:
-        steps = size.second_steps // 2
         schedule = f'{{"warmup_steps":{WARMUP_STEPS},"total_steps":{steps}}}'
         print(f"{found}{steps} steps from {args.base}, whose size stays\n")
         print(format_settings({**ADAPTATION, "scheduler_conf": schedule, "save_interval": steps // NUM_SAVED}))
         return
-    second = {"scheduler_conf.total_steps": size.second_steps, "save_interval": size.second_steps // NUM_SAVED}
+    second = {"scheduler_conf.total_steps": steps, "save_interval": steps // NUM_SAVED}
     first = {"model_conf.ctc_only_steps": size.first_steps, "scheduler_conf.total_steps": size.first_steps}
     model = f"{size.blocks} layers of width {size.width}, dropout {size.dropout}"
     print(f"{found}size {name} ({model}, {size.first_steps} + {size.second_steps} steps)")
