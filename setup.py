@@ -47,7 +47,7 @@ setup(
         "pympi-ling>=1.71",
         "PyYAML>=6.0",
         "rapidfuzz>=3.9",
-        "regex>=2024.4",
+        "regex>=2025.11.3",
         "rich>=13.7",
         "scipy>=1.11",
         "sentencepiece>=0.2",

@@ -52,7 +52,7 @@ _suffix() {
   local _name _default
   for _name in "$@"; do
     _default=_default_$_name
-    [ "${!_name}" = "${!_default}" ] || printf -- '-%s' "$(basename "${!_name}" .yaml | tr -c 'A-Za-z0-9._\n' _)"
+    [ "${!_name}" = "${!_default}" ] || printf -- '-%s' "$(basename "${!_name}" .yaml | LC_ALL=C tr -c 'A-Za-z0-9._\n\200-\377' _)"
   done
 }
 

@@ -8,6 +8,7 @@ import hashlib
 import lzma
 import os
 import platform
+import re
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from wenet_hs.errors import DataError, WenetHsError, one_line
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
 
 
@@ -77,7 +79,7 @@ def file_sha256(path: Path | str) -> str:
 
 def one_field(text: str) -> str:
     """The text on one line and without tabs: control characters and line ends become escapes."""
-    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode("ascii") for c in text)
+    return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
 def read_lines(path: Path | str) -> list[str]:

@@ -67,7 +67,9 @@ def test_clips_of_implausible_duration_are_named_and_kept(tmp_path: Path, caplog
     caplog.set_level("INFO")
     clips = [replace(utterance(f"u{n:02}"), txt="a b c d", duration=0.8 + 0.01 * n) for n in range(40)]
     clips[7], clips[30] = replace(clips[7], duration=6.4), replace(clips[30], txt="tʃ " * 50, duration=1.0)
-    assert [(u.key, num) for u, num in find_implausible(clips, "phone")] == [("u30", 50), ("u07", 4)]
+    assert [(u.key, num) for u, num, _ in find_implausible(clips, "phone")] == [("u30", 50), ("u07", 4)]
+    of_words = [replace(u, key=f"zh{u.key}", lang="zh", txt="他们") for u in clips[8:30]]
+    assert [u.key for u, *_ in find_implausible(clips + of_words, "char")] == ["u30", "u07"]
     assert find_implausible([replace(u, txt="") for u in clips] + [replace(clips[0], duration=None)], "char") == []
     splits = {"train": clips[8:], "test": clips[:8]}
     stats = write_corpus(tmp_path, splits, [], {}, {}, unit="phone")

@@ -248,6 +248,16 @@ def test_sets_share_audio_only_on_request_and_it_is_counted(tmp_path: Path, opti
     assert bool(common) == bool(shared)
 
 
+def test_prompts_that_unknown_speakers_repeat_are_in_one_set(tmp_path: Path) -> None:
+    for name in "abc":
+        write_audio(tmp_path / f"{name}.wav")
+    rows = "".join(f"{name}.wav,{n},{n + 0.5},prompt {n}\n" for name in "abc" for n in range(6))
+    (tmp_path / "t.csv").write_text(f"path,start,end,text\n{rows}")
+    stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    assert stats["sets"].startswith("sets (auto: sentence): no known speakers, 0 of 6 sentences, ")
+    assert sum(stats["total"]["utterances"].values()) == 18
+
+
 def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     both = [replace(one, start_ms=one.start_ms + 100, text=f"x {one.text}", speaker="t") for one in rows_of(30)[:1]]
@@ -398,6 +408,64 @@ def test_what_normalisation_would_hide_is_stated(tmp_path: Path, caplog: pytest.
     common = "1 of 1 speakers, 0 of 7 sentences, no overlaps"
     assert stats["sets"] == f"sets (auto): {common} in several sets; 0 utterances left out for that"
     assert caplog.messages[-1] == stats["sets"]
+
+
+def test_removed_punctuation_is_stated_and_apostrophes_may_be_letters(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    texts = ["ja' b'e'", "‘oku, 'aq'ab'", "bá’.", *(f"plain {n}" for n in range(6))]
+    words = write_table(tmp_path, [Annotation("rec", "s", 400 * n, 400 * n + 390, t) for n, t in enumerate(texts)])
+    write_audio(tmp_path / "rec.wav")
+    found = []
+    for number, options in enumerate(("", "--letter_apostrophe", "--letter_apostrophe --no_normalize")):
+        prepare(tmp_path / str(number), f"{words} {options}")
+        utterances = [u for of_set in read_lists(tmp_path / str(number)).values() for u in of_set]
+        found.append({u.txt for u in utterances if not u.txt.startswith("plain")})
+    assert found == [
+        {"ja b'e", "oku aq'ab", "bá"},
+        {"jaʼ bʼeʼ", "ʼoku ʼaqʼabʼ", "báʼ"},
+        {"jaʼ bʼeʼ", "ʼoku, ʼaqʼabʼ", "báʼ."},
+    ]
+    stated = [message for message in caplog.messages if message.startswith("removed from the transcripts")]
+    advice = "; are apostrophes letters? --letter_apostrophe keeps them"
+    assert stated == [
+        f"removed from the transcripts as punctuation: ' 4 times, ‘ 1 times, , 1 times, ’ 1 times, . 1 times{advice}",
+        "removed from the transcripts as punctuation: , 1 times, . 1 times",
+    ]
+
+
+def test_names_in_two_forms_of_unicode(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """macOS and some keyboards write é as two characters."""
+    caplog.set_level("INFO")
+    speakers = [unicodedata.normalize(form, "Đứcbé") for form in ("NFC", "NFD")]
+    for number, speaker in enumerate(speakers):
+        write_audio(tmp_path / f"s{number}" / f"{speaker}.wav")
+        annotations = [Annotation(speaker, speaker, 400 * n, 400 * n + 390, f"t{number} {n}") for n in range(10)]
+        write_elan(tmp_path / f"s{number}", annotations)
+        assert len(speaker) == (5, 8)[number]
+    for number, speaker in enumerate(speakers):
+        tier = f"--tier utt@{speaker} --participant {speaker}"
+        stats = prepare(tmp_path / f"out{number}", f"elan --corpus {tmp_path} {tier}")
+        assert sum(stats["total"]["utterances"].values()) == stats["num_in"] == 20
+        assert stats["total"]["speakers"]["train"] == 1 and [*stats["tiers"]["used"].values()] == [20]
+    assert f"tiers used: 'utt@{speakers[0]}' (default-lt, {speakers[0]}, 20" in caplog.text
+    rows = [f"s{n}/{speaker}.wav\tt{n}" for n, speaker in enumerate(speakers)] + ["s0/x.wav\tx", "s0/y.wav\ty"]
+    for name in "xy":
+        write_audio(tmp_path / "s0" / f"{name}.wav")
+    names = [unicodedata.normalize(form, "Tệp") for form in ("NFC", "NFD")]
+    for header, column in (names, names[::-1]):
+        (tmp_path / "t.tsv").write_text("\n".join([f"{header}\ttext", *rows]), "utf-8")
+        stats = prepare(tmp_path / "of_table", f"table --table {tmp_path}/t.tsv --columns audio={column}")
+        assert sum(stats["total"]["utterances"].values()) == 4, "two recordings of one name have two keys"
+
+
+def test_files_whose_names_differ_in_case_or_by_a_folded_letter(tmp_path: Path) -> None:
+    for name in ("Maße", "Masse", "KIZ", "kiz"):
+        write_audio(tmp_path / "audio" / f"{name}.wav")
+        found = MediaFinder(tmp_path).find([f"D:/x/{name}.wav"], tmp_path)
+        assert found == tmp_path / "audio" / f"{name}.wav"
+    assert "ambiguous" in str(MediaFinder(tmp_path).find(["D:/x/Kiz.wav"], tmp_path))
 
 
 def test_lists_of_another_corpus_are_not_replaced(tmp_path: Path) -> None:

@@ -134,6 +134,21 @@ def test_units_and_words_in_seconds() -> None:
     assert timed_words([], PhoneTokenizer(table)) == []
 
 
+def test_scripts_without_spaces_have_a_word_per_letter_with_its_marks() -> None:
+    table = UnitTable.from_units(["▁"])
+    for units, words in {
+        ("他", "用", "p", "y", "们", "▁", "a"): ["他", "用", "py", "们", "a"],
+        ("▁他用", "们", "▁", "b"): ["他用", "们", "b"],  # units of BPE
+        ("ก", "ี", "่", "เ", "a"): ["กี่", "เ", "a"],
+        tuple("ខ្ញុំ"): ["ខ្ញុំ"],
+        tuple("한국어"): ["한국어"],
+    }.items():
+        timed = [TimedText(text=unit, start=n, end=n + 1, confidence=1.0) for n, unit in enumerate(units)]
+        found = timed_words(timed, CharTokenizer(table))
+        assert [word.text for word in found] == words
+        assert sum(word.end - word.start for word in found) == len(units) - units.count("▁")
+
+
 # ---- long recordings
 
 

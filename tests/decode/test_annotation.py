@@ -248,6 +248,9 @@ def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
     rows = [line.split("\t") for line in tsv_lines(found).splitlines()]
     expected = (["2.000", "2.600", "dù", "0.7500"], ["4.000", "5.000", "", ""])
     assert rows[1:] == [[str(found.media), *one] for one in expected]
+    persian = recording(tmp_path / "گفت\u200cوگو.wav", segment(1, [word("می\u200cخواهم\tم", 1, 2)]))
+    [row] = [line.split("\t") for line in tsv_lines(persian).splitlines()]
+    assert (row[0], row[3]) == (str(persian.media), "می\u200cخواهم\\tم")
 
 
 @settings(max_examples=25, deadline=None)

@@ -135,6 +135,8 @@ def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(check
     assert (config.max_minutes, config.early_stopping, config.model_conf.ctc_only_steps) == (None, None, 0)
     assert (config.scheduler, config.optim_conf.lr, config.freeze) == ("warmup_cosine", 1e-3, ())
     assert (config.scheduler_conf.total_steps, config.save_interval) == (4800, 400)
+    _, calls = call(checkout, "own", "--folder", f"{checkout}/语料 é", "--stop_stage", "0")
+    assert flag(calls[0], "--out") == "data-语料_é"
     for path in (f"{checkout}/given", os.path.relpath(checkout / "given")):  # one folder, two ways to name it
         call(checkout, "own", "--folder", path, "--stop_stage", "0", "--data", f"{checkout}/d")
     for code, expected in ((3, 0), (2, 2), (130, 130)):

@@ -121,6 +121,8 @@ def test_apostrophes_in_any_order(text: str, lang: str | None) -> None:
         ("en-GB", "Don’T", "don't"),
         ("UK", "з’їзд", "зʼїзд"),
         ("tr_TR", "ISI", "ısı"),
+        ("tur", "KIZ", "kız"),
+        ("uzn", "O'zbek", "oʻzbek"),
         ("az", "İLK IŞIQ", "ilk ışıq"),
         ("de", "STRASSE Straße ẞ", "strasse straße ß"),
         ("hy", "Ինչո՞ւ", "ինչու"),
@@ -136,6 +138,9 @@ def test_apostrophes_in_any_order(text: str, lang: str | None) -> None:
         (None, "a\u3000b\tc\u2028d\x00e", "a b c d e"),
         (None, " \u200b\ufeff?! ", ""),
         ("haw", "Hawaiʻi", "hawaiʻi"),
+        ("und", "ma˥˩ tʰa˨˩˦ kꜜa; a˞", "ma˥˩ tʰa˨˩˦ kꜜa a˞"),
+        ("bn", "র\u200d্যাব, কার্য।", "র\u200d্যাব কার্য"),
+        ("my", "၎င်း၏ အိမ်၌။", "၎င်း၏ အိမ်၌"),
     ],
 )
 def test_hard_cases(lang: str | None, text: str, expected: str) -> None:

@@ -9,7 +9,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -66,9 +65,9 @@ KINDS = {
     "speaker in two sets": Kind(False, "move the speaker to one set, or state it with the results"),
     "rare unit": Kind(False, "correct it if it is a mistake; nothing can be learnt from few examples"),
     "unusual letters": Kind(False, "replace the letter if it is a mistake"),
-    "digits": Kind(False, "write numbers as they are spoken"),
+    "digits": Kind(False, "write numbers as they are spoken; digits that mark tones are right"),
     "tags": Kind(False, "remove them, or leave the utterance out"),
-    "not normalised": Kind(False, "normalise it, as wenet-hs prepare does"),
+    "not normalised": Kind(False, "write it in lower case without punctuation, as `wenet-hs prepare` does for text"),
     "invisible characters": Kind(False, "remove them; private-use characters need their Unicode letter"),
 }
 """In the order of the output."""
@@ -262,17 +261,9 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
         elif reason := reason_to_reject(ids, seconds, num, config.dataset_conf.filter_conf):
             yield Finding(name, u.key, "length limits", reason)
     name_of = {u.key: name for name, u, _ in known}
-    far = find_implausible([u for _, u, _ in known], unit)
-    usual = median(rates) if (rates := [seconds_per_unit(u, unit) for _, u, _ in known]) else 0.0
-    for number, (u, _) in enumerate(far):
-        details = f"{seconds_per_unit(u, unit):.3f} s per unit, the median is {usual:.3f} s"
+    for number, (u, num, usual) in enumerate(find_implausible([u for _, u, _ in known], unit)):
+        details = f"{(u.duration or 0.0) / num:.3f} s per unit, the median is {usual:.3f} s"
         yield Finding(name_of[u.key], u.key, "speaking rate", details, -number)
-
-
-def seconds_per_unit(utterance: Utterance, unit: Unit) -> float:
-    """Seconds per phone, or per character without spaces."""
-    words = utterance.txt.split()
-    return (utterance.duration or 0.0) / max(1, len(words) if unit == "phone" else sum(map(len, words)))
 
 
 # ---- what utterances have in common

@@ -11,6 +11,7 @@ annotation that they belong to; several of one (words of an utterance) become on
 
 import argparse
 import logging
+import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -96,7 +97,7 @@ def prepare_files(
     """
     files, unreadable = _read_files(args.corpus, suffix, read, args.max_rejected)
     unknown = [
-        f"{_FLAGS[name]} {pattern!r}"
+        f"{_FLAGS[name]} '{pattern}'"
         for name, patterns in wanted.items()
         for pattern in patterns
         if not any(_fits(getattr(tier, name), [pattern]) for file in files for tier in file.tiers)
@@ -158,19 +159,25 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         chosen = {tier.name: tier for tier in file.tiers if is_wanted(tier)}
         parents = {tier.name: tier.parent for tier in file.tiers}
         if both := [(name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen]:
-            found = f"{file.path}: tier {both[0][0]!r} depends on tier {both[0][1]!r}, so they have the same speech"
+            found = f"{file.path}: tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
             raise DataError(f"{found}; name one of them with --tier")
         for tier in chosen.values():
             names[tier.participant if wanted.get("participant") else ""] |= {tier.name} if tier.spans else set()
     if not is_by_name and (several := [of for of in names.values() if len(of) > 1]):
-        found = f"{len(several[0])} independent tiers have annotations: {list_names(sorted(map(repr, several[0])))}"
+        shown = list_names([f"'{name}'" for name in sorted(several[0])])
+        found = f"{len(several[0])} independent tiers have annotations: {shown}"
         raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
     return is_wanted
 
 
+def clean_name(name: str) -> str:
+    """The name in one form of Unicode: keyboards and systems write different ones."""
+    return unicodedata.normalize("NFC", name.strip())
+
+
 def _fits(value: str, patterns: Sequence[str]) -> bool:
-    stripped = [pattern.strip() for pattern in patterns]
-    return not stripped or value in stripped or any(fnmatchcase(value, pattern) for pattern in stripped)
+    cleaned = [*map(clean_name, patterns)]
+    return not cleaned or value in cleaned or any(fnmatchcase(value, pattern) for pattern in cleaned)
 
 
 def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
@@ -214,10 +221,10 @@ def _describe(files: Sequence[AnnotationFile]) -> str:
     for tier in (tier for file in files for tier in file.tiers):
         facts[tier.name] |= {tier.kind, tier.participant} - {"", tier.name}
     shown = [
-        f"{name!r} ({', '.join([*sorted(facts[name])[:3], f'{count} annotations'])})"
+        f"'{name}' ({', '.join([*sorted(facts[name])[:3], f'{count} annotations'])})"
         for name, count in _count_annotations(files).items()
     ]
-    empty = sorted({repr(tier.name) for file in files for tier in file.tiers})
+    empty = sorted({f"'{tier.name}'" for file in files for tier in file.tiers})
     return list_names(shown, "; ", most=12) or (f"{list_names(empty)}, without annotations" if empty else "none")
 
 
@@ -259,10 +266,10 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
             spans.append((begin, end, " ".join(filter(None, texts))))
         tiers.append(
             Tier(
-                name=tier.get("TIER_ID", "").strip(),
-                kind=tier.get("LINGUISTIC_TYPE_REF", "").strip(),
-                participant=tier.get("PARTICIPANT", "").strip(),
-                parent=tier.get("PARENT_REF", "").strip(),
+                name=clean_name(tier.get("TIER_ID", "")),
+                kind=clean_name(tier.get("LINGUISTIC_TYPE_REF", "")),
+                participant=clean_name(tier.get("PARTICIPANT", "")),
+                parent=clean_name(tier.get("PARENT_REF", "")),
                 spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
             )
         )

@@ -10,7 +10,7 @@ import logging
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonpath, normpath
 from pathlib import Path
@@ -22,10 +22,11 @@ from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
 from wenet_hs.corpus.own_sets import MAX_LOSS, SPLIT_BY, describe_common, hold_out_sets
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.normalize import normalize, normalize_phones
+from wenet_hs.score.alignments import show_unit
+from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, normalize_phones
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +83,11 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
     add("--unit", choices=("char", "phone"), default="char", help=unit_help)
     raw_help = "keep upper case and punctuation; text becomes NFC with single spaces"
     add("--no_normalize", action="store_true", help=raw_help)
+    apostrophe_help = (
+        "apostrophes are letters, as for ejectives and the glottal stop: ' ’ ‘ and ` become ʼ (U+02BC), which is "
+        "kept at the beginning and end of words too; remove quotation marks of this form first"
+    )
+    add("--letter_apostrophe", action="store_true", help=apostrophe_help)
     split_help = (
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
         f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data (default)"
@@ -104,7 +110,17 @@ def prepare_entries(
     Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
     _check_shares(args)
-    named = ("lang", "unit", "no_normalize", "split_by", "dev_share", "test_share", "drop_overlaps", "ignore_sets")
+    named = (
+        "lang",
+        "unit",
+        "no_normalize",
+        "letter_apostrophe",
+        "split_by",
+        "dev_share",
+        "test_share",
+        "drop_overlaps",
+        "ignore_sets",
+    )
     options = {name: getattr(args, name) for name in (*named, "seed")}
     facts = {"corpus": form, "source": _source(args), **facts, "options": options}
     _record_corpus(args.out, f"{form} {_source(args)}")
@@ -169,7 +185,7 @@ def _find_audio(
         raise DataError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
     corpus = getattr(args, "corpus", None)
     finder = MediaFinder(args.audio_dir or (corpus if corpus is not None and corpus.is_dir() else None))
-    found, rejected = list[tuple[Entry, Path, str]](), list[Rejected]()
+    found, rejected, removed = list[tuple[Entry, Path, str]](), list[Rejected](), Counter[str]()
     spelling = dict[str, str]()  # a code in upper and lower case is one language
     for entry in entries:
         lang = spelling.setdefault((entry.lang or args.lang).casefold(), entry.lang or args.lang)
@@ -177,16 +193,26 @@ def _find_audio(
             rejected.append(replace(entry, lang=lang))
             continue
         entry = replace(entry, lang=lang, split=None if args.ignore_sets else entry.split)
-        txt = _normalizer(args, lang)(entry.txt)
+        txt, of_text = _normalize(args, entry.txt, lang)
+        removed.update(of_text)
         reason, is_fault = _fault(entry, txt)
         path = None if reason else finder.find(entry.audio, entry.folder)
         if isinstance(path, Path):
             found.append((entry, path, txt))
         else:
             rejected.append(_rejected(entry, reason or str(path), is_fault))
+    _report_removed(removed)
     doubts = [finder.doubt(entry.audio, path) for entry, path, _ in found]
     rejected += [_rejected(entry, doubt) for (entry, _, _), doubt in zip(found, doubts, strict=True) if doubt]
     return [one for one, doubt in zip(found, doubts, strict=True) if not doubt], rejected
+
+
+def _report_removed(removed: Counter[str]) -> None:
+    """State what normalisation took away: it may be a letter of the language."""
+    if removed:
+        shown = list_names([f"{show_unit(one)} {num} times" for one, num in removed.most_common()], most=8)
+        hint = "; are apostrophes letters? --letter_apostrophe keeps them" if removed.keys() & {*APOSTROPHES} else ""
+        logger.info("removed from the transcripts as punctuation: %s%s", shown, hint)
 
 
 def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
@@ -216,10 +242,13 @@ def _make_utterances(
     return utterances, given, rejected
 
 
-def _normalizer(args: argparse.Namespace, lang: str) -> Callable[[str], str]:
+def _normalize(args: argparse.Namespace, text: str, lang: str) -> tuple[str, Counter[str]]:
+    """The text for training, and the characters that were removed. ʼ (U+02BC) is a letter, which is never removed."""
+    if args.letter_apostrophe:
+        text = "".join("ʼ" if one in APOSTROPHES else one for one in text)
     if args.unit == "phone" or args.no_normalize:
-        return normalize_phones
-    return lambda text: normalize(text, lang)
+        return normalize_phones(text), Counter()
+    return normalize_counted(text, lang)
 
 
 _NOTES = (
@@ -278,7 +307,7 @@ def _recording_names(paths: set[Path]) -> dict[Path, str]:
     left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
     names, made = dict[Path, str](), dict[Path, str]()
     for index in range(3):
-        made = {path: "_".join(" ".join(forms[index].parts).split()) for path, forms in left.items()}
+        made = {path: "_".join(normalize_phones(" ".join(forms[index].parts)).split()) for path, forms in left.items()}
         counts = Counter([*names.values(), *made.values()])
         names |= {path: name for path, name in made.items() if counts[name] == 1}
         left = {path: forms for path, forms in left.items() if path not in names}

@@ -11,6 +11,7 @@ import regex  # type: ignore[import-untyped]
 
 from wenet_hs.errors import list_names
 from wenet_hs.score.alignments import script_of, show_unit
+from wenet_hs.text.units import NO_SPACES
 
 Unit = Literal["char", "phone"]
 TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")
@@ -21,8 +22,9 @@ _LOOK_ALIKE = (
     "AАΑ BВΒ CСϹ EЕΕ HНΗ IІΙ JЈ KКΚ MМΜ NΝ OОΟ PРΡ SЅ TТΤ XХΧ YУΥ ZΖ"
 )
 """Groups of letters of Latin, Cyrillic and Greek."""
-_VARIANTS = ("əǝ", "gɡ", "ː:", "ʼ'’")
-_WORD = regex.compile(r"[\p{L}\p{M}]+")
+_VARIANTS = ("əǝ", "gɡ", "ː:", "ʼ'’", "ʻ'‘", "يی", "كک")
+_TOGETHER = rf"{NO_SPACES}\p{{Hang}}"  # foreign words are parts of the same word
+_WORD = regex.compile(rf"(?V1)[{_TOGETHER}][{_TOGETHER}\p{{Lm}}\p{{M}}]*|[[\p{{L}}\p{{M}}]--[{_TOGETHER}]]+")
 _LETTER = regex.compile(r"(?V1)[\p{L}--[\p{Lm}\p{Script=Common}]]")
 _EAST_ASIAN = {"Cjk", "Hiragana", "Katakana", "Hangul", "Bopomofo"}  # written together in one word
 _SKIPPED = {"char": TAG, "phone": regex.compile(rf"{TAG.pattern}|[βθχ]")}  # letters of the IPA, not of Greek

@@ -101,7 +101,7 @@ def write_corpus(
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
     implausible = find_implausible([u for utterances in splits.values() for u in utterances], unit)
-    lines = (f"{u.key}\t{u.duration}\t{num}\t{(u.duration or 0.0) / num:.3f}\n" for u, num in implausible)
+    lines = (f"{u.key}\t{u.duration}\t{num}\t{(u.duration or 0.0) / num:.3f}\n" for u, num, _ in implausible)
     write_atomic(out / "implausible.tsv", "key\tduration\tunits\tseconds per unit\n" + "".join(lines))
     if implausible:
         message = "%s: %d of %d clips have an implausible duration for their transcript; they are kept in the lists"
@@ -125,22 +125,27 @@ def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
     write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
 
 
-def find_implausible(utterances: Sequence[Utterance], unit: Literal["char", "phone"]) -> list[tuple[Utterance, int]]:
-    """The utterances whose seconds per unit are far from the median of all, farthest first, with their units.
+def find_implausible(
+    utterances: Sequence[Utterance], unit: Literal["char", "phone"]
+) -> list[tuple[Utterance, int, float]]:
+    """The utterances whose seconds per unit are far from the median, farthest first, with their units and the median.
 
+    The median is that of the language, because a character is a sound or a word; that of all for phones.
     A duration is far if log(seconds per unit) differs from the median by more than `_IMPLAUSIBLE` times the median
     absolute difference, which outliers hardly change.
     """
-    counted = [(u, len(u.txt.split() if unit == "phone" else "".join(u.txt.split()))) for u in utterances]
-    counted = [(u, num) for u, num in counted if num and u.duration]
-    if not counted:
-        return []
-    logs = [math.log((u.duration or 0.0) / num) for u, num in counted]
-    center = median(logs)
-    distances = [abs(value - center) for value in logs]
-    spread = median(distances)
-    far = [one for one in zip(distances, counted, strict=True) if one[0] > _IMPLAUSIBLE * spread > 0.0]
-    return [pair for _, pair in sorted(far, key=lambda one: (-one[0], one[1][0].key))]
+    by_lang = defaultdict[str, list[tuple[float, Utterance, int]]](list)
+    for u in utterances:
+        num = len(u.txt.split() if unit == "phone" else "".join(u.txt.split()))
+        if num and u.duration:
+            by_lang["" if unit == "phone" else u.lang or ""].append((math.log(u.duration / num), u, num))
+    far = list[tuple[float, Utterance, int, float]]()
+    for of_lang in by_lang.values():
+        center = median(value for value, _, _ in of_lang)
+        distances = [(abs(value - center), u, num, math.exp(center)) for value, u, num in of_lang]
+        spread = median(distance for distance, *_ in distances)
+        far += [one for one in distances if one[0] > _IMPLAUSIBLE * spread > 0.0]
+    return [(u, num, usual) for _, u, num, usual in sorted(far, key=lambda one: (-one[0], one[1].key))]
 
 
 def find_overlaps(

@@ -24,9 +24,9 @@ def hold_out_sets(
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
     """The named sets and train, the utterances in none, and the rule that was used.
 
-    `auto`: no common sentence and audio and few common speakers, if that costs at most `MAX_LOSS` of the utterances in
-    all. Otherwise whole sentences and no common audio at this cost, whole chains of overlaps, whole sentences, single
-    utterances.
+    `auto`: no common sentence and audio and few common speakers, if that costs at most `MAX_LOSS` of the utterances
+    in all. Otherwise, and without known speakers, whole sentences and no common audio at this cost, whole chains of
+    overlaps, whole sentences, single utterances.
     """
     chains = _chains(utterances)
     groups: dict[str, tuple[str, Callable[[Utterance], str]]] = {
@@ -37,7 +37,9 @@ def hold_out_sets(
     sizes = {name: max(1, round(getattr(args, f"{name}_share") * len(utterances))) for name in names}
     rules = [(args.split_by, False)]
     if args.split_by == "auto":
-        rules = [("auto", True), ("sentence", True), ("overlaps", False), ("sentence", False), ("none", False)]
+        rules = [("sentence", True), ("overlaps", False), ("sentence", False), ("none", False)]
+        if any(u.speaker for u in utterances):
+            rules.insert(0, ("auto", True))
     for rule, is_apart in rules:
         what, group_of = groups.get(rule, ("utterances", lambda u: u.key))
         unknown = [u for u in utterances if rule == "speaker" and not u.speaker]

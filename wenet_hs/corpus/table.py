@@ -26,6 +26,7 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
 
@@ -151,7 +152,7 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     for content, names in COLUMNS.items():
         if fitting := [by_lower[name] for name in names if name in by_lower]:
             found[content], several[content] = fitting[0], fitting
-    for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", chosen.strip())):  # a name may have spaces
+    for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen))):  # a name may have spaces
         content, equals, name = pair.partition("=")
         if content not in COLUMNS or not equals:
             raise ConfigError(f"--columns {pair!r}: expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
@@ -238,7 +239,7 @@ def _read_delimited(path: Path, encoding: str | None) -> _Table:
     if best is None:
         raise DataError(f"{path}:1: found one column, {first[:80]!r}; separate columns by tabs, commas or semicolons")
     (_, _, is_quoted, _), delimiter, rows = best
-    header = [name.strip() for name in rows[0][1]]
+    header = [normalize_phones(name) for name in rows[0][1]]
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
         raise DataError(f"{path}:1: several columns have the name {list_names(twice, ' or ')}; rename them")
     values: list[tuple[int, dict[str, Any] | str]] = []
@@ -295,7 +296,7 @@ def _read_json_lines(path: Path, encoding: str | None) -> _Table:
             continue
         reason = "not a JSON object"
         try:
-            record = json.loads(line)
+            record = json.loads(line, object_hook=lambda one: {normalize_phones(name): one[name] for name in one})
         except (RecursionError, ValueError) as error:  # lists in lists in lists …
             record, reason = None, f"not JSON: {error}"
         rows.append((number, record if isinstance(record, dict) else reason))

@@ -51,6 +51,8 @@ class MediaFinder:
                 alike, num_common = _most_alike(index, candidate.name, name)
                 if beside := [path for path in alike if path.parent == folder]:  # ELAN's rule too
                     alike, num_common = beside, math.inf
+                if len({path.parent for path in alike}) == 1:  # names that differ in case
+                    alike = [path for path in alike if _nfc(path.name) == _nfc(candidate.name)] or alike
                 if len(alike) == 1:
                     return self._link(alike[0], names, num_common)
                 if alike:
@@ -107,7 +109,7 @@ class MediaFinder:
                 for file in sorted(files):
                     if file.lower().endswith(AUDIO_SUFFIXES) and not file.startswith("._"):  # macOS's attributes
                         path = Path(real, file)
-                        parts = [*map(_fold, path.parts)]
+                        parts = [*map(fold_name, path.parts)]
                         for first in range(max(0, len(parts) - _MAX_PARTS), len(parts)):
                             of_name.setdefault(tuple(parts[first:]), []).append(path)
         return self._files[root]
@@ -127,7 +129,7 @@ def real_path(path: Path) -> Path:
 
 def _most_alike(index: Mapping[tuple[str, ...], list[Path]], name: str, written: Path) -> tuple[list[Path], float]:
     """The files of this name with the most folders above them in common with the written path, and that number."""
-    key: tuple[str, ...] = (_fold(name),)
+    key: tuple[str, ...] = (fold_name(name),)
     found = list[Path]()
     for part in (*reversed(_folders(written)), ""):
         if key not in index:
@@ -137,7 +139,7 @@ def _most_alike(index: Mapping[tuple[str, ...], list[Path]], name: str, written:
 
 
 def _folders(path: Path) -> tuple[str, ...]:
-    return tuple(map(_fold, path.parts[:-1]))
+    return tuple(map(fold_name, path.parts[:-1]))
 
 
 def _folders_of(names: Sequence[Path]) -> tuple[str, ...]:
@@ -149,8 +151,13 @@ def _local_names(audio: Sequence[str]) -> list[Path]:
     return [name for written in audio if written for name in local_paths(written)]
 
 
-def _fold(name: str) -> str:
-    return unicodedata.normalize("NFC", name).casefold()
+def _nfc(name: str) -> str:
+    return unicodedata.normalize("NFC", name)
+
+
+def fold_name(name: str) -> str:
+    """The name without case and Unicode form. Not `casefold`: Maße.wav and Masse.wav are two files."""
+    return _nfc(name).lower()
 
 
 def local_paths(written: str) -> list[Path]:

@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 from pympi.Elan import Eaf, to_adocument
 
 from wenet_hs.data.annotations import add_textgrid_tiers, is_annotation, link_paths, read_eaf, read_media, read_textgrid
-from wenet_hs.data.media import MediaFinder, local_paths
+from wenet_hs.data.media import MediaFinder, fold_name, local_paths
 from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, write_atomic
@@ -276,7 +276,7 @@ def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_fold
     found = dict[ElementTree.Element, Path]()
     for link in (*header.findall("MEDIA_DESCRIPTOR"), *header.findall("LINKED_FILE_DESCRIPTOR")):
         for local in (local for written in link_paths(link) for local in local_paths(written)):
-            if local.name.casefold() == media.name.casefold():
+            if fold_name(local.name) == fold_name(media.name):
                 found[link] = media
             for file in filter(Path.is_file, (old_folder / local.name, old_folder / local)):
                 found.setdefault(link, file)

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import regex  # type: ignore[import-untyped]
+
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.features import frame_samples
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis
@@ -18,11 +20,12 @@ from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
-from wenet_hs.text.units import SPACE
+from wenet_hs.text.units import NO_SPACES, SPACE
 
 if TYPE_CHECKING:
     from wenet_hs.build import Experiment
 
+_PARTS = regex.compile(rf"(?V1)(?=[{NO_SPACES}])\X|(?:(?![{NO_SPACES}])\X)+")
 _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
 
 
@@ -74,7 +77,8 @@ def mean_confidence(units: Sequence[TimedText]) -> float:
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
     """The words of timed units: a unit that begins with `▁` begins a word, and `▁` alone separates two.
 
-    A word lasts from the begin of its first unit to the end of its last. Phones do not mark words: they are one word.
+    In a script without spaces between words each letter with its marks is a word (`NO_SPACES`). A word lasts from the
+    begin of its first unit to the end of its last. Phones do not mark words: they are one word.
     """
     groups: list[list[TimedText]] = [[]]
     for unit in units:
@@ -89,9 +93,21 @@ def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedT
             end=group[-1].end,
             confidence=mean_confidence(group),
         )
-        for group in groups
-        if group
+        for word in groups
+        for group in _divide(word)
     ]
+
+
+def _divide(word: Sequence[TimedText]) -> list[list[TimedText]]:
+    """The units of each letter of a script without spaces, and of what is between such letters."""
+    begins = {found.start() for found in _PARTS.finditer("".join(unit.text for unit in word))}
+    parts, position = list[list[TimedText]](), 0
+    for unit in word:
+        if position in begins:
+            parts.append([])
+        parts[-1].append(unit)
+        position += len(unit.text)
+    return parts
 
 
 def timed_parts(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Text normalization: NFC, lower case by language, no punctuation; all letters, marks and digits are kept.
 
-The Unicode category decides what is kept (L*, M*, N*), so there is no list of letters. Punctuation that a language
-writes inside words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of col·legi) is in `_RULES`.
+The Unicode category decides what is kept (L*, M*, N*), so there is no list of letters, but one of symbols that are
+spoken (`_SPOKEN`). Punctuation that a language writes inside words (the apostrophe of l'eau, об'єкт, oʻzbek, the dot of
+col·legi) is in `_RULES`.
 """
 
 import unicodedata
@@ -14,12 +15,14 @@ import regex  # type: ignore[import-untyped]
 
 UNKNOWN_SHOWN = "⁇"
 """The text of `<unk>` in decoded transcripts: punctuation, so no normalised reference has it and it is an error."""
-_GLUED = frozenset("'’‘‛`´′＇·՛՜՞")
+APOSTROPHES = "'’‘‛`´′＇"
+"""Those that people type. ʼ and ʻ are letters (Lm) of some languages and are never removed."""
+_GLUED = frozenset(f"{APOSTROPHES}·՛՜՞")
 """Punctuation inside words that is removed without a space (the Armenian marks are on the stressed vowel)."""
-
-# Apostrophes that people type. ʼ and ʻ are letters (Lm) of some languages and are never removed.
-_TYPED = "['’‘‛`´′＇]"
-_TYPED_OR_LETTER = "['’‘‛`´′＇ʼʻ]"
+_SPOKEN = regex.compile(r"[\u02C2-\u02DF\u02E5-\u02FF\uA700-\uA721\uA789\uA78A\u104C-\u104F]")
+"""Tone letters and other modifiers of category Sk (˥ ꜜ ˞ ꞉), and four abbreviated words of Burmese (Po)."""
+_TYPED = f"[{APOSTROPHES}]"
+_TYPED_OR_LETTER = f"[{APOSTROPHES}ʼʻ]"
 _BEFORE = r"(?<=[\p{L}\p{M}])(?<![ʼʻ])"
 _INSIDE = _BEFORE + r"%s(?=\p{L})(?![ʼʻ])"
 _OPENING = regex.compile(rf"(?<![\p{{L}}\p{{M}}\p{{N}}]){_TYPED}(?=\p{{L}})")
@@ -27,8 +30,9 @@ _FINAL = regex.compile(rf"{_BEFORE}{_TYPED_OR_LETTER}(?![\p{{L}}\p{{M}}\p{{N}}])
 
 _JOINING_SCRIPTS = r"\p{Arab}\p{Syrc}\p{Deva}\p{Beng}\p{Guru}\p{Gujr}\p{Orya}\p{Taml}\p{Telu}\p{Knda}\p{Mlym}\p{Sinh}"
 _EVERYWHERE = (
-    # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of these scripts.
-    (rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=\p{{L}})", None),
+    # ZERO WIDTH (NON-)JOINER belongs to the spelling after a virama and between the letters of these scripts; before a
+    # virama too, as in Bengali র‍্যাব.
+    (rf"(?<=\p{{M}})[\u200C\u200D]|(?<=[{_JOINING_SCRIPTS}])[\u200C\u200D](?=[\p{{L}}\p{{M}}])", None),
     (r"(?<=\p{Hebr})[׳״](?=\p{Hebr})", None),  # geresh and gershayim
 )
 
@@ -50,8 +54,13 @@ _RULES: dict[str, _LanguageRules] = {
     # oʻ and gʻ are letters of the alphabet (U+02BB); any other apostrophe in a word is the tutuq belgisi (U+02BC).
     "uz": ((f"(?<=[og]){_TYPED_OR_LETTER}", "ʻ"), _LETTER_APOSTROPHE),
 }
-_DOTLESS_I = ("tr", "az", "crh")
+_DOTLESS_I = ("tr", "az", "crh", "gag")
 """Languages in which I is the capital of ı, and İ of i."""
+_SHORT_CODES = {
+    **{"aze": "az", "azj": "az", "bel": "be", "cat": "ca", "fra": "fr", "fre": "fr", "ita": "it"},
+    **{"oci": "oc", "tur": "tr", "ukr": "uk", "uzb": "uz", "uzn": "uz"},
+}
+"""ISO 639-2 and 639-3 → 639-1, for the languages with rules."""
 
 
 def normalize(text: str, lang: str | None) -> str:
@@ -81,6 +90,7 @@ def normalize_counted(text: str, lang: str | None, *, keep_case: bool = False) -
     A removed character makes its neighbours adjacent. In the next pass they may combine in NFC or match another rule.
     """
     code = (lang or "").replace("_", "-").partition("-")[0].lower()
+    code = _SHORT_CODES.get(code, code)
     rules, has_dotless_i = _RULES.get(code, _DEFAULT), code in _DOTLESS_I
     removed: Counter[str] = Counter()
     while True:
@@ -145,7 +155,7 @@ def _replacement(character: str) -> tuple[str, bool]:
     if character.isspace():
         return " ", False
     category = unicodedata.category(character)
-    if category[0] in "LMN":
+    if category[0] in "LMN" or _SPOKEN.match(character):
         return character, False
     if character in _GLUED or (category == "Cf" and character != "\u200b"):
         return "", True

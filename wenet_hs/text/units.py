@@ -11,6 +11,8 @@ from typing import Any
 from wenet_hs.errors import ConfigError, DataError, refuse_faults
 from wenet_hs.files import read_lines, write_atomic
 
+NO_SPACES = r"\p{Han}\p{Hira}\p{Kana}\p{Bopo}\p{Thai}\p{Laoo}\p{Khmr}\p{Mymr}\p{Tibt}"
+"""Scripts without spaces between words, for a set of a regular expression."""
 SPACE = "▁"
 BLANK = "<blank>"
 UNK = "<unk>"
