@@ -15,7 +15,7 @@ from pathlib import Path
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.corpus.check import FAULT_RULE, KINDS, REMARK_RULE, Checked, check_lists, read_lists
+from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, REMARK_RULE, Checked, check_lists, read_lists
 from wenet_hs.corpus.letters import name_unit
 from wenet_hs.corpus.output import hours_of
 from wenet_hs.errors import ConfigError, DataError, list_names
@@ -92,10 +92,10 @@ def _summary(checked: Checked) -> Iterator[str]:
         keys = [one.key for one in found[:3]]
         while len(keys) > 1 and len(", ".join(keys)) > _KEYS_WIDTH:
             keys.pop()
-        rows.append((kind, f"{len(found):>7,} {len(found) / num:>6.1%}", ", ".join(keys), KINDS[kind].advice))
+        rows.append((kind, f"{len(found):>7,} {len(found) / num:>6.1%}", ", ".join(keys), KINDS[kind]))
     lines = dict(zip(checked.findings, format_columns(rows, num_left=4), strict=True))
     for is_fault, rule in ((True, FAULT_RULE), (False, REMARK_RULE)):
-        of_class = [f"  {line}" for kind, line in lines.items() if KINDS[kind].is_fault == is_fault]
+        of_class = [f"  {line}" for kind, line in lines.items() if (kind in FAULTS) == is_fault]
         yield f"{'faults' if is_fault else 'remarks'} ({rule}): {'' if of_class else 'none'}".rstrip()
         yield from of_class
     faulty, remarked = checked.keys(is_fault=True), checked.keys(is_fault=False)

@@ -36,41 +36,36 @@ Sets = Mapping[str, Sequence[Utterance]]
 FAULT_RULE, REMARK_RULE = "training leaves these utterances out", "training uses these utterances"
 
 
-class Kind(NamedTuple):
-    """A kind of findings."""
-
-    is_fault: bool
-    """Whether training leaves the utterance out."""
-    advice: str
-
-
-KINDS = {
-    "missing audio": Kind(True, "restore the file, or correct wav in the list"),
-    "unreadable audio": Kind(True, "copy or convert the file again, or leave the utterance out"),
-    "cut-off audio": Kind(True, "copy the file again"),
-    "outside the audio": Kind(True, "correct start and end in the list"),
-    "other duration": Kind(True, "correct duration in the list, or copy the file again"),
-    "empty transcript": Kind(True, "transcribe it, or leave it out"),
-    "too long for CTC": Kind(True, "listen, and compare the audio with the transcript"),
-    "length limits": Kind(True, "cut or join segments, or change filter_conf and give --config"),
-    "speaking rate": Kind(False, "listen, and compare the audio with the transcript"),
-    "silent": Kind(False, "leave it out"),
-    "clipped": Kind(False, "listen; record again if speech is distorted"),
-    "very quiet": Kind(False, "listen; leave it out if there is only noise"),
-    "low sample rate": Kind(False, "use the original recording; never mix telephone speech with other speech"),
-    "other sample rate": Kind(False, "check that the sets have the same mixture"),
-    "same audio": Kind(False, "keep one of the two"),
-    "overlapping segments": Kind(False, "correct start and end in the list"),
-    "sentence in two sets": Kind(False, "move it to one set, or results are too good"),
-    "speaker in two sets": Kind(False, "move the speaker to one set, or state it with the results"),
-    "rare unit": Kind(False, "correct it if it is a mistake; nothing can be learnt from few examples"),
-    "unusual letters": Kind(False, "replace the letter if it is a mistake"),
-    "digits": Kind(False, "write numbers as they are spoken; digits that mark tones are right"),
-    "tags": Kind(False, "remove them, or leave the utterance out"),
-    "not normalised": Kind(False, "write it in lower case without punctuation, as `wenet-hs prepare` does for text"),
-    "invisible characters": Kind(False, "remove them; private-use characters need their Unicode letter"),
+FAULTS = {
+    "missing audio": "restore the file, or correct wav in the list",
+    "unreadable audio": "copy or convert the file again, or leave the utterance out",
+    "cut-off audio": "copy the file again",
+    "outside the audio": "correct start and end in the list",
+    "other duration": "correct duration in the list, or copy the file again",
+    "empty transcript": "transcribe it, or leave it out",
+    "too long for CTC": "listen, and compare the audio with the transcript",
+    "length limits": "cut or join segments, or change filter_conf and give --config",
 }
-"""In the order of the output."""
+"""Kind of findings → what to do, in the order of the output."""
+KINDS = FAULTS | {
+    "speaking rate": "listen, and compare the audio with the transcript",
+    "silent": "leave it out",
+    "clipped": "listen; record again if speech is distorted",
+    "very quiet": "listen; leave it out if there is only noise",
+    "low sample rate": "use the original recording; never mix telephone speech with other speech",
+    "other sample rate": "check that the sets have the same mixture",
+    "same audio": "keep one of the two",
+    "overlapping segments": "correct start and end in the list",
+    "sentence in two sets": "move it to one set, or results are too good",
+    "speaker in two sets": "move the speaker to one set, or state it with the results",
+    "rare unit": "correct it if it is a mistake; nothing can be learnt from few examples",
+    "unusual letters": "replace the letter if it is a mistake",
+    "digits": "write numbers as they are spoken; digits that mark tones are right",
+    "tags": "remove them, or leave the utterance out",
+    "not normalised": "write it in lower case without punctuation, as `wenet-hs prepare` does for text",
+    "invisible characters": "remove them; private-use characters need their Unicode letter",
+}
+"""Faults, then remarks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +96,7 @@ class Checked:
 
     def keys(self, *, is_fault: bool) -> set[str]:
         """The utterances with a fault, or with a remark."""
-        return {one.key for kind, found in self.findings.items() if KINDS[kind].is_fault == is_fault for one in found}
+        return {one.key for kind, found in self.findings.items() if (kind in FAULTS) == is_fault for one in found}
 
 
 class Clip(NamedTuple):

@@ -193,18 +193,15 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
     media = [finder.find(file.media, file.path.parent) for file in files]
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
-        if isinstance(found, Path):
-            found = finder.doubt(file.media, found) or found
-        if isinstance(found, str) and spans:
+        reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
+        if reason and spans:
             advice = "name its folder with --audio_dir"
-            logger.warning("%s: %s; its %d annotations are left out; %s", file.path, found, len(spans), advice)
+            logger.warning("%s: %s; its %d annotations are left out; %s", file.path, reason, len(spans), advice)
         for tier, start, end, txt in spans:
             name = file.path.relative_to(args.corpus) if args.corpus.is_dir() else file.path.name
             where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
-            if isinstance(found, str):
-                yield Rejected(where, str(file.path), found, "")
-            elif start is None or end is None:
-                yield Rejected(where, str(file.path), f"no time: {txt[:40]!r}", "")
+            if reason or start is None or end is None:
+                yield Rejected(where, str(file.path), reason or f"no time: {txt[:40]!r}", "")
             else:
                 audio, folder, speaker = (str(found),), file.path.parent, tier.participant or None
                 yield Entry(where=where, audio=audio, folder=folder, txt=txt, speaker=speaker, start=start, end=end)

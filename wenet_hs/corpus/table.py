@@ -146,12 +146,8 @@ def _read_seconds(text: str) -> float:
 
 def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
     """Content → name of its column."""
-    found: dict[str, str] = {}
     by_lower = {name.strip().lower(): name for name in reversed(header)}
-    several = dict[str, list[str]]()
-    for content, names in COLUMNS.items():
-        if fitting := [by_lower[name] for name in names if name in by_lower]:
-            found[content], several[content] = fitting[0], fitting
+    fitting = {content: [by_lower[name] for name in names if name in by_lower] for content, names in COLUMNS.items()}
     for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen))):  # a name may have spaces
         content, equals, name = pair.partition("=")
         if content not in COLUMNS or not equals:
@@ -159,12 +155,11 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
         if name and name not in header:
             guess = _guess([name], by_lower)
             raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
-        found[content], several[content] = name, [name]
-    if len(several.get("text", ())) > 1:
-        of_text = list_names([repr(name) for name in several["text"]])
+        fitting[content] = [name] if name else []
+    if len(fitting["text"]) > 1:
+        of_text = list_names([repr(name) for name in fitting["text"]])
         raise DataError(f'{path}:1: several columns can be the transcript: {of_text}; name it: --columns "text=…"')
-    ignored = {one for content, name in found.items() if not name for one in COLUMNS[content]}
-    found = {content: name for content, name in found.items() if name}
+    found = {content: names[0] for content, names in fitting.items() if names}
     missing = [content for content in _REQUIRED if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
@@ -173,8 +168,7 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
     if "start" not in found:
         found.pop("duration", None)  # that of the file
     if missing:
-        taken = {*found.values(), *(by_lower[lower] for lower in ignored & by_lower.keys())}
-        others = {lower: name for lower, name in by_lower.items() if name not in taken}
+        others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
         guess = _guess([name for content in missing for name in COLUMNS[content]], others)
         flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)

@@ -10,11 +10,6 @@ from xml.etree import ElementTree
 from wenet_hs.errors import DataError, one_line
 
 
-def is_annotation(path: Path) -> bool:
-    """Whether the path names an ELAN or TextGrid file."""
-    return path.suffix.lower() in (".eaf", ".textgrid")
-
-
 def read_eaf(path: Path) -> ElementTree.Element:
     """The document of an ELAN file of format 2 or 3. Raises DataError."""
     remedy = "open it in ELAN and save it again"

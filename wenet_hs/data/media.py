@@ -39,12 +39,10 @@ class MediaFinder:
             return "no audio is named"
         folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
-        same = [name for name in names if name.name == names[0].name]  # several links to one file: search none first
-        if found := next(filter(None, (_exact(name, roots) for name in same)), None):
-            return self._link(found, names, math.inf)
         ambiguous = ""
         for name in names:
-            if found := _exact(name, roots):
+            same = [one for one in names if one.name == name.name]  # several links to one file: search none first
+            if found := next(filter(None, (_exact(one, roots) for one in same)), None):
                 return self._link(found, names, math.inf)
             index = self._index(roots[-1])
             for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes

@@ -9,15 +9,15 @@ import math
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 from pympi.Elan import Eaf, to_adocument
 
-from wenet_hs.data.annotations import add_textgrid_tiers, is_annotation, link_paths, read_eaf, read_media, read_textgrid
+from wenet_hs.data.annotations import add_textgrid_tiers, link_paths, read_eaf, read_media, read_textgrid
 from wenet_hs.data.media import MediaFinder, fold_name, local_paths
 from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
@@ -102,15 +102,12 @@ def _whole_ms(start: float, end: float, least: float, most: float) -> tuple[floa
 # ---- tiers
 
 
-@dataclass
-class _Tier:
+class _Tier(NamedTuple):
     name: str
     kind: str
     speaker: str | None
     parent: str | None
-    spans: list[TimedText] = field(default_factory=list)
-    rows: list[int] = field(default_factory=list)
-    """Per span the annotation of the parent tier that it belongs to."""
+    spans: Sequence[TimedText]
 
 
 def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float) -> list[_Tier]:
@@ -122,14 +119,11 @@ def make_tiers(recording: TranscribedRecording, name: str, low_confidence: float
     tiers = list[_Tier]()
     for speaker in speakers:
         end = f"@{speaker}" if len(speakers) > 1 and speaker is not None else ""
-        parents = {kind: None if kind == _TEXT else name + end for kind in _CONSTRAINTS}
-        of_kind = {kind: _Tier(f"{name}{kind}{end}", kind, speaker, parents[kind]) for kind in _CONSTRAINTS}
-        segments = [segment for segment in recording.segments if segment.speaker == speaker]
-        for row, segment in enumerate(segments):
-            for kind, spans in _spans(segment, low_confidence).items():
-                of_kind[kind].spans += spans
-                of_kind[kind].rows += [row] * len(spans)
-        tiers += [tier for kind, tier in of_kind.items() if tier.spans or kind == _TEXT]
+        of_segments = [_spans(one, low_confidence) for one in recording.segments if one.speaker == speaker]
+        for kind in _CONSTRAINTS:
+            spans = [span for of_kind in of_segments for span in of_kind[kind]]
+            if spans or kind == _TEXT:
+                tiers.append(_Tier(name + kind + end, kind, speaker, None if kind == _TEXT else name + end, spans))
     return tiers
 
 
@@ -155,7 +149,7 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
 
     Raises: DataError if there is no recording, or the file cannot be read.
     """
-    if not is_annotation(path):
+    if path.suffix.lower() not in (".eaf", ".textgrid"):
         return path
     written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
     found = MediaFinder(audio_dir).find(written, path.parent)
@@ -186,10 +180,13 @@ def write_eaf(
     if source is not None:
         document = read_eaf(source)
         _, origin_ms = read_media(source, document)
-        recording = _shift_times(recording, origin_ms, path)
+    lost = [sum(one.end <= origin_ms / 1000 for one in parts) for parts in (recording.segments, recording.words)]
+    if any(lost):
+        message = "%s: %d segments and %d words before ELAN's time 0 (%d ms of the recording) are left out"
+        logger.warning(message, path, *lost, origin_ms)
     identifiers = [one.get("TIME_SLOT_ID") or one.get("ANNOTATION_ID") or "" for one in document.iter()]
     first = max(int(re.sub(r"\D", "", one) or 0) for one in identifiers)
-    new, last = _new_eaf(make_tiers(recording, tier, low_confidence), 1 + first)
+    new, last = _new_eaf(make_tiers(recording, tier, low_confidence), 1 + first, origin_ms)
     known = {one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE") for one in document}
     types = [*new.findall("LINGUISTIC_TYPE"), *new.findall("CONSTRAINT")]
     document.extend(new.findall("TIER"))
@@ -222,10 +219,11 @@ def _empty_eaf() -> Eaf:
     return eaf
 
 
-def _new_eaf(tiers: Sequence[_Tier], first: int) -> tuple[ElementTree.Element, int]:
+def _new_eaf(tiers: Sequence[_Tier], first: int, origin_ms: int) -> tuple[ElementTree.Element, int]:
     """A document with the tiers, their types and constraints, and the number of its last annotation.
 
-    Identifiers are above `first`. pympi's attributes are set directly where its methods search all annotations.
+    Identifiers are above `first`. Times begin at `origin_ms`; what ends before is left out. pympi's attributes are set
+    directly where its methods search all annotations.
     """
     eaf = _empty_eaf()
     eaf.maxts = eaf.maxaid = first
@@ -234,13 +232,15 @@ def _new_eaf(tiers: Sequence[_Tier], first: int) -> tuple[ElementTree.Element, i
         is_aligned = constraint != "Symbolic_Association"
         eaf.add_linguistic_type(type_name, constraint, is_aligned)
         eaf.add_tier(tier.name, type_name, tier.parent, part=tier.speaker)
-        parent_ids = [] if tier.parent is None else list(eaf.tiers[tier.parent][0])
-        for span, row in zip(tier.spans, tier.rows, strict=True):
+        parents = eaf.tiers[tier.parent][0] if tier.parent else {}
+        parent_at = {eaf.timeslots[begin]: identity for identity, (begin, *_) in parents.items()}
+        for span in tier.spans:
+            begin, end = (max(0, round(1000 * second) - origin_ms) for second in (span.start, span.end))
             text = _NOT_XML.sub("", span.text)
-            if is_aligned:
-                eaf.add_annotation(tier.name, round(1000 * span.start), round(1000 * span.end), text)
-            else:
-                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (parent_ids[row], text, None, None)
+            if end and is_aligned:
+                eaf.add_annotation(tier.name, begin, end, text)
+            elif end:
+                eaf.tiers[tier.name][1][eaf.generate_annotation_id()] = (parent_at[begin], text, None, None)
     return to_adocument(eaf, pretty=False), eaf.maxaid
 
 
@@ -251,24 +251,6 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
         value = slot.get("TIME_VALUE")
         times[slot] = time = int(value) if value else time
     slots[:] = sorted(times, key=times.__getitem__)
-
-
-_Timed = TypeVar("_Timed", TranscribedSegment, TimedText)
-
-
-def _shift_times(recording: TranscribedRecording, origin_ms: int, path: Path) -> TranscribedRecording:
-    """The recording in ELAN's times, which begin at `origin_ms`. What ends before is left out, with a warning."""
-
-    def shift(parts: Iterable[_Timed]) -> list[_Timed]:
-        moved = [replace(one, start=one.start - origin_ms / 1000, end=one.end - origin_ms / 1000) for one in parts]
-        return [replace(one, start=max(0.0, one.start)) for one in moved if round(one.end, 3) > 0]
-
-    segments = [replace(one, words=tuple(shift(one.words))) for one in shift(recording.segments)]
-    num_lost = [len(recording.segments) - len(segments), len(recording.words) - sum(len(one.words) for one in segments)]
-    if any(num_lost):
-        message = "%s: %d segments and %d words before ELAN's time 0 (%d ms of the recording) are left out"
-        logger.warning(message, path, *num_lost, origin_ms)
-    return replace(recording, segments=tuple(segments))
 
 
 def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int) -> None:

@@ -8,7 +8,7 @@ from itertools import zip_longest
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from wenet_hs.corpus.check import FAULT_RULE, KINDS, NO_AUDIO, REMARK_RULE, Checked
+from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, NO_AUDIO, REMARK_RULE, Checked
 from wenet_hs.corpus.output import hours_of
 from wenet_hs.report.utterances import embed_audio
 
@@ -36,6 +36,7 @@ def build_check_page(checked: Checked, *, facts: Sequence[str], title: str, max_
         "version": version("wenet_hs"),
         "checked": checked,
         "kinds": KINDS,
+        "faults": FAULTS,
         "clips": clips,
         "hours": sum(map(hours_of, checked.sets.values())),
         "facts": facts,
