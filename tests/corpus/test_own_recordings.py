@@ -430,8 +430,8 @@ def test_removed_punctuation_is_stated_and_apostrophes_may_be_letters(
     stated = [message for message in caplog.messages if message.startswith("removed from the transcripts")]
     advice = "; are apostrophes letters? --letter_apostrophe keeps them"
     assert stated == [
-        f"removed from the transcripts as punctuation: ' 4 times, ‘ 1 times, , 1 times, ’ 1 times, . 1 times{advice}",
-        "removed from the transcripts as punctuation: , 1 times, . 1 times",
+        f"removed from the transcripts as punctuation: ' (4), ‘ (1), , (1), ’ (1), . (1){advice}",
+        "removed from the transcripts as punctuation: , (1), . (1)",
     ]
 
 

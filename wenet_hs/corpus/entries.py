@@ -210,7 +210,7 @@ def _find_audio(
 def _report_removed(removed: Counter[str]) -> None:
     """State what normalisation took away: it may be a letter of the language."""
     if removed:
-        shown = list_names([f"{show_unit(one)} {num} times" for one, num in removed.most_common()], most=8)
+        shown = list_names([f"{show_unit(one)} ({num})" for one, num in removed.most_common()], most=8)
         hint = "; are apostrophes letters? --letter_apostrophe keeps them" if removed.keys() & {*APOSTROPHES} else ""
         logger.info("removed from the transcripts as punctuation: %s%s", shown, hint)
 
