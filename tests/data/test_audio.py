@@ -6,6 +6,7 @@ import os
 import re
 import struct
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ import torch
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckedClip, check_clip
+from wenet_hs.data import containers
 from wenet_hs.data.audio import (
     SourceError,
     check_length,
@@ -48,7 +50,7 @@ def wav_header(data_size: int = 100, *, channels: int = 1, rate: int = 16000, pa
     return riff + b"data" + struct.pack("<I", data_size) + payload
 
 
-def encoded(samples: np.ndarray, rate: int, container: str, **options: str) -> bytes:
+def encoded(samples: np.ndarray, rate: int, container: str, **options: Any) -> bytes:
     file = io.BytesIO()
     soundfile.write(file, samples, rate, format=container, **options)
     return file.getvalue()
@@ -109,6 +111,8 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
     days = bytearray(flac)
     fields = int.from_bytes(days[18:26], "big")  # rate, channels, bits, and 36 bits of length
     days[18:26] = (fields | 2**36 - 1).to_bytes(8, "big")
+    pipe = bytearray(flac)
+    pipe[18:26] = (fields >> 36 << 36).to_bytes(8, "big")
     files = {
         "empty.wav": (b"", "empty: 0 bytes"),
         "no_samples.wav": (wav_header(0, payload=b""), "empty: no samples"),
@@ -124,6 +128,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
         "slow.wav": (wav_header(rate=1), "declares a sample rate of 1 Hz"),
         "fast.wav": (wav_header(rate=2**31 - 1), "declares a sample rate of 2147483647 Hz"),
         "days.flac": (bytes(days), "declares 1193 hours of audio, more than 24"),
+        "pipe.flac": (bytes(pipe), "no length in its header, as after writing to a pipe"),
         "missing.wav": (None, "missing"),
         "": (None, "not a file"),
         "x" * 300: (None, "cannot be read"),
@@ -134,7 +139,8 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
             path.write_bytes(content)
         with pytest.raises(DataError, match=text) as caught:
             read_audio(path)
-        remedy = "restore the file, or leave it out" if name else "give the path of an audio file"
+        remedies = {"": "give the path of an audio file", "pipe.flac": "convert it to FLAC or wav"}
+        remedy = remedies.get(name, "restore the file, or leave it out")
         message = str(caught.value)
         assert message.startswith(f"{path}: ") and message.endswith(f"; {remedy}") and "\n" not in message, name
         reason = check_clip(path).reason
@@ -189,6 +195,41 @@ def test_lengths_that_a_wav_cannot_declare(tmp_path: Path, size: int, reason: st
     os.truncate(path, 2**32 + path.stat().st_size)  # takes no space on the disk
     with pytest.raises(DataError, match=r"declares 0.0 of 4.3 GB of samples: too long for a wav; convert it to FLAC"):
         read_duration(path)
+
+
+def without_first_frame(mp3: bytes) -> bytes:
+    """Without the frame that states the length, as streams and some recorders write it."""
+    return mp3[containers._mp3_frame(mp3, 0)[0] :]
+
+
+def test_audio_after_the_end_that_libsndfile_believes_in_is_not_lost(tmp_path: Path) -> None:
+    samples = np.concatenate([0.001 * noisy(1.0, 44100), noisy(2.0, 44100)])
+    stated = encoded(samples, 44100, "MP3")  # of a variable bit rate
+    constant = encoded(samples, 44100, "MP3", compression_level=0.5, bitrate_mode="CONSTANT")
+    ogg = encoded(samples, 44100, "OGG")
+    joined = "a variable bit rate without a header, or joined files; convert it to FLAC or wav"
+    for content, expected in {
+        without_first_frame(stated): rf"[0-9.]+ of 3\.\d+ s can be read: {joined}",
+        stated + stated: rf"3\.00 of 6\.\d+ s can be read: {joined}",
+        ogg + ogg: "several Ogg files in one, of which only the first one can be read; convert it to FLAC or wav",
+    }.items():
+        with pytest.raises(DataError, match=expected):
+            read_duration(content)
+        (tmp_path / "file").write_bytes(content)
+        with pytest.raises(DataError, match=expected):
+            read_audio(tmp_path / "file", end=0.1)
+    picture = b"ID3\x03\0\0\0\x03\x06\x50" + b"\xff\xfb" * 25_000
+    for content in (stated, ogg, constant, without_first_frame(constant), picture + without_first_frame(constant)):
+        assert read_duration(content) == pytest.approx(3.0, abs=0.06)
+        assert len(read_audio_file(content)[0]) / 44100 == pytest.approx(3.0, abs=0.06)
+
+
+@pytest.mark.parametrize("container", ["RF64", "AIFF", "AU"])
+def test_other_containers_that_are_cut_off(container: str) -> None:
+    content = encoded(noisy(2.0), 16000, container)
+    assert read_duration(content) == 2.0
+    with pytest.raises(DataError, match=r"cut off: 1\.\d+ s of audio, its header declares (1\.99|2\.00)\d s; restore"):
+        read_duration(content[: 2 * len(content) // 3])
 
 
 def test_an_mp3_with_a_gap_is_refused() -> None:

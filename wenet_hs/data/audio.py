@@ -3,6 +3,7 @@
 
 libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. libsndfile gives no error for a truncated wav or mp3.
 Therefore the length of the audio is compared with the length in the header: `check_length` decides for every command.
+Audio after what libsndfile believes to be the end (`containers`) is refused.
 An Ogg file declares no length: only the duration in a list or corpus (`length_fault`) finds a truncated one.
 
 A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a member of a tar).
@@ -10,7 +11,6 @@ A source is a path, a URL (read by fsspec), or a part of either, written `PATH#O
 
 import errno
 import io
-import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -24,6 +24,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wenet_hs.data import containers
+from wenet_hs.data.containers import SourceError
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import BadClip, Utterance
 
@@ -35,18 +37,13 @@ _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
 _MAX_PEAK = 1e10
 """Float files may exceed 1, and unscaled integers reach 2^31. From about 1e12 on features are infinite in float32."""
+_MP3_DELAY = 5 * 1152
+"""Samples that an encoder adds before and after the audio, and more: decoders remove them."""
+_CONVERT = "convert it to FLAC or wav"
 _CORRECT_SEGMENT = "correct start and end in the list"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 
 Samples = NDArray[np.float32]
-
-
-class SourceError(Exception):
-    """A source that cannot be read. The message does not contain its name: the caller adds it (see `AudioError`)."""
-
-    def __init__(self, reason: str, remedy: str = "restore the file, or leave it out") -> None:
-        super().__init__(reason)
-        self.remedy = remedy
 
 
 class AudioError(DataError):
@@ -112,9 +109,9 @@ def read_audio_file(
 
     Returns: mono samples (n,), the rate in Hz, and the seconds that the file lacks; see `check_length`.
     """
-    with _open_audio(source) as (file, missing_s):
+    with _open_audio(source) as (file, num_frames, missing_s):
         rate: int = file.samplerate
-        first, last = _segment(file.frames, rate, start, end)
+        first, last = _segment(num_frames, rate, start, end)
         try:
             if first:
                 file.seek(first)
@@ -123,7 +120,7 @@ def read_audio_file(
             raise SourceError(f"damaged or cut off: {error.error_string.strip().removeprefix('Error : ')}") from error
         if len(waveform) < last - first:
             present_s = (first + len(waveform)) / rate if len(waveform) else 0.0
-            missing_s += check_length(present_s, file.frames / rate)
+            missing_s += check_length(present_s, num_frames / rate)
         peak = max(float(waveform.max()), -float(waveform.min()))  # NaN where one sample is
         if not np.isfinite(peak):
             raise SourceError("samples that are not finite (NaN or infinity)")
@@ -150,8 +147,8 @@ def describe_incomplete(num_clips: int) -> str:
 
 def read_duration(source: str | Path | bytes) -> float:
     """Seconds of audio, read from the header only. Raises AudioError; may not find a truncated file."""
-    with _open_audio(source) as (file, _):
-        return float(file.frames / file.samplerate)
+    with _open_audio(source) as (file, num_frames, _):
+        return num_frames / float(file.samplerate)
 
 
 def segment_duration(utterance: Utterance) -> float:
@@ -189,10 +186,10 @@ def is_silent(waveform: Tensor) -> bool:
 
 
 @contextmanager
-def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFile, float]]:
+def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFile, int, float]]:
     """Open audio and check its header. A SourceError raised in the block becomes an AudioError with the name.
 
-    Yields: the file, and the seconds that a wav lacks of the length in its header.
+    Yields: the file, its samples per channel, and the seconds that it lacks of the length in its header.
     """
     try:
         content = fetch(source)
@@ -202,7 +199,7 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
                     raise SourceError("not a file", "give the path of an audio file")
                 where = "" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
                 raise SourceError(f"missing{where}")
-            declared_over_present = _declared_over_present(content)
+            declared_over_present = containers.declared_over_present(content)
             opened = soundfile.SoundFile(io.BytesIO(content) if isinstance(content, bytes) else str(content))
         except soundfile.LibsndfileError as error:
             # libsndfile says "File does not exist …" of an existing file in an unknown format.
@@ -214,8 +211,9 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
             raise SourceError(f"cannot be read ({error.strerror})") from error
         with opened as file:
             _check_header(file)
-            present_s = file.frames / file.samplerate
-            yield file, check_length(present_s, present_s * declared_over_present)
+            num_frames = _check_end(file, content)
+            present_s = num_frames / file.samplerate
+            yield file, num_frames, check_length(present_s, present_s * declared_over_present)
     except SourceError as fault:
         name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
         raise AudioError(name, str(fault), fault.remedy) from fault
@@ -227,35 +225,26 @@ def _check_header(file: soundfile.SoundFile) -> None:
         raise SourceError(f"declares a sample rate of {file.samplerate} Hz")
     if file.channels > 64:
         raise SourceError(f"declares {file.channels} channels, more than 64")
+    if file.frames >= 2**62:
+        raise SourceError("no length in its header, as after writing to a pipe", _CONVERT)
     if file.frames > 24 * 3600 * file.samplerate:
         raise SourceError(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
     if file.frames <= 0:
         raise SourceError("empty: no samples")
 
 
-def _declared_over_present(source: str | Path | bytes) -> float:
-    """Declared bytes of a wav's samples per byte in the file, at least 1; 1 for any other file.
-
-    libsndfile accepts a wav whose data chunk is longer than the file. Raises SourceError if the file is empty.
-    """
-    with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
-        total = file.seek(0, os.SEEK_END)
-        if not total:
-            raise SourceError("empty: 0 bytes")
-        file.seek(0)
-        header = file.read(12)
-        is_wav = header[:4] == b"RIFF" and header[8:] == b"WAVE"
-        for _ in range(1000 if is_wav else 0):  # chunks; without a limit a file of zeros is searched without end
-            header = file.read(8)
-            size = int.from_bytes(header[4:], "little")
-            if header[:4] == b"data":
-                present = total - file.tell()
-                if present - size >= 2**32:
-                    found = f"declares {size / 1e9:.1f} of {present / 1e9:.1f} GB of samples: too long for a wav"
-                    raise SourceError(found, "convert it to FLAC or RF64")
-                return 1.0 if size == 2**32 - 1 else max(1.0, size / max(present, 1))  # a program did not know it
-            file.seek(size + size % 2, os.SEEK_CUR)
-    return 1.0
+def _check_end(file: soundfile.SoundFile, content: str | Path | bytes) -> int:
+    """The samples per channel. Raises SourceError if the file has more audio than libsndfile reads."""
+    num_frames: int = file.frames
+    if file.format not in ("MP3", "OGG"):
+        return num_frames
+    end = containers.find_end(content)
+    if end.is_joined:
+        raise SourceError("several Ogg files in one, of which only the first one can be read", _CONVERT)
+    if end.num_samples - num_frames > _MP3_DELAY:
+        found = f"{num_frames / file.samplerate:.2f} of {end.num_samples / file.samplerate:.2f} s can be read"
+        raise SourceError(f"{found}: a variable bit rate without a header, or joined files", _CONVERT)
+    return num_frames if end.is_stated or not end.num_samples else min(num_frames, end.num_samples)
 
 
 def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:

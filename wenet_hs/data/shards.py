@@ -23,7 +23,6 @@ import numpy as np
 import soundfile
 
 from wenet_hs.data.audio import (
-    SourceError,
     call_fsspec,
     fetch,
     is_url,
@@ -32,6 +31,7 @@ from wenet_hs.data.audio import (
     read_duration,
     segment_duration,
 )
+from wenet_hs.data.containers import SourceError
 from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import open_atomic, read_lines, write_atomic
