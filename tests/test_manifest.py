@@ -121,6 +121,7 @@ def test_a_file_is_written_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
         raise KeyboardInterrupt
     assert path.read_bytes() == b"\xc3\xa9\n"
     assert list(path.parent.iterdir()) == [path]
+    write_atomic(tmp_path / ("é" * 127), "as long as a name may be")
 
 
 def test_an_error_names_the_file_that_was_to_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

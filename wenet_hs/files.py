@@ -19,6 +19,7 @@ from wenet_hs.errors import DataError, WenetHsError, one_line
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
+_MAX_NAME = 200  # bytes, of 255 that a name of a temporary file may have
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
 
@@ -40,7 +41,10 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    name = path.name
+    if len(os.fsencode(name)) > _MAX_NAME:
+        name = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
+    temporary = path.with_name(f".{name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
             yield file

@@ -63,6 +63,11 @@ def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -
         (DataError("a: b; c"), 2, "a: b; c"),
         (OSError(errno.ENOSPC, "No space left on device", "x/text"), 2, "x/text: No space left on device; check the "),
         (OSError(errno.EIO, "Input/output error"), 2, "wenet-hs made_up: Input/output error; check the path, its perm"),
+        (
+            UnicodeEncodeError("utf-8", "é/\udce9.wav", 2, 3, "surrogates not allowed"),
+            2,
+            r"'\xe9/\udce9.wav': cannot be ",
+        ),
         (KeyboardInterrupt(), 130, "wenet-hs made_up: stopped\n"),
         (KeyboardInterrupt("go on"), 130, "wenet-hs made_up: stopped; go on\n"),
     ],

@@ -3,6 +3,7 @@
 
 import json
 import math
+import os
 import random
 import re
 import tempfile
@@ -458,6 +459,52 @@ def test_names_in_two_forms_of_unicode(tmp_path: Path, caplog: pytest.LogCapture
         (tmp_path / "t.tsv").write_text("\n".join([f"{header}\ttext", *rows]), "utf-8")
         stats = prepare(tmp_path / "of_table", f"table --table {tmp_path}/t.tsv --columns audio={column}")
         assert sum(stats["total"]["utterances"].values()) == 4, "two recordings of one name have two keys"
+
+
+def test_folders_that_are_linked_hidden_or_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus, closed = tmp_path / "corpus", tmp_path / "corpus" / "closed"
+    for folder in (corpus, tmp_path / "other disk", closed, corpus / ".stversions"):
+        for n in range(3):
+            write_audio(folder / f"{folder.name}{n}.wav")
+            (folder / f"{folder.name}{n}.txt").write_text(f"{folder.name} {n}")
+    (corpus / "z").symlink_to(tmp_path / "other disk", target_is_directory=True)
+    (corpus / "a").symlink_to(corpus, target_is_directory=True)
+    Path(os.fsdecode(os.fsencode(corpus) + b"/caf\xe9.wav")).touch()
+    scandir = os.scandir
+
+    def scan(path: str) -> Any:
+        if str(path) == str(closed):
+            raise PermissionError(13, "Permission denied", path)
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", scan)
+    prepare(tmp_path / "out", f"folder --corpus {corpus} --split_by none")
+    texts = {u.txt for of_set in read_lists(tmp_path / "out").values() for u in of_set}
+    assert texts == {f"{name} {n}" for name in ("corpus", "other disk") for n in range(3)}
+    assert f"{closed}: cannot be read (Permission denied); its files are not used" in caplog.text
+    assert f"'{corpus}/caf\\udce9.wav': the name is not UTF-8; rename it, or it is not used" in caplog.text
+
+
+def test_recordings_that_are_named_in_an_unusual_way(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in ("s1\\rec.wav", "rec.wav", "VID.wav", "A.wav", "B.wav"):
+        write_audio(tmp_path / name)
+    for name in ("VID.MTS", "phone.m4a"):
+        (tmp_path / name).touch()
+
+    def find(*audio: str) -> Path | str:
+        return MediaFinder(tmp_path).find(audio, tmp_path)
+
+    assert find("s1\\rec.wav") == tmp_path / "s1\\rec.wav", "unpacked by a program that knows no folders"
+    assert find("D:\\x\\rec.wav") == tmp_path / "rec.wav"
+    assert find("file:///D:/x/VID.MTS") == tmp_path / "VID.wav"
+    remedy = "extract the audio as .wav beside it"
+    assert find("x/phone.m4a") == f"unreadable: phone.m4a has a format that cannot be read; {remedy}"
+    assert find("gone.m4a") == f"missing: no gone.m4a in {tmp_path} and its subfolders; {remedy}"
+    assert not caplog.messages
+    assert find("D:/A.wav", "./A.wav", "D:/B.wav", "./B.wav", "session") == tmp_path / "A.wav"
+    assert caplog.messages == [f"links to 2 recordings, A.wav, B.wav: {tmp_path}/A.wav is used"]
 
 
 def test_files_whose_names_differ_in_case_or_by_a_folded_letter(tmp_path: Path) -> None:

@@ -107,6 +107,10 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `wenet-hs … | head`: the flush at exit must not fail again
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except UnicodeEncodeError as error:  # Python reads bytes of names that are not UTF-8 as surrogates
+        shown = ascii(error.object[:200])
+        print(f"{shown}: cannot be written as UTF-8; if it is a name of a file or folder, rename it", file=sys.stderr)
+        return 2
     except OSError as error:
         where = error.filename2 or error.filename or f"wenet-hs {name}"
         print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)

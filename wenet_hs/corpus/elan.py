@@ -26,7 +26,7 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.annotations import read_eaf, read_media
-from wenet_hs.data.media import MediaFinder
+from wenet_hs.data.media import MediaFinder, walk_files
 from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
 
 logger = logging.getLogger(__name__)
@@ -124,8 +124,10 @@ def _read_files(
 
     Raises DataError if no file can be read, or if the share that cannot be read is above `max_rejected`.
     """
-    paths = [corpus] if corpus.is_file() else sorted(corpus.rglob("*"))
-    paths = [path for path in paths if path.suffix.lower() == suffix.lower() and not path.name.startswith("._")]
+    paths = (
+        [corpus] if corpus.is_file() else [folder / name for folder, _, names in walk_files(corpus) for name in names]
+    )
+    paths = [path for path in paths if path.suffix.lower() == suffix.lower()]
     if not paths:
         found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
         raise DataError(f"{corpus}: {found}; --corpus is a {suffix} file, or a folder with them")

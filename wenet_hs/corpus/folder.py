@@ -20,7 +20,7 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table import add_column_arguments, decode_text, read_table
-from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder, real_path
+from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder, real_path, walk_files
 from wenet_hs.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -38,8 +38,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of a folder. Returns the content of `stats.json`."""
-    # `._x.wav` has attributes of x.wav, from macOS.
-    files = sorted(path for path in args.corpus.rglob("*") if path.is_file() and not path.name.startswith("._"))
+    files = [
+        path for folder, _, names in walk_files(args.corpus) for name in names if (path := folder / name).is_file()
+    ]
     audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
     rows = _read_metadata(metadata, audio, args) if metadata else _read_pairs(files, audio, args)

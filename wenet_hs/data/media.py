@@ -1,20 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audio files of annotations: found by paths that may be of another computer."""
 
+import logging
 import math
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
 from wenet_hs.errors import list_names
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".aif", ".au")
-_UNREADABLE = (".mp4", ".mpg", ".mpeg", ".mov", ".avi", ".m4a", ".wma")
+logger = logging.getLogger(__name__)
+
+AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".aif", ".aifc", ".au", ".w64")
+_UNREADABLE = (
+    *(".mp4", ".m4v", ".mpg", ".mpeg", ".mts", ".m2ts", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".3gp", ".mxf"),
+    *(".m4a", ".aac", ".wma", ".amr"),
+)
+"""Suffixes of video, and of audio that libsndfile does not read."""
 _MAX_PARTS = 6  # of a path that are compared
 _URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
+
+
+def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
+    """Each folder below `root`, its real path, and the names of its files, in order.
+
+    Links to folders are followed, each folder once. Hidden files and folders are left out: backups, and macOS's
+    attributes of x.wav in `._x.wav`. A folder that cannot be read and a name that is not UTF-8 are stated and left out.
+    """
+
+    def state(error: OSError) -> None:
+        logger.warning("%s: cannot be read (%s); its files are not used", error.filename, error.strerror)
+
+    def is_used(name: str) -> bool:
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            logger.warning("%s: the name is not UTF-8; rename it, or it is not used", ascii(f"{folder}/{name}"))
+            return False
+        return not name.startswith(".")
+
+    visited = set[str]()
+    for folder, folders, files in os.walk(root, followlinks=True, onerror=state):
+        real = os.path.realpath(folder)
+        if real in visited:  # a link to a folder above
+            folders.clear()
+            continue
+        visited.add(real)
+        folders[:] = sorted(filter(is_used, folders), key=lambda name: (Path(folder, name).is_symlink(), name))
+        yield Path(folder), Path(real), sorted(filter(is_used, files))
 
 
 class MediaFinder:
@@ -39,6 +75,9 @@ class MediaFinder:
             return "no audio is named"
         folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
+        for written in audio:  # a backslash may be a part of a name on the disk
+            if "\\" in written and (found := _exact(Path(written), roots)):
+                return self._link(found, names, math.inf)
         ambiguous = ""
         for name in names:
             same = [one for one in names if one.name == name.name]  # several links to one file: search none first
@@ -60,7 +99,11 @@ class MediaFinder:
             return f"ambiguous: {ambiguous}"
         if url := next(filter(_URL.match, audio), None):
             return f"URL: {url}; download the file, and give its path"
-        remedy = "; extract the audio as .wav beside it" if names[0].suffix.lower() in _UNREADABLE else ""
+        remedy = ""
+        if names[0].suffix.lower() in _UNREADABLE:
+            remedy = "; extract the audio as .wav beside it"
+            if any(Path(root, name).is_file() for root in roots for name in (names[0], names[0].name)):
+                return f"unreadable: {names[0].name} has a format that cannot be read{remedy}"
         stems = {name.stem for name in names if name.suffix}  # an annotation file of the same name adds nothing
         wanted = dict.fromkeys(
             name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)"
@@ -70,6 +113,9 @@ class MediaFinder:
         return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders{remedy}"
 
     def _link(self, found: Path, names: Sequence[Path], num_common: float) -> Path:
+        several = sorted({name.name for name in names if name.suffix.lower() in AUDIO_SUFFIXES})
+        if len(several) > 1:  # of two microphones, or of two sessions
+            logger.warning("links to %d recordings, %s: %s is used", len(several), list_names(several), found)
         links, folders = self._links.setdefault(found, {}), _folders_of(names)
         links[folders] = max(num_common, links.get(folders, 0))
         return found
@@ -92,21 +138,14 @@ class MediaFinder:
     def _index(self, root: Path) -> dict[tuple[str, ...], list[Path]]:
         """The files below a folder by name, by folder and name and so on; case and Unicode form do not count.
 
-        Links to folders are followed. A path has the real folder, so that one recording has one path; a link to a file
-        keeps its own name.
+        A path has the real folder, so that one recording has one path; a link to a file keeps its own name.
         """
         if root not in self._files:
             of_name = self._files.setdefault(root, {})
-            visited = set[str]()
-            for folder, folders, files in os.walk(root, followlinks=True):
-                real = os.path.realpath(folder)
-                if real in visited:  # a link to a folder above
-                    folders.clear()
-                    continue
-                visited.add(real)
-                for file in sorted(files):
-                    if file.lower().endswith(AUDIO_SUFFIXES) and not file.startswith("._"):  # macOS's attributes
-                        path = Path(real, file)
+            for _, folder, files in walk_files(root):
+                for file in files:
+                    if file.lower().endswith(AUDIO_SUFFIXES):
+                        path = folder / file
                         parts = [*map(fold_name, path.parts)]
                         for first in range(max(0, len(parts) - _MAX_PARTS), len(parts)):
                             of_name.setdefault(tuple(parts[first:]), []).append(path)

@@ -44,6 +44,7 @@ _MARGIN_S = 0.15  # before and after speech: soft consonants and the decay of th
 _MIN_SPEECH_S = 0.1  # a click is shorter
 _PAUSE = 20  # frames: the closure of a stop lasts a third of that
 _MIN_SEGMENT = 100  # frames
+_MAX_OFFSET = 1e-3  # -60 dB
 _SILENCE_DB = -100.0
 _BELOW_PEAK_DB = 35.0  # clean speech: what is this far below the loudest frames is not speech
 _SHARE_OF_RANGE = 0.25  # noisy speech: a pause is as loud as the noise, near the lowest level
@@ -152,11 +153,14 @@ def _read_blocks(source: str | Path, start: float, end: float | None, length_s: 
 
 
 def frame_levels(samples: NDArray[np.float32], rate: int) -> Levels:
-    """The level in dB per 10 ms. samples: (N,) in [-1, 1]. Returns: (T,), as close to the length as possible."""
+    """The level in dB per 10 ms, without a constant offset. samples: (N,) in [-1, 1]. Returns: (T,), as close to the
+    length as possible."""
     num_frames = round(len(samples) * FRAMES_PER_SECOND / rate)
     if num_frames == 0:
         return np.empty(0)
     bounds_T = np.round(np.arange(num_frames + 1) * (rate / FRAMES_PER_SECOND)).astype(int).clip(max=len(samples))
+    if abs(offset := np.median(samples[::17])) > _MAX_OFFSET:  # not the mean: pauses may be zeros
+        samples = samples - offset
     sums_T = np.add.reduceat(np.square(samples[: bounds_T[-1]], dtype=np.float64), bounds_T[:-1])
     lowest = 10 ** (_SILENCE_DB / 10)
     return np.asarray(10 * np.log10(np.maximum(sums_T / np.diff(bounds_T), lowest)), np.float64)
