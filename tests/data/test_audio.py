@@ -86,6 +86,14 @@ def test_channels_are_averaged_in_blocks(tmp_path: Path, monkeypatch: pytest.Mon
     assert torch.equal(read_audio(path), whole)
 
 
+def test_channels_that_cancel_each_other_are_not_averaged(tmp_path: Path) -> None:
+    left = noisy(1.0)
+    for right, expected in ((-left, left), (-0.98 * left, left), (0 * left, left / 2), (-0.5 * left, left / 4)):
+        path = write(tmp_path / "a.wav", np.stack([left, right], axis=1), subtype="FLOAT")
+        torch.testing.assert_close(read_audio(path), torch.from_numpy(expected))
+    assert read_audio(write(tmp_path / "zeros.wav", np.zeros((100, 2), np.float32))).tolist() == [0.0] * 100
+
+
 def test_every_rate_is_resampled(tmp_path: Path) -> None:
     for rate in (8000, 22050, 48000):
         waveform = read_audio(write(tmp_path / "a.wav", tone(1.0, rate), rate)).numpy()

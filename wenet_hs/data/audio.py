@@ -37,6 +37,8 @@ _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
 _MAX_PEAK = 1e10
 """Float files may exceed 1, and unscaled integers reach 2^31. From about 1e12 on features are infinite in float32."""
+_CANCELLED = 0.01
+"""Share of the energy of a channel. One of C channels with speech has a mean of 1 / C² of it."""
 _MP3_DELAY = 5 * 1152
 """Samples that an encoder adds before and after the audio, and more: decoders remove them."""
 _CONVERT = "convert it to FLAC or wav"
@@ -274,11 +276,18 @@ def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
     while num_samples > 0:
         wanted = min(block, num_samples)
         samples = file.read(wanted, dtype="float32", always_2d=True)
-        blocks.append(samples[:, 0] if file.channels == 1 else samples.mean(axis=1))
+        blocks.append(samples[:, 0] if file.channels == 1 else _mix(samples))
         if len(samples) < wanted:
             break
         num_samples -= wanted
     return np.concatenate(blocks)
+
+
+def _mix(samples: Samples) -> Samples:
+    """The mean (n,) of channels (n, C), or the loudest one where they cancel each other (one is wired inversely)."""
+    mean = samples.mean(axis=1)
+    energies = np.einsum("nc,nc->c", samples, samples)
+    return samples[:, energies.argmax()] if mean @ mean < _CANCELLED * energies.max() else mean
 
 
 # Sources
