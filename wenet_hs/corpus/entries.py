@@ -110,18 +110,8 @@ def prepare_entries(
     Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
     _check_shares(args)
-    named = (
-        "lang",
-        "unit",
-        "no_normalize",
-        "letter_apostrophe",
-        "split_by",
-        "dev_share",
-        "test_share",
-        "drop_overlaps",
-        "ignore_sets",
-    )
-    options = {name: getattr(args, name) for name in (*named, "seed")}
+    named = "lang unit no_normalize letter_apostrophe split_by dev_share test_share drop_overlaps ignore_sets seed"
+    options = {name: getattr(args, name) for name in named.split()}
     facts = {"corpus": form, "source": _source(args), **facts, "options": options}
     _record_corpus(args.out, f"{form} {_source(args)}")
     utterances, given, rejected = _make_utterances(args, entries)

@@ -32,7 +32,8 @@ def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
     """
 
     def state(error: OSError) -> None:
-        logger.warning("%s: cannot be read (%s); its files are not used", error.filename, error.strerror)
+        if not isinstance(error, FileNotFoundError | NotADirectoryError):  # the caller says it of `root`
+            logger.warning("%s: cannot be read (%s); its files are not used", error.filename, error.strerror)
 
     def is_used(name: str) -> bool:
         try:
