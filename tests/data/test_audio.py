@@ -215,11 +215,12 @@ def test_audio_after_the_end_that_libsndfile_believes_in_is_not_lost(tmp_path: P
     stated = encoded(samples, 44100, "MP3")  # of a variable bit rate
     constant = encoded(samples, 44100, "MP3", compression_level=0.5, bitrate_mode="CONSTANT")
     ogg = encoded(samples, 44100, "OGG")
-    joined = "a variable bit rate without a header, or joined files; convert it to FLAC or wav"
+    joined = "joined files, or a variable bit rate without a header"
+    remedy = "convert it to FLAC or wav"
     for content, expected in {
-        without_first_frame(stated): rf"[0-9.]+ of 3\.\d+ s can be read: {joined}",
-        stated + stated: rf"3\.00 of 6\.\d+ s can be read: {joined}",
-        ogg + ogg: "several Ogg files in one, of which only the first one can be read; convert it to FLAC or wav",
+        without_first_frame(stated): rf"{joined}: [0-9.]+ of 3\.\d+ s can be read; {remedy}",
+        stated + stated: rf"{joined}: 3\.00 of 6\.\d+ s can be read; {remedy}",
+        ogg + ogg: f"joined files: only the first one can be read; {remedy}",
     }.items():
         with pytest.raises(DataError, match=expected):
             read_duration(content)

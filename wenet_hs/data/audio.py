@@ -242,10 +242,10 @@ def _check_end(file: soundfile.SoundFile, content: str | Path | bytes) -> int:
         return num_frames
     end = containers.find_end(content)
     if end.is_joined:
-        raise SourceError("several Ogg files in one, of which only the first one can be read", _CONVERT)
+        raise SourceError("joined files: only the first one can be read", _CONVERT)
     if end.num_samples - num_frames > _MP3_DELAY:
         found = f"{num_frames / file.samplerate:.2f} of {end.num_samples / file.samplerate:.2f} s can be read"
-        raise SourceError(f"{found}: a variable bit rate without a header, or joined files", _CONVERT)
+        raise SourceError(f"joined files, or a variable bit rate without a header: {found}", _CONVERT)
     return num_frames if end.is_stated or not end.num_samples else min(num_frames, end.num_samples)
 
 
