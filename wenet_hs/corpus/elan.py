@@ -11,7 +11,6 @@ annotation that they belong to; several of one (words of an utterance) become on
 
 import argparse
 import logging
-import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +27,7 @@ from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.annotations import read_eaf, read_media
 from wenet_hs.data.media import MediaFinder, walk_files
 from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
+from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
 
@@ -172,13 +172,8 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
     return is_wanted
 
 
-def clean_name(name: str) -> str:
-    """The name in one form of Unicode: keyboards and systems write different ones."""
-    return unicodedata.normalize("NFC", name.strip())
-
-
 def _fits(value: str, patterns: Sequence[str]) -> bool:
-    cleaned = [*map(clean_name, patterns)]
+    cleaned = [*map(normalize_phones, patterns)]  # one form of Unicode: keyboards and systems write different ones
     return not cleaned or value in cleaned or any(fnmatchcase(value, pattern) for pattern in cleaned)
 
 
@@ -265,10 +260,10 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
             spans.append((begin, end, " ".join(filter(None, texts))))
         tiers.append(
             Tier(
-                name=clean_name(tier.get("TIER_ID", "")),
-                kind=clean_name(tier.get("LINGUISTIC_TYPE_REF", "")),
-                participant=clean_name(tier.get("PARTICIPANT", "")),
-                parent=clean_name(tier.get("PARENT_REF", "")),
+                name=normalize_phones(tier.get("TIER_ID", "")),
+                kind=normalize_phones(tier.get("LINGUISTIC_TYPE_REF", "")),
+                participant=normalize_phones(tier.get("PARTICIPANT", "")),
+                parent=normalize_phones(tier.get("PARENT_REF", "")),
                 spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
             )
         )

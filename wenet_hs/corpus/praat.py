@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import entries
-from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, clean_name, prepare_files
+from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, prepare_files
 from wenet_hs.data.annotations import read_textgrid
+from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
 
@@ -40,9 +41,9 @@ def _read(path: Path, speaker_from: str) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
     tiers = [
         Tier(
-            name=clean_name(tier.name),
+            name=normalize_phones(tier.name),
             kind="" if tier.is_interval else "points",
-            participant={"none": "", "tier": clean_name(tier.name), "file": path.stem}[speaker_from],
+            participant={"none": "", "tier": normalize_phones(tier.name), "file": path.stem}[speaker_from],
             is_interval=tier.is_interval,
             spans=[span for span in tier.spans if span[2].strip()],
         )
