@@ -8,6 +8,7 @@ SYNTHETIC = ["espeakng-loader>=0.2"]
 PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
 REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
+MEDIA = ["av>=14"]
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 DOCS = ["mkdocs-material>=9.5"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
@@ -25,6 +26,7 @@ DEV = [
     *PHONES,
     *TREES,
     *VAD,
+    *MEDIA,
 ]
 
 setup(
@@ -40,11 +42,13 @@ setup(
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},
     install_requires=[
         "jinja2>=3.1",
+        "langcodes[data]>=3.4",
         "matplotlib>=3.8",
         "numba>=0.60",
         "numpy>=2.0",
         "pydantic>=2.7",
         "pympi-ling>=1.71",
+        "pysubs2>=1.8",
         "PyYAML>=6.0",
         "rapidfuzz>=3.9",
         "regex>=2025.11.3",
@@ -64,6 +68,7 @@ setup(
         "phones": PHONES,
         "trees": TREES,
         "vad": VAD,
+        "media": MEDIA,
         "kenlm": KENLM,
         "docs": DOCS,
         "dev": DEV,
