@@ -43,6 +43,8 @@ class Utterance:
     """Begin of the segment in `wav`, seconds; None: the begin of the file."""
     end: float | None = None
     """End of the segment in `wav`, seconds; None: the end of the file."""
+    channel: int | None = None
+    """The channel of `wav` that has the speech, from 0; None: the mean of all channels."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +58,7 @@ class BadClip:
 
 _TEXTS = ("key", "wav", "txt", "lang", "speaker")
 _SECONDS = ("duration", "start", "end")
+_FIELDS = (*_TEXTS, *_SECONDS, "channel")
 
 
 def read_data_list(path: Path | str) -> list[Utterance]:
@@ -126,10 +129,13 @@ def parse_utterance(line: str) -> Utterance:
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
-    fields: dict[str, Any] = {name: record[name] for name in (*_TEXTS, *_SECONDS) if record.get(name) is not None}
+    fields: dict[str, Any] = {name: record[name] for name in _FIELDS if record.get(name) is not None}
     for name, remedy in _REMEDIES.items():
         if name not in fields:
             raise ValueError(f"no {name!r} in this line; {remedy}")
+    channel = fields.get("channel", 0)
+    if not isinstance(channel, int) or isinstance(channel, bool) or channel < 0:
+        raise ValueError(f"'channel' is {json.dumps(channel, ensure_ascii=False)}, expected a whole number, from 0")
     for name, value in fields.items():
         if not isinstance(value, str if name in _TEXTS else (int, float)) or isinstance(value, bool):
             expected = "text" if name in _TEXTS else "a number of seconds"

@@ -140,7 +140,8 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
     if not os.path.isfile(utterance.wav):  # noqa: PTH113  # False, not an error, for a name that no disk can hold
         return CheckedClip(None, _MISSING)
     if mode == "full":
-        return check_clip(utterance.wav, utterance.duration, start=utterance.start, end=utterance.end)
+        start, end, channel = utterance.start, utterance.end, utterance.channel
+        return check_clip(utterance.wav, utterance.duration, start=start, end=end, channel=channel)
     try:
         return CheckedClip(utterance.duration or round(segment_duration(utterance), 3))
     except AudioError as error:
@@ -148,7 +149,12 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
 
 
 def check_clip(
-    path: str | Path, expected_s: float | None = None, *, start: float | None = None, end: float | None = None
+    path: str | Path,
+    expected_s: float | None = None,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    channel: int | None = None,
 ) -> CheckedClip:
     """Whether a clip can be used for training. Decodes the whole clip, or the segment from `start` to `end` (seconds).
 
@@ -156,7 +162,7 @@ def check_clip(
         expected_s: the duration that the corpus states; it is compared with the decoded one, and returned.
     """
     try:
-        waveform, rate, missing_s = read_audio_file(path, start=start, end=end)
+        waveform, rate, missing_s = read_audio_file(path, start=start, end=end, channel=channel)
     except AudioError as error:
         return CheckedClip(None, error.reason)
     duration_s = len(waveform) / rate
@@ -180,7 +186,8 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
     except OSError:
         state = "missing"
     segment = "" if utterance.start is None and utterance.end is None else f"{utterance.start} {utterance.end} "
-    return f"{mode} {utterance.duration} {segment}{state} {utterance.wav}"
+    channel = "" if utterance.channel is None else f"channel {utterance.channel} "
+    return f"{mode} {utterance.duration} {segment}{channel}{state} {utterance.wav}"
 
 
 # ---- parallel processes

@@ -19,7 +19,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CRASHED, parallel_map
 from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
 from wenet_hs.corpus.output import find_implausible, find_overlaps
-from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file
+from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
 from wenet_hs.data.features import count_frames
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
 from wenet_hs.errors import DataError
@@ -198,7 +198,7 @@ _OF_REASON = {
 def measure(utterance: Utterance) -> Clip:
     """Decode an utterance. A segment is read from its start: libsndfile finds it in milliseconds (MP3: up to 0.1 s)."""
     try:
-        samples, rate, _ = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+        samples, rate, _ = read_segment(utterance)
     except AudioError as error:
         return Clip(fault=error.reason)
     loud = np.abs(samples)

@@ -22,6 +22,7 @@ from typing import Any
 from xml.etree.ElementTree import Element
 
 from wenet_hs.corpus import entries
+from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.annotations import read_eaf, read_media
@@ -200,8 +201,16 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
             if reason or start is None or end is None:
                 yield Rejected(where, str(file.path), reason or f"no time: {txt[:40]!r}", "")
             else:
-                audio, folder, speaker = (str(found),), file.path.parent, tier.participant or None
-                yield Entry(where=where, audio=audio, folder=folder, txt=txt, speaker=speaker, start=start, end=end)
+                yield Entry(
+                    where=where,
+                    audio=(str(found),),
+                    folder=file.path.parent,
+                    txt=txt,
+                    speaker=tier.participant or None,
+                    start=start,
+                    end=end,
+                    channel=find_channel_name((tier.name, tier.participant)) if count_channels(found) > 1 else None,
+                )
 
 
 def _count_annotations(files: Sequence[AnnotationFile]) -> dict[str, int]:

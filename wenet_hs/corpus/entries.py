@@ -18,6 +18,7 @@ from typing import Any
 from unicodedata import normalize as normalize_unicode
 
 from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.channels import resolve_channels
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
 from wenet_hs.corpus.own_sets import MAX_LOSS, SPLIT_BY, describe_common, hold_out_sets
@@ -57,6 +58,8 @@ class Entry:
     start: float | None = None
     """Seconds from the beginning of the recording."""
     end: float | None = None
+    channel: int | str | None = None
+    """The channel that has the speech: a number from 0, or as it is written; None: the mean of all."""
     split: str | None = None
     """The set it was given to, by any usual name."""
 
@@ -215,6 +218,15 @@ def _make_utterances(
     """The utterances with audio and text, the set that each key was given to, and all others."""
     found, rejected = _find_audio(args, entries)
     _report_notes([entry for entry, _, _ in found])
+    channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
+    rejected += [
+        _rejected(entry, one) for (entry, _, _), one in zip(found, channels, strict=True) if isinstance(one, str)
+    ]
+    found = [
+        (replace(entry, channel=one), path, txt)
+        for (entry, path, txt), one in zip(found, channels, strict=True)
+        if not isinstance(one, str)
+    ]
     utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
         lang = entry.lang or ""
@@ -226,9 +238,8 @@ def _make_utterances(
         if entry.split is not None:
             given[key] = find_split(entry.split) or ""
         speaker = entry.speaker and normalize_phones(entry.speaker)  # one form of Unicode: macOS writes another one
-        utterances.append(
-            Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, start=entry.start, end=entry.end)
-        )
+        selected = {name: getattr(entry, name) for name in ("start", "end", "channel")}
+        utterances.append(Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, **selected))
     return utterances, given, rejected
 
 
@@ -270,7 +281,7 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
 
 
 def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
-    """Names that do not depend on the form: the recording's name, and the times in milliseconds.
+    """Names that do not depend on the form: the recording's name, the channel, and the times in milliseconds.
 
     Recordings of one name in different folders are told apart by their folders, utterances of one time by the speaker.
     """
@@ -279,7 +290,8 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
     for entry, path, _ in found:
         begin, end = (None if value is None else f"{round(value * 1000):07d}" for value in (entry.start, entry.end))
         times = "" if begin is None and end is None else f"-{begin or '0' * 7}-{end or 'end'}"
-        bases.append(entry.key or f"{names[path]}{times}")
+        channel = "" if entry.channel is None else f"-ch{entry.channel}"
+        bases.append(entry.key or f"{names[path]}{channel}{times}")
     speakers = defaultdict(set)
     for base, (entry, _, _) in zip(bases, found, strict=True):
         speakers[base].add(entry.speaker)

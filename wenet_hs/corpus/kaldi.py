@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data folder of Kaldi: wav.scp, text, and where they exist utt2spk, utt2lang and segments.
+"""A data folder of Kaldi: wav.scp, text, and where they exist utt2spk, utt2lang, segments (with channels) and
+reco2file_and_channel.
 
 Example: wenet-hs prepare kaldi --corpus data/train --lang mdw --out lists
 
@@ -54,10 +55,11 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
 
     Raises DataError when a file is missing or has a name twice, or audio is the output of a command.
     """
-    files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang")
+    files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
     maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
     recordings, segments = maps["wav.scp"], maps.get("segments", {})
     speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
+    sides = {name: _side(value) for name, value in maps.get("reco2file_and_channel", {}).items()}
     for what, pattern, remedy in _UNSUPPORTED:
         if found := [name for name, value in recordings.items() if pattern.search(value)]:
             counted = f"{len(found)} of {len(recordings)} recordings are {what}"
@@ -68,14 +70,14 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     for key, txt in maps["text"].items():
         where = f"{folder.name}/text: {key}"
         try:
-            recording, start, end = _read_segment(segments[key]) if segments else (key, None, None)
+            recording, start, end, channel = _read_segment(segments[key]) if segments else (key, None, None, None)
             audio = recordings[recording]
         except KeyError as error:
             missing = "segments" if segments and key not in segments else "wav.scp"
             yield Rejected(key, "", f"missing: {error.args[0]} is not in {missing}", "")
             continue
         except ValueError:
-            yield Rejected(key, "", f"segments: expected `recording start end`, found {segments[key]!r}", "")
+            yield Rejected(key, "", f"segments: expected `recording start end [channel]`, found {segments[key]!r}", "")
             continue
         # Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
         audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
@@ -89,6 +91,7 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             speaker=speakers.get(key) or None,
             start=start,
             end=end,
+            channel=sides.get(recording) if channel is None else channel,
             split=split,
         )
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
@@ -103,7 +106,14 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
 
 
-def _read_segment(line: str) -> tuple[str, float, float | None]:
-    """`recording start end`; an end of -1 is the end of the recording."""
-    recording, start, end, *_ = line.split()
-    return recording, float(start), None if float(end) < 0.0 else float(end)
+def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
+    """`recording start end [channel]`; an end of -1 is the end of the recording, a channel of -1 is none."""
+    recording, start, end, *rest = line.split()
+    channel = int(rest[0]) if rest else -1
+    return recording, float(start), None if float(end) < 0.0 else float(end), None if channel < 0 else channel
+
+
+def _side(line: str) -> str:
+    """The channel of `file channel`: A and B, or 1 and 2."""
+    *_, side = line.split() or [""]
+    return f"ch{side}" if side.isdecimal() else side

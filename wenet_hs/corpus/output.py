@@ -151,15 +151,15 @@ def find_implausible(
 def find_overlaps(
     utterances: Sequence[Utterance], *, by_speaker: bool = False
 ) -> Iterator[tuple[Utterance, Utterance, float, float]]:
-    """The utterances that begin more than 0.1 s before an earlier one of their recording ends.
+    """The utterances that begin more than 0.1 s before an earlier one of their recording and channel ends.
 
     Returns: the earlier one that ends last, the later one, and the seconds from and to which both speak.
     """
-    groups = defaultdict[tuple[str, str | None], list[tuple[float, float, str, Utterance]]](list)
+    groups = defaultdict[tuple[object, ...], list[tuple[float, float, str, Utterance]]](list)
     for u in utterances:
         start = u.start or 0.0
         segment = (start, u.end or start + (u.duration or 0.0), u.key, u)
-        groups[u.wav, u.speaker if by_speaker else None].append(segment)
+        groups[u.wav, u.channel, u.speaker if by_speaker else None].append(segment)
     for segments in groups.values():
         last, *others = sorted(segments, key=lambda one: one[:3])
         for segment in others:

@@ -55,9 +55,9 @@ class Recording:
 def measure_recordings(utterances: Iterable[Utterance]) -> dict[str, Recording]:
     """A recording per language, by language code and digest. Raises AudioError for a clip that cannot be read."""
     waves = defaultdict[str, list[Floats]](list)
-    for utterance in utterances:
-        wave = read_audio(utterance.wav, start=utterance.start, end=utterance.end, sample_rate=SAMPLE_RATE)
-        waves[utterance.lang or ""].append(wave.numpy().astype(np.float64))
+    for u in utterances:
+        wave = read_audio(u.wav, start=u.start, end=u.end, channel=u.channel, sample_rate=SAMPLE_RATE)
+        waves[u.lang or ""].append(wave.numpy().astype(np.float64))
     measured = {lang: measure_recording(of_lang) for lang, of_lang in sorted(waves.items())}
     return {f"{lang}-{recording.name}": recording for lang, recording in measured.items()}
 

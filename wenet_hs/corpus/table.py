@@ -5,9 +5,9 @@ Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
 
 Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
-transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss); split;
-id. `--columns "split="` ignores this column. Delimiter and quoting are detected and printed. Other columns
-are ignored.
+transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss);
+channel (left, right, A, B, or a number: from 0 if a 0 occurs, from 1 if the number of channels occurs); split; id.
+`--columns "split="` ignores this column. Delimiter and quoting are detected and printed. Other columns are ignored.
 """
 
 import argparse
@@ -38,6 +38,7 @@ COLUMNS = {
     "start": ("start", "begin", "start_time", "begin_time", "offset"),
     "end": ("end", "stop", "end_time", "stop_time"),
     "duration": ("duration", "dur"),
+    "channel": ("channel", "audio_channel", "channel_id", "channel_index", "channel_selector", "chan"),
     "split": ("split", "set", "subset"),
     "key": ("id", "key", "utterance_id", "utt_id"),
 }
@@ -105,7 +106,7 @@ def read_table(path: Path, args: argparse.Namespace) -> Iterator[Entry | Rejecte
             txt=value.get("text", ""),
             start=start,
             end=end,
-            **{name: value.get(name) for name in ("key", "lang", "speaker", "split")},
+            **{name: value.get(name) for name in ("key", "lang", "speaker", "channel", "split")},
         )
 
 

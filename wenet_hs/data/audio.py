@@ -76,7 +76,7 @@ def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str]
     Raises: ClipError, also where the length of the audio differs from the duration in the data list.
     """
     try:
-        samples, rate, missing_s = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+        samples, rate, missing_s = read_segment(utterance)
     except AudioError as error:
         raise ClipError(utterance.key, utterance.wav, error.reason, error.remedy) from error
     if utterance.duration is not None:
@@ -89,23 +89,34 @@ def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str]
 
 
 def read_audio(
-    source: str | Path | bytes, *, start: float | None = None, end: float | None = None, sample_rate: int = 16000
+    source: str | Path | bytes,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+    channel: int | None = None,
+    sample_rate: int = 16000,
 ) -> Tensor:
-    """The waveform of a source: channels averaged, resampled to `sample_rate` where needed.
+    """The waveform of a source: one channel, or all averaged, resampled to `sample_rate` where needed.
 
     Args:
         source: a path, a URL, a member of a shard (`TAR#OFFSET+SIZE`), or the bytes of a file.
         start, end: the segment to read, in seconds; reading begins at `start`.
+        channel: the channel to read, from 0; None: the mean of all.
 
     Returns: (samples,) float32 in [-1, 1], never empty, always finite.
     Raises: AudioError: missing, empty, not audio, truncated, damaged, not finite, implausible size or loudness.
     """
-    waveform, rate, _ = read_audio_file(source, start=start, end=end)
+    waveform, rate, _ = read_audio_file(source, start=start, end=end, channel=channel)
     return resample(torch.from_numpy(waveform), rate, sample_rate)
 
 
+def read_segment(utterance: Utterance) -> tuple[Samples, int, float]:
+    """`read_audio_file` of what an utterance selects: its segment and channel of its audio."""
+    return read_audio_file(utterance.wav, start=utterance.start, end=utterance.end, channel=utterance.channel)
+
+
 def read_audio_file(
-    source: str | Path | bytes, *, start: float | None = None, end: float | None = None
+    source: str | Path | bytes, *, start: float | None = None, end: float | None = None, channel: int | None = None
 ) -> tuple[Samples, int, float]:
     """Like `read_audio`, but at the file's own rate.
 
@@ -114,10 +125,13 @@ def read_audio_file(
     with _open_audio(source) as (file, num_frames, missing_s):
         rate: int = file.samplerate
         first, last = _segment(num_frames, rate, start, end)
+        if channel is not None and channel >= file.channels:
+            found = f"channel {channel}, counted from 0, of audio with {file.channels}"
+            raise SourceError(f"outside the audio: {found}", "correct the channel in the list")
         try:
             if first:
                 file.seek(first)
-            waveform = _read_mono(file, last - first)
+            waveform = _read_mono(file, last - first, channel)
         except soundfile.LibsndfileError as error:
             raise SourceError(f"damaged or cut off: {error.error_string.strip().removeprefix('Error : ')}") from error
         if len(waveform) < last - first:
@@ -151,6 +165,12 @@ def read_duration(source: str | Path | bytes) -> float:
     """Seconds of audio, read from the header only. Raises AudioError; may not find a truncated file."""
     with _open_audio(source) as (file, num_frames, _):
         return num_frames / float(file.samplerate)
+
+
+def read_num_channels(source: str | Path | bytes) -> int:
+    """The channels of audio, read from the header only. Raises AudioError."""
+    with _open_audio(source) as (file, _, _):
+        return int(file.channels)
 
 
 def segment_duration(utterance: Utterance) -> float:
@@ -265,8 +285,8 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     return first, last
 
 
-def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
-    """Up to `num_samples` samples (n,), channels averaged; fewer if the file ends earlier.
+def _read_mono(file: soundfile.SoundFile, num_samples: int, channel: int | None) -> Samples:
+    """Up to `num_samples` samples (n,) of a channel, or of the mean of all; fewer if the file ends earlier.
 
     Reading stops at the first short block: after a gap in a damaged mp3 the next block would repeat earlier samples,
     and the clip would seem complete.
@@ -276,7 +296,8 @@ def _read_mono(file: soundfile.SoundFile, num_samples: int) -> Samples:
     while num_samples > 0:
         wanted = min(block, num_samples)
         samples = file.read(wanted, dtype="float32", always_2d=True)
-        blocks.append(samples[:, 0] if file.channels == 1 else _mix(samples))
+        one = 0 if file.channels == 1 else channel
+        blocks.append(_mix(samples) if one is None else samples[:, one])
         if len(samples) < wanted:
             break
         num_samples -= wanted

@@ -28,8 +28,9 @@ FRAMES_PER_SECOND = 100  # filter_conf counts frames of 10 ms for any frame shif
 _STREAM = 0x5A3D  # separates these random numbers from those of the batch plan, which begin with [seed, epoch]
 _BLOCK_ROWS = 1 << 16
 _TEXT = np.dtypes.StringDType(na_object=None)  # UTF-8, about the length of the text plus 16 bytes per row
+_NUMBERS = ("duration", "start", "end")
 _COLUMNS = {"key": _TEXT, "wav": _TEXT, "txt": _TEXT, "speaker": _TEXT} | dict.fromkeys(
-    ("duration", "start", "end"), np.dtype(np.float64)
+    (*_NUMBERS, "channel"), np.dtype(np.float64)
 )
 
 
@@ -52,7 +53,7 @@ class UtteranceTable(Sequence[Utterance]):
         digest = hashlib.sha256()
         remaining = iter(utterances)
         while (block := list(islice(remaining, _BLOCK_ROWS))) or not blocks:
-            facts = "\n".join(f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}" for u in block)
+            facts = "\n".join(map(_facts, block))
             digest.update(("\n" + facts if blocks else facts).encode())
             columns = {name: np.array([getattr(u, name) for u in block], dtype) for name, dtype in _COLUMNS.items()}
             columns["lang"] = np.array([langs.setdefault(u.lang, len(langs) - 1) for u in block], np.int32)
@@ -67,10 +68,17 @@ class UtteranceTable(Sequence[Utterance]):
 
     def __getitem__(self, number: int) -> Utterance:  # type: ignore[override]  # no slices
         values = {name: column[number] for name, column in self.columns.items()}
-        for name in ("duration", "start", "end"):
+        for name in (*_NUMBERS, "channel"):
             values[name] = None if np.isnan(values[name]) else float(values[name])
+        values["channel"] = None if values["channel"] is None else int(values["channel"])
         lang = int(self.langs[number])
         return Utterance(**values, lang=None if lang < 0 else self.lang_names[lang])
+
+
+def _facts(u: Utterance) -> str:
+    """What a list states about an utterance; the digests of lists without channels are those of earlier versions."""
+    channel = "" if u.channel is None else f"\t{u.channel}"
+    return f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}{channel}"
 
 
 # Filters

@@ -27,8 +27,8 @@ from wenet_hs.data.audio import (
     fetch,
     is_url,
     open_local,
-    read_audio_file,
     read_duration,
+    read_segment,
     segment_duration,
 )
 from wenet_hs.data.containers import SourceError
@@ -208,8 +208,8 @@ def _text(file: IO[bytes], member: tarfile.TarInfo) -> str:
 def write_shards(utterances: Iterable[Utterance], out: Path, *, num_utts_per_shard: int) -> Iterator[Path]:
     """Write OUT/shards_000000000.tar … and, when all are complete, OUT/data.list with one shard per line.
 
-    The bytes of an audio file are copied unchanged. A segment becomes a float wav of its samples, so that the shards
-    give exactly the features of the list. The same list gives the same bytes.
+    The bytes of an audio file are copied unchanged. A segment or a channel becomes a float wav of its samples, so that
+    the shards give exactly the features of the list. The same list gives the same bytes.
 
     Yields: each complete shard. Raises: DataError naming the utterance whose audio cannot be read.
     """
@@ -245,7 +245,7 @@ def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:
 def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
     """The suffix and bytes of a member, and its duration: that of the list where the list states it."""
     duration_s = segment_duration(utterance) if utterance.duration is None else utterance.duration
-    if utterance.start is None and utterance.end is None:
+    if utterance.start is None and utterance.end is None and utterance.channel is None:
         read_duration(utterance.wav)  # refuses what is not audio
         content = fetch(utterance.wav)
         content = content if isinstance(content, bytes) else Path(content).read_bytes()
@@ -254,7 +254,7 @@ def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
             return suffix, content, duration_s
     from scipy.io import wavfile  # slow to import; libsndfile would write the time into the file
 
-    waveform, rate, _ = read_audio_file(utterance.wav, start=utterance.start, end=utterance.end)
+    waveform, rate, _ = read_segment(utterance)
     buffer = io.BytesIO()
     wavfile.write(buffer, rate, waveform)
     return "wav", buffer.getvalue(), duration_s

@@ -19,8 +19,8 @@ from torch import Tensor
 from wenet_hs.data.audio import (
     Samples,
     length_fault,
-    read_audio_file,
     read_duration,
+    read_segment,
     resample,
     segment_duration,
 )
@@ -132,9 +132,7 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
     Raises: DataError if the audio cannot be read, or is not as long as stated in the list.
     """
     levels, read_s = [], 0.0
-    for samples, rate in _read_blocks(
-        utterance.wav, utterance.start or 0.0, utterance.end, segment_duration(utterance)
-    ):
+    for samples, rate in _read_blocks(utterance, segment_duration(utterance)):
         levels.append(frame_levels(samples, rate))
         read_s += len(samples) / rate
     reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")
@@ -143,12 +141,13 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
     return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
 
 
-def _read_blocks(source: str | Path, start: float, end: float | None, length_s: float) -> Iterator[tuple[Samples, int]]:
-    """The samples (N,) from `start` to `end`, which are `length_s` seconds, in blocks, with their rate."""
+def _read_blocks(utterance: Utterance, length_s: float) -> Iterator[tuple[Samples, int]]:
+    """The samples (N,) of an utterance of `length_s` seconds in blocks, with their rate."""
+    start = utterance.start or 0.0
     num_blocks = max(1, int(length_s / _BLOCK_S))  # the last one is up to two blocks long, and never empty
     for number in range(num_blocks):
-        block_end = end if number == num_blocks - 1 else start + (number + 1) * _BLOCK_S
-        samples, rate, _ = read_audio_file(source, start=start + number * _BLOCK_S, end=block_end)
+        end = utterance.end if number == num_blocks - 1 else start + (number + 1) * _BLOCK_S
+        samples, rate, _ = read_segment(replace(utterance, start=start + number * _BLOCK_S, end=end))
         yield samples, rate
 
 
@@ -234,7 +233,7 @@ def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> 
     """
     detect = _load_silero() if vad == "silero" else None
     levels, regions, read_s = list[Levels](), list[tuple[float, float]](), 0.0
-    for samples, rate in _read_blocks(path, 0.0, None, read_duration(path)):
+    for samples, rate in _read_blocks(Utterance(key="", wav=str(path), txt=""), read_duration(path)):
         levels.append(frame_levels(samples, rate))
         if detect is not None:
             wave_N = resample(torch.from_numpy(samples), rate, _SILERO_RATE)

@@ -112,7 +112,7 @@ def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: 
 
 def _encode_clip(clip: Utterance) -> bytes:
     """The audio of one utterance as MP3, which every browser plays: mono, 16 kHz, about 4 kB per second."""
-    waveform = read_audio(clip.wav, start=clip.start, end=clip.end, sample_rate=_SAMPLE_RATE)
+    waveform = read_audio(clip.wav, start=clip.start, end=clip.end, channel=clip.channel, sample_rate=_SAMPLE_RATE)
     buffer = io.BytesIO()
     how: dict[str, Any] = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": "CONSTANT"}
     soundfile.write(buffer, waveform.numpy(), _SAMPLE_RATE, compression_level=0.85, **how)  # about 35 kbit/s
