@@ -179,9 +179,15 @@ def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
     for search in ("best_first", "dense"):
         head = HSoftmaxHead(16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]), bias=True, search=search)
         torch.set_num_threads(2)
-        expected = [costs_and_best(head, *cost) for cost in COSTS]
+        with_two = [costs_and_best(head, *cost) for cost in COSTS]
         assert torch.get_num_threads() == 2
         torch.set_num_threads(1)
+        expected = [costs_and_best(head, *cost) for cost in COSTS]
+        for (kind, smoothing), one, two in zip(COSTS, expected, with_two, strict=True):
+            # With all nodes, the gradient of the hidden states is a product by MKL: on AMD two threads sum in another order.
+            first = 2 if kind == "leaf" and smoothing else 0
+            assert all(map(torch.equal, one[first:], two[first:]))
+            torch.testing.assert_close(one, two)
         with ThreadPoolExecutor(4) as pool:
             jobs = [pool.submit(costs_and_best, head, *COSTS[i % 3]) for i in range(12)]
             for i, job in enumerate(jobs):
