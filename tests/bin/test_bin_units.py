@@ -51,6 +51,13 @@ def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: Capsys) -> 
     assert UnitTable.read(folder / "units.txt").units[3:] == ("blanca", "casa", "fé", "la", "rosa")
 
 
+def test_bpe_of_long_lines_uses_all_of_them(folder: Path, capsys: Capsys) -> None:
+    (folder / "long.txt").write_text(f"la casa\n\n{'éèêëç' * 500}\n", "utf-8")
+    assert call("--text long.txt --kind bpe --bpe_model m --vocab_size 16 --out u.txt") == 0
+    assert capsys.readouterr().out == "u.txt: 16 units (13 of them text) from 3 lines of 2 transcripts\n"
+    assert {*"éèêëç"} <= {*UnitTable.read(folder / "u.txt").units}
+
+
 def test_bpe_is_the_same_each_time(folder: Path, capsys: Capsys) -> None:
     for name in ("a", "b"):
         assert call(f"{BPE} --vocab_size 20 --bpe_model {name}.model --out {name}.txt") == 0

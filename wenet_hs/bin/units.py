@@ -15,7 +15,7 @@ from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of,
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import write_atomic
 from wenet_hs.text.inventory import collect_inventories, write_inventories
-from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, make_tokenizer, train_bpe
+from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, cut_lines, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
 
 
@@ -43,9 +43,11 @@ def run(args: argparse.Namespace) -> None:
     least = args.min_count or 1
     utterances = read_transcripts(args)
     transcripts = [utterance.txt for utterance in utterances]
-    left_out = ""
+    left_out, source = "", f"{len(transcripts)} transcripts"
     if args.kind == "bpe":
-        model = train_bpe(transcripts, args.vocab_size)
+        lines = list(cut_lines(transcripts))
+        source = source if len(lines) == len(transcripts) else f"{len(lines)} lines of {source}"
+        model = train_bpe(lines, args.vocab_size)
         write_atomic(args.bpe_model, model)
         table = UnitTable.from_units(bpe_units(model))
     else:
@@ -57,12 +59,12 @@ def run(args: argparse.Namespace) -> None:
             kept = set(table.units)
             inventories = collect_inventories(utterances, lambda txt: kept.intersection(tokenizer.split(txt)))
             write_inventories(args.inventory, inventories)
-            print(f"{args.inventory}: {len(inventories)} languages from {len(transcripts)} transcripts{left_out}")
+            print(f"{args.inventory}: {len(inventories)} languages from {source}{left_out}")
     if args.out is None:
         return
     table.write(args.out)
     size = f"{len(table)} units ({len(table) - 3} of them text)"
-    print(f"{args.out}: {size} from {len(transcripts)} transcripts{left_out}")
+    print(f"{args.out}: {size} from {source}{left_out}")
 
 
 if __name__ == "__main__":

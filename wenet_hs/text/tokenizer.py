@@ -5,9 +5,10 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import regex  # type: ignore[import-untyped]
 import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
@@ -16,6 +17,8 @@ from wenet_hs.text.units import SPACE, UnitTable
 
 KINDS = ("char", "phone", "bpe", "word")
 """`word` is for unit tables and trees of language models; a config has one of the others."""
+_MAX_LINE_BYTES = 4192
+_RESERVED = "▅"
 
 
 class Tokenizer(ABC):
@@ -131,17 +134,37 @@ def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
         raise ConfigError(f"{path}: {what}; set the tokenizer of these units, or create the table with --kind {kind}")
 
 
-def train_bpe(transcripts: Iterable[str], vocab_size: int) -> bytes:
+def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
+    """The lines for `train_bpe`: those that sentencepiece would drop as too long are cut at spaces or between letters.
+
+    Raises DataError for a character that makes sentencepiece drop a line.
+    """
+    for transcript in transcripts:
+        if _RESERVED in transcript:
+            raise DataError(f"{transcript[:60]!r}: has U+2585, which sentencepiece reserves; remove this character")
+        rest = transcript.strip(" ")
+        while len(encoded := rest.encode()) > _MAX_LINE_BYTES:
+            line = encoded[:_MAX_LINE_BYTES].decode(errors="ignore")
+            last_letter = regex.search(r"\X$", line).start()  # it may go on
+            end = line.rfind(" ") if " " in line else last_letter or len(line)
+            yield rest[:end]
+            rest = rest[end:].lstrip(" ")
+        if rest:
+            yield rest
+
+
+def train_bpe(lines: Iterable[str], vocab_size: int) -> bytes:
     """Trains a sentencepiece model of `vocab_size` pieces. It is deterministic and does not normalize the text (NFKC).
 
-    Raises ConfigError if the transcripts do not allow that many pieces, or need more.
+    `lines`: of `cut_lines`. Raises ConfigError if they do not allow that many pieces, or need more.
     """
     if vocab_size < 1:
         raise ConfigError(f"--vocab_size {vocab_size}: must be above 0")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(transcripts),
+            sentence_iterator=iter(lines),
+            max_sentence_length=_MAX_LINE_BYTES,
             model_writer=model,
             model_type="bpe",
             vocab_size=vocab_size,
