@@ -142,7 +142,8 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
 
 
 def test_unknown_units_are_counted_and_become_unk(utterances: list[Utterance]) -> None:
-    data = make_dataset([replace(utterances[0], txt=txt) for txt in ("a x xz", "qqq" * 100)])
+    some = [replace(utterances[0], txt=txt) for txt in ("a x xz", "qqq" * 100)]
+    data = make_dataset(some, DatasetConf(max_unknown_units=0.5))
     assert data.unknown == Counter({"x": 2, "z": 1})
     assert data.item(0, 0).target.tolist() == [3, 7, 1, 7, 1, 1]
 

@@ -30,7 +30,7 @@ from wenet_hs.errors import CheckpointError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
+from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 
@@ -147,6 +147,27 @@ def test_scripts_without_spaces_have_a_word_per_letter_with_its_marks() -> None:
         found = timed_words(timed, CharTokenizer(table))
         assert [word.text for word in found] == words
         assert sum(word.end - word.start for word in found) == len(units) - units.count("▁")
+
+
+def test_words_of_byte_pieces_and_of_a_table_with_the_unit_space(tmp_path: Path) -> None:
+    """A character in bytes is one letter of its word; `<space>` separates two words."""
+    (tmp_path / "bpe.model").write_bytes(train_bpe(["a b"] * 9, 6))
+    bpe = make_tokenizer("bpe", UnitTable.from_units("▁ab"), tmp_path / "bpe.model")
+    char = make_tokenizer("char", UnitTable.from_units(["a", "b", "<space>"]))
+    好, 的 = ("<0xE5>", "<0xA5>", "<0xBD>"), ("<0xE7>", "<0x9A>", "<0x84>")
+    for tokenizer, units, words in (
+        (
+            bpe,
+            ["▁", *好, *的, "a", "▁b", "<0xC3>", "<0xA9>", "<0xC3>"],
+            [("好", 1, 4), ("的", 4, 7), ("a", 7, 8), ("bé�", 8, 12)],
+        ),
+        (bpe, ["▁a", *好[:2], "▁b"], [("a�", 0, 3), ("b", 3, 4)]),
+        (char, [char.table.units[unit] for unit in char.encode("ab a")], [("ab", 0, 2), ("a", 3, 4)]),
+    ):
+        timed = [TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)]
+        found = timed_words(timed, tokenizer)
+        assert [(word.text, word.start, word.end) for word in found] == words
+        assert [word.confidence for word in found] == pytest.approx([0.5] * len(words))
 
 
 # ---- long recordings

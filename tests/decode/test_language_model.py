@@ -20,7 +20,7 @@ from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
-from wenet_hs.text.tokenizer import CharTokenizer
+from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", *"abc▁defg"), SPECIAL)
@@ -104,6 +104,16 @@ def test_backoff_by_hand(tmp_path: Path) -> None:
     scores = model.score(states[[2, 0]], torch.tensor([[A, B], [B, SPACE]]))
     expected = [[-0.4, -0.7], [-0.11, -0.05 - 0.3 - 1.2]]
     assert (scores / math.log(10)).tolist() == [pytest.approx(row, abs=1e-6) for row in expected]
+
+
+def test_the_space_may_be_named_space_on_both_sides(tmp_path: Path) -> None:
+    tables = UNITS, UnitTable(tuple("<space>" if unit == "▁" else unit for unit in UNITS.units), SPECIAL)
+    for text in (ARPA, ARPA.replace("▁", "<space>")):
+        for table in tables:
+            (tmp_path / "lm.arpa").write_text(text, "utf-8")
+            model = load_language_model(tmp_path / "lm.arpa", make_tokenizer("char", table))
+            assert isinstance(model, NgramModel) and model.unknown == [*"cdefg"]
+            assert log_prob(model, (A,), SPACE) == pytest.approx((-0.05 - 0.3 - 1.2) * math.log(10), abs=1e-6)
 
 
 def test_a_unit_may_be_unicode_white_space(tmp_path: Path) -> None:

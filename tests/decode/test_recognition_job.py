@@ -21,7 +21,7 @@ from wenet_hs.decode.output import Alternative, Recognition, Segment, join_segme
 from wenet_hs.decode.segments import Piece, plan_batches
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
-from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
+from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 JOB = Job(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)
@@ -220,5 +220,6 @@ def test_texts_of_segments_are_joined_as_words_characters_or_phones() -> None:
         return join_segments(parts, tokenizer).nbest[0].text
 
     assert text(CharTokenizer(UnitTable.from_units("▁ab")), "ab a", "", " b") == "ab a b"
+    assert text(make_tokenizer("char", UnitTable.from_units(["a", "<space>"])), "a", "a") == "a a"
     assert text(CharTokenizer(UnitTable.from_units("你好")), "你", "好") == "你好"
     assert text(PhoneTokenizer(UnitTable.from_units(["tʃ", "a"])), "tʃ a", "a") == "tʃ a a"

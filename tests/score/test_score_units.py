@@ -148,3 +148,10 @@ def test_alignment_is_minimal_and_complete(ref: list[str], hyp: list[str]) -> No
 
 def test_counts_equal_those_of_jiwer_and_the_textbook() -> None:
     check_pairs(60)  # tests/faults checks 10,000
+
+
+def test_the_unit_space_in_a_result_is_a_space() -> None:
+    """Results of older WeNet recipes have it; in phones it is a unit."""
+    for rules in (WER, CER, Rules(metric="cer", spaces="count"), Rules(metric="wer", punctuation="remove")):
+        assert [*split_units("ab<space>c", rules)] == [*split_units("ab c", rules)]
+    assert split_units("a <space> b", PER) == ["a", "<space>", "b"]

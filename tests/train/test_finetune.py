@@ -260,7 +260,8 @@ def test_training_starts_with_the_weights_of_a_model_with_other_units(
     newest = list_checkpoints(trained / "checkpoints")[-1]
     with caplog.at_level(logging.INFO):
         # The learning rate of its only step is so small that no weight changes.
-        folder = corpus.train(tmp_path / "m", "optim_conf.lr=1e-30", "max_minutes=1e-9", checkpoint=newest)
+        settings = ("optim_conf.lr=1e-30", "max_minutes=1e-9", "dataset_conf.max_unknown_units=0.2")  # 'c'
+        folder = corpus.train(tmp_path / "m", *settings, checkpoint=newest)
     assert f"weights from {newest}; new: none" in caplog.text
     assert f"units of {trained / 'units.txt'}: 7 kept; new: 'x'; dropped: 'c'" in caplog.text
     parts = [f"{head}.output.{kind}" for head in ("ctc.head", "head") for kind in ("weight", "bias")]

@@ -133,7 +133,7 @@ def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, 
     free = (
         *("max_epoch=1", "max_minutes=60", "log_interval=2", "save_interval=3", "keep_checkpoints=2", "num_workers=0"),
         *("keep_best=1", "keep_best_by=accuracy", "early_stopping.metric=accuracy", "early_stopping.patience=9"),
-        *("early_stopping.min_delta=0.01", "dataset_conf.max_bad_clips=0.5"),
+        *("early_stopping.min_delta=0.01", "dataset_conf.max_bad_clips=0.5", "dataset_conf.max_unknown_units=0.5"),
         *("encoder_conf.gradient_checkpointing=true", "decoder_conf.gradient_checkpointing=true"),
     )
     assert {override.split("=")[0] for override in free} == FREE_TO_CHANGE
@@ -204,6 +204,29 @@ def test_rejected_utterances_are_listed_and_unknown_units_counted(
         with pytest.raises(DataError, match=message):
             corpus.train(tmp_path / name)
         assert len((tmp_path / name / f"{name}_rejected.tsv").read_text().splitlines()) == 3
+
+
+def test_a_table_of_other_data_is_refused_and_units_of_other_toolkits_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    corpus = write_tiny_corpus(tmp_path / "corpus")
+    first, second, *others = read_data_list(corpus.train_data)
+    units = corpus.folder / "units.txt"
+    size = len(UnitTable.read(units))
+    with units.open("a") as file:
+        file.write(f"<noise> {size}\n<pad> {size + 1}\n")
+    write_data_list(corpus.train_data, [replace(first, txt=f"{first.txt}<noise>"), second, *others])
+    with caplog.at_level(logging.INFO):
+        corpus.train(tmp_path / "m", ONE_STEP)
+    assert "become <unk>" not in caplog.text
+    assert (
+        "units.txt: units in no transcript: <pad>; a unit with a special meaning must be <blank>, <unk>," in caplog.text
+    )
+    write_data_list(corpus.train_data, [replace(one, txt=one.txt.upper()) for one in (first, second)] + others)
+    message = r"^--train_data: \d+ of \d+ units are not in units.txt \('.*\); give the table of these data, or raise "
+    with pytest.raises(DataError, match=message + "dataset_conf.max_unknown_units, now 0.1$"):
+        corpus.train(tmp_path / "n", ONE_STEP)
+    corpus.train(tmp_path / "n", ONE_STEP, "dataset_conf.max_unknown_units=1")
 
 
 def test_units_tree_and_config_of_different_tokenizers_are_refused(tmp_path: Path) -> None:

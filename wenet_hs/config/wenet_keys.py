@@ -73,7 +73,9 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "it only marks padding": {"model_conf.ignore_id": -1},
     "only with tokenizer: phone": {"tokenizer_conf.split_with_space": False},
     "units are joined by a space with tokenizer: phone, else by nothing": {"tokenizer_conf.connect_symbol": ""},
-    "with it WeNet converts every transcript to upper case": {"tokenizer_conf.non_lang_syms_path": None},
+    "units such as <noise> in units.txt are whole without it, and WeNet would convert transcripts to upper case": {
+        "tokenizer_conf.non_lang_syms_path": None
+    },
     "the decoder sees every frame": {"model_conf.apply_non_blank_embedding": False},
     "features are log-Mel filter banks": {
         "dataset_conf.feats_type": "fbank",

@@ -27,7 +27,7 @@ from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoc
 from wenet_hs.data.features import FeatureCache, batch_features, count_frames, num_frames, waveform_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.manifest import BadClip, Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 
@@ -48,6 +48,7 @@ class SpeechDataset:
             only those too short for the encoder: all other test utterances are decoded. In both cases, utterances
             without a duration in the list whose audio header cannot be read.
         unknown: how often each unit outside the table occurs in the kept transcripts.
+        unused_marked: in training: units such as `<pad>` that are in no transcript.
         cache: see `cache_in`.
     """
 
@@ -63,7 +64,8 @@ class SpeechDataset:
     ) -> None:
         """Encode and check every utterance; the headers of those without a duration are read.
 
-        Raises DataError where more than the share `max_bad_clips` of the headers cannot be read.
+        Raises DataError where more than the share `max_bad_clips` of the headers cannot be read, or where more than
+        `max_unknown_units` of the units for training are not in the table.
 
         Args:
             utterances: a table of `open_lists`, or any other utterances.
@@ -77,7 +79,7 @@ class SpeechDataset:
         self.rejected: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         durations, unreadable = self._find_durations()
-        rows, needed = [], []
+        rows, needed, num_units = [], [], 0
         frames = self._encoder_frames(count_frames(durations, conf)).tolist()
         for row, txt in enumerate(self._table.columns["txt"]):
             ids = tokenizer.encode(txt)
@@ -91,10 +93,19 @@ class SpeechDataset:
                 continue
             rows.append(row)
             needed.append(ctc_frames_needed(ids))
+            num_units += len(ids)
             if tokenizer.table.special.unk in ids:
                 self.unknown.update(tokenizer.unknown(txt))
         self._rows, self._frames_needed = np.array(rows, np.int64), np.array(needed, np.int64)
         self._durations = durations[self._rows]
+        marked = tokenizer.marked_units if training else ()
+        self.unused_marked = [unit for unit in marked if not any(unit in txt for txt in self._table.columns["txt"])]
+        if training and self.unknown.total() > conf.max_unknown_units * num_units:
+            units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], " ")
+            raise DataError(
+                f"--train_data: {self.unknown.total()} of {num_units} units are not in units.txt ({units}); give the "
+                f"table of these data, or raise dataset_conf.max_unknown_units, now {conf.max_unknown_units:g}"
+            )
         self._distortions = Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
         self._sampler = None
         if training and conf.sampling and rows:

@@ -24,13 +24,14 @@ from wenet_hs.files import read_lines
 from wenet_hs.lm.build import LmExperiment, load_lm
 from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
 from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
-from wenet_hs.text.units import SPACE, UnitTable
+from wenet_hs.text.units import OTHER_SPACE, SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
 
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
+_OTHER_NAMES = {"<UNK>": UNKNOWN, OTHER_SPACE: SPACE}
 _FIELD_END = re.compile("[ \t]+")
 _KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
@@ -310,7 +311,7 @@ class ArpaReader:
         log_prob = self._number(fields[0])
         if log_prob > 0:
             raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")
-        names = [UNKNOWN if name == "<UNK>" else name for name in fields[1 : order + 1]]
+        names = [_OTHER_NAMES.get(name, name) for name in fields[1 : order + 1]]
         if order == 1:
             self.words.setdefault(names[0], len(self.words))
         words = tuple(self.words.get(name, -1) for name in names)
@@ -364,8 +365,10 @@ class KenlmModel(LanguageModel):
             self._model = kenlm.Model(str(path))
         except OSError as error:
             raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
-        self.unknown = [unit for _, unit in _text_units(units) if unit not in self._model]
-        self._units = [UNKNOWN if index in units.special_ids else unit for index, unit in enumerate(units.units)]
+        space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
+        names = [space if unit == SPACE else unit for unit in units.units]
+        self.unknown = [unit for index, unit in _text_units(units) if names[index] not in self._model]
+        self._units = [UNKNOWN if index in units.special_ids else name for index, name in enumerate(names)]
         self._units[units.special.eos] = END
         begin = kenlm.State()
         self._model.BeginSentenceWrite(begin)

@@ -75,17 +75,17 @@ def mean_confidence(units: Sequence[TimedText]) -> float:
 
 
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
-    """The words of timed units: a unit that begins with `▁` begins a word, and `▁` alone separates two.
+    """The words of timed units: a unit whose text begins with `▁` begins a word, and `▁` alone separates two.
 
     In a script without spaces between words each letter with its marks is a word (`NO_SPACES`). A word lasts from the
     begin of its first unit to the end of its last. Phones do not mark words: they are one word.
     """
-    groups: list[list[TimedText]] = [[]]
-    for unit in units:
-        if unit.text.startswith(SPACE):
+    groups: list[list[tuple[TimedText, str]]] = [[]]
+    for unit, text in zip(units, tokenizer.texts(unit.text for unit in units), strict=True):
+        if text.startswith(SPACE):
             groups.append([])
-        if unit.text != SPACE:
-            groups[-1].append(unit)
+        if text != SPACE:
+            groups[-1].append((unit, text))
     return [
         TimedText(
             text=tokenizer.join(unit.text for unit in group).strip(" "),
@@ -98,15 +98,18 @@ def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedT
     ]
 
 
-def _divide(word: Sequence[TimedText]) -> list[list[TimedText]]:
-    """The units of each letter of a script without spaces, and of what is between such letters."""
-    begins = {found.start() for found in _PARTS.finditer("".join(unit.text for unit in word))}
+def _divide(word: Sequence[tuple[TimedText, str]]) -> list[list[TimedText]]:
+    """The units of each letter of a script without spaces, and of what is between such letters.
+
+    `word`: units and their texts. A text is empty if its character began in a unit before it.
+    """
+    begins = {found.start() for found in _PARTS.finditer("".join(text for _, text in word))}
     parts, position = list[list[TimedText]](), 0
-    for unit in word:
-        if position in begins:
+    for unit, text in word:
+        if text and position in begins:
             parts.append([])
         parts[-1].append(unit)
-        position += len(unit.text)
+        position += len(text)
     return parts
 
 
@@ -161,7 +164,7 @@ def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
     if len(segments) == 1:
         return segments[0]
     best = [segment.nbest[0] for segment in segments]
-    marks_words = any(unit.startswith(SPACE) for unit in tokenizer.table.units)
+    marks_words = any(text.startswith(SPACE) for text in tokenizer.texts(tokenizer.table.units))
     separator = " " if marks_words else tokenizer.join(["", ""])  # phones are joined with the tokenizer's separator
     text = separator.join(one.text.strip(" ") for one in best if one.text.strip(" "))
     units = tuple(unit for one in best for unit in one.units)

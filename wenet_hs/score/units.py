@@ -11,6 +11,7 @@ import regex  # type: ignore[import-untyped]
 
 from wenet_hs import __version__
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, remove_punctuation
+from wenet_hs.text.units import OTHER_SPACE
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")
@@ -82,7 +83,7 @@ def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[st
         return text.replace(" ", "")
     if rules.metric != "cer":
         return normalize_words(text, rules, lang)
-    changed = rules.normalization != "nfc" or rules.punctuation != "keep"
+    changed = rules.normalization != "nfc" or rules.punctuation != "keep" or OTHER_SPACE in text
     words = [_split_word(word) for word in (normalize_words(text, rules, lang) if changed else text.split())]
     if tuple not in map(type, words):
         return (" " if rules.spaces == "count" else "").join(words)  # type: ignore[arg-type]
@@ -95,7 +96,9 @@ def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[st
 
 
 def normalize_words(text: str, rules: Rules, lang: str | None = None) -> list[str]:
-    """The words of a transcript in NFC, with case and punctuation as the rules require."""
+    """The words of a transcript in NFC, with case and punctuation as the rules require. `<space>` is a space."""
+    if rules.metric != "per":
+        text = text.replace(OTHER_SPACE, " ")
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     if rules.normalization == "nfc+lower":

@@ -5,7 +5,8 @@ import io
 import re
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import regex  # type: ignore[import-untyped]
@@ -13,12 +14,15 @@ import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
-from wenet_hs.text.units import SPACE, UnitTable
+from wenet_hs.text.units import EOS, OTHER_SPACE, SOS, SPACE, SPECIAL_UNITS, UnitTable
 
 KINDS = ("char", "phone", "bpe", "word")
 """`word` is for unit tables and trees of language models; a config has one of the others."""
+_CHINESE = re.compile(r"([\u4e00-\u9fff])")
+"""The characters that WeNet separates from the text of a BPE model."""
 _MAX_LINE_BYTES = 4192
 _RESERVED = "▅"
+_BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
 class Tokenizer(ABC):
@@ -26,6 +30,8 @@ class Tokenizer(ABC):
 
     def __init__(self, table: UnitTable) -> None:
         self.table = table
+        self.marked_units = table.marked_units
+        """Units such as `<noise>`, which stay whole where a transcript has them."""
 
     @abstractmethod
     def split(self, text: str) -> list[str]:
@@ -34,6 +40,10 @@ class Tokenizer(ABC):
     @abstractmethod
     def join(self, units: Iterable[str]) -> str:
         """The transcript of units: the inverse of `split` on normalized text."""
+
+    def texts(self, units: Iterable[str]) -> list[str]:
+        """The text of each unit, with `▁` for a space."""
+        return list(units)
 
     def encode(self, text: str) -> list[int]:
         """The ids of a transcript. A unit that is not in the table is `<unk>`, or a DataError if the table has none."""
@@ -61,12 +71,18 @@ class Tokenizer(ABC):
         unit_id = self.table.id_of(unit)
         return None if unit_id in self.table.special_ids else unit_id
 
+    def _split_around_marked(self, text: str, split: Callable[[str], Iterable[str]]) -> list[str]:
+        if not any(unit in text for unit in self.marked_units):
+            return list(split(text))
+        parts = re.split(f"({'|'.join(map(re.escape, self.marked_units))})", text)
+        return [unit for part in parts for unit in ([part] if part in self.marked_units else split(part))]
+
 
 class CharTokenizer(Tokenizer):
     """One unit per code point of NFC text; a space is `▁`."""
 
     def split(self, text: str) -> list[str]:
-        return [SPACE if character == " " else character for character in text]
+        return self._split_around_marked(text, lambda part: part.replace(" ", SPACE))
 
     def join(self, units: Iterable[str]) -> str:
         return "".join(units).replace(SPACE, " ")
@@ -83,7 +99,11 @@ class PhoneTokenizer(Tokenizer):
 
 
 class BpeTokenizer(Tokenizer):
-    """The pieces of a sentencepiece model; `▁` begins a word."""
+    """The pieces of a sentencepiece model; `▁` begins a word.
+
+    A character outside the model may be its bytes in UTF-8, one piece each (`<0xC3>`). If the table has Chinese
+    characters that the model does not have, text is split as by WeNet: in upper case, and these characters apart.
+    """
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
         """Raises DataError if the model is missing or is not one."""
@@ -95,16 +115,44 @@ class BpeTokenizer(Tokenizer):
         except (RuntimeError, TypeError) as error:
             what = f"{model}: not a sentencepiece model"
             raise DataError(f"{what}; create it with `wenet-hs units --kind bpe`") from error
+        pieces = set(bpe_units(self.processor.serialized_model_proto()))
+        self.marked_units = [unit for unit in table.marked_units if unit not in pieces]
+        self._is_mixed = any(_CHINESE.fullmatch(unit) and unit not in pieces for unit in table.units)
 
     def split(self, text: str) -> list[str]:
+        return self._split_around_marked(text, self._split_mixed if self._is_mixed else self._split_plain)
+
+    def _split_plain(self, text: str) -> list[str]:
         return list(self.processor.encode(text, out_type=str))
 
+    def _split_mixed(self, text: str) -> list[str]:
+        parts = (part for part in _CHINESE.split(text.upper()) if part.strip())
+        return [unit for part in parts for unit in ([part] if _CHINESE.fullmatch(part) else self._split_plain(part))]
+
     def join(self, units: Iterable[str]) -> str:
-        return "".join(units).replace(SPACE, " ").strip(" ")
+        return "".join(self.texts(units)).replace(SPACE, " ").strip(" ")
+
+    def texts(self, units: Iterable[str]) -> list[str]:
+        """The text of each unit; a character in bytes is the text of its first one. Incomplete bytes are one `�`."""
+        texts, character = list[str](), b""
+        for unit in units:
+            byte = bytes.fromhex(found[1]) if (found := _BYTE.fullmatch(unit)) else b""
+            is_continued = bool(character) and b"\x80" <= byte < b"\xc0"
+            character = character + byte if is_continued else byte
+            texts.append("" if byte else unit)
+            if byte:
+                text = character.decode("utf-8", "replace")
+                texts[-len(character)] = SPACE if text.isspace() else text
+        return texts
 
 
 def make_tokenizer(kind: str, table: UnitTable, bpe_model: Path | str | None = None) -> Tokenizer:
-    """The tokenizer of a kind, one of `KINDS`. Raises ValueError for another, or for `bpe` without its model."""
+    """The tokenizer of a kind, one of `KINDS`. Raises ValueError for another, or for `bpe` without its model.
+
+    Its table has `▁` for `<space>`, except for phones and words, which are written in transcripts as in the table.
+    """
+    if kind in ("char", "bpe"):
+        table = replace(table, units=tuple(SPACE if unit == OTHER_SPACE else unit for unit in table.units))
     if kind == "bpe" and bpe_model is not None:
         return BpeTokenizer(table, bpe_model)
     if kind == "char":
@@ -123,8 +171,11 @@ def count_units(tokenizer: Tokenizer, transcripts: Iterable[str], min_count: int
 
 def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
     """Raises ConfigError if the table has a unit that this kind of tokenizer never gives."""
+    named = {*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE, *table.marked_units}
     for unit in table.units:
-        if kind == "char" and len(unit) > 1 and not unit.startswith("<"):
+        if kind == "char" and unit.lower() in ("|", "[space]", "<space>") and table.id_of(SPACE) is None:
+            what = f"is the space of other toolkits (rename it {SPACE})"
+        elif kind == "char" and len(unit) > 1 and unit not in named:
             what = "has more than one character"
         elif kind == "phone" and unit == SPACE:
             what = "is the space of characters"

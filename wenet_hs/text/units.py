@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """UnitTable, the content of `units.txt`: `<blank> 0`, `<unk> 1`, `<sos/eos> 2`, then the units in code point order."""
 
+import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from wenet_hs.files import read_lines, write_atomic
 NO_SPACES = r"\p{Han}\p{Hira}\p{Kana}\p{Bopo}\p{Thai}\p{Laoo}\p{Khmr}\p{Mymr}\p{Tibt}"
 """Scripts without spaces between words, for a set of a regular expression."""
 SPACE = "▁"
+OTHER_SPACE = "<space>"
+"""The space in the tables of ESPnet and of WeNet's older recipes."""
 BLANK = "<blank>"
 UNK = "<unk>"
 SOS_EOS = "<sos/eos>"
@@ -22,6 +25,7 @@ EOS = "<eos>"
 MOST_UNKNOWN = 0.5
 """If so large a share of a text is `<unk>`, text and unit table do not belong together. WikiText-2 has 2.6 %."""
 SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
+_MARKED = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>\s]+>|\[[^\[\]\s]+\]")  # `<0xC3>` is a byte
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,7 @@ class SpecialIds:
 
 @dataclass(frozen=True)
 class UnitTable:
-    """All units in the order of their ids. No two units are equal after NFC."""
+    """All units in the order of their ids. No two units are equal after NFC; `▁` and `<space>` are the same unit."""
 
     units: tuple[str, ...]
     special: SpecialIds
@@ -54,7 +58,7 @@ class UnitTable:
 
     @cached_property
     def _ids(self) -> dict[str, int]:
-        return {_nfc(unit): unit_id for unit_id, unit in enumerate(self.units)}
+        return {_key(unit): unit_id for unit_id, unit in enumerate(self.units)}
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
@@ -62,14 +66,20 @@ class UnitTable:
         ids = (self.special.blank, self.special.unk, self.special.sos, self.special.eos)
         return frozenset(unit_id for unit_id in ids if unit_id is not None)
 
+    @cached_property
+    def marked_units(self) -> list[str]:
+        """Units such as `<noise>`, `[NOISE]` and `<en>`, which are neither special nor the space."""
+        known = {*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE}
+        return [unit for unit in self.units if _MARKED.fullmatch(unit) and unit not in known]
+
     def id_of(self, unit: str) -> int | None:
         """The id of a unit (compared in NFC), or None if it is not in the table."""
-        return self._ids.get(_nfc(unit))
+        return self._ids.get(_key(unit))
 
     @classmethod
     def from_units(cls, units: Iterable[str]) -> "UnitTable":
         """The table of these units: the special ones, then the others in NFC and code point order, each once."""
-        ordinary = sorted({_nfc(unit) for unit in units} - {*SPECIAL_UNITS, SOS, EOS})
+        ordinary = sorted({unicodedata.normalize("NFC", unit) for unit in units} - {*SPECIAL_UNITS, SOS, EOS})
         return cls(units=(*SPECIAL_UNITS, *ordinary), special=SpecialIds(blank=0, unk=1, sos=2, eos=2))
 
     @classmethod
@@ -83,7 +93,9 @@ class UnitTable:
         sos, eos = ids.get(SOS, ids.get(SOS_EOS)), ids.get(EOS, ids.get(SOS_EOS))
         if BLANK not in ids or sos is None or eos is None:
             missing = BLANK if BLANK not in ids else SOS_EOS
-            raise DataError(f"{path}: no unit {missing}; create the table with `wenet-hs units`")
+            others = "<blk>, <eps> or <pad>" if missing == BLANK else "<s> or </s>"
+            what_to_do = f"create the table with `wenet-hs units`, or rename the unit that has this role (as {others})"
+            raise DataError(f"{path}: no unit {missing}; {what_to_do}")
         return cls(units=units, special=SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos))
 
     def write(self, path: Path | str) -> None:
@@ -106,8 +118,9 @@ def check_special(table: UnitTable, special_tokens: Mapping[Any, int] | None, wh
             raise ConfigError(f"{what}; use the units.txt of this model, or leave special_tokens out")
 
 
-def _nfc(unit: str) -> str:
-    return unicodedata.normalize("NFC", unit)
+def _key(unit: str) -> str:
+    """The form in which units are compared."""
+    return SPACE if unit == OTHER_SPACE else unicodedata.normalize("NFC", unit)
 
 
 def _read_units(path: Path | str) -> tuple[str, ...]:
@@ -123,7 +136,7 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
             faults.append(f"{path}:{number}: expected `unit id`, found {line[:60]!r}; write two fields on each line")
             continue
         unit_id = int(digits)
-        if (first := line_of_unit.setdefault(_nfc(unit), number)) != number:
+        if (first := line_of_unit.setdefault(_key(unit), number)) != number:
             faults.append(f"{path}:{number}: {unit!r} is the same unit (in NFC) as line {first}; keep one")
         elif (first := line_of_id.setdefault(unit_id, number)) != number:
             faults.append(f"{path}:{number}: id {unit_id} is already used on line {first}; ids must differ")

@@ -32,14 +32,14 @@ from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.shards import DataType, open_lists
 from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.distributed import World, int_from_environment
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.interop.weights import hash_weights
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.text.units import UnitTable
+from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.state import TrainState
 
@@ -54,7 +54,12 @@ FREE_TO_CHANGE = frozenset(
     (
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
         *("keep_best", "keep_best_by", "early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
-        *("dataset_conf.max_bad_clips", "encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
+        *(
+            "dataset_conf.max_bad_clips",
+            "dataset_conf.max_unknown_units",
+            "encoder_conf.gradient_checkpointing",
+            "decoder_conf.gradient_checkpointing",
+        ),
     )
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
@@ -333,6 +338,10 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
         )
     else:
         logger.info("%s: all %d utterances are used", flag, total)
+    if dataset.unused_marked:
+        what = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
+        names = list_names(dataset.unused_marked, " ")
+        logger.warning(what, names, ", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
     if dataset.unknown:
         often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
         num = dataset.unknown.total()
