@@ -184,7 +184,7 @@ def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
         torch.set_num_threads(1)
         expected = [costs_and_best(head, *cost) for cost in COSTS]
         for (kind, smoothing), one, two in zip(COSTS, expected, with_two, strict=True):
-            # With all nodes, the gradient of the hidden states is a product by MKL: on AMD two threads sum in another order.
+            # With all nodes, the gradient of the hidden states is MKL's product: on AMD, two threads change its sums.
             first = 2 if kind == "leaf" and smoothing else 0
             assert all(map(torch.equal, one[first:], two[first:]))
             torch.testing.assert_close(one, two)

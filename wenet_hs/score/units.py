@@ -11,7 +11,6 @@ import regex  # type: ignore[import-untyped]
 
 from wenet_hs import __version__
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, remove_punctuation
-from wenet_hs.text.units import OTHER_SPACE
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")
@@ -21,6 +20,7 @@ UNIT_NAMES = {"cer": "grapheme", "wer": "word", "per": "phone"}
 
 # An unknown unit that a recognizer prints is one symbol. It costs one error, not five.
 _UNKNOWN = "<unk>"
+_SPACE = "<space>"  # the space in results of older WeNet recipes
 _GRAPHEMES = regex.compile(rf"{_UNKNOWN}|\X")
 # Characters that never join a neighbour (Unicode annex 29): all except marks, joiners, jamo and halves of flags.
 _SEPARATE = r"[\p{GCB=Other}\p{GCB=LV}\p{GCB=LVT}]"
@@ -83,7 +83,7 @@ def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[st
         return text.replace(" ", "")
     if rules.metric != "cer":
         return normalize_words(text, rules, lang)
-    changed = rules.normalization != "nfc" or rules.punctuation != "keep" or OTHER_SPACE in text
+    changed = rules.normalization != "nfc" or rules.punctuation != "keep" or _SPACE in text
     words = [_split_word(word) for word in (normalize_words(text, rules, lang) if changed else text.split())]
     if tuple not in map(type, words):
         return (" " if rules.spaces == "count" else "").join(words)  # type: ignore[arg-type]
@@ -98,7 +98,7 @@ def split_units(text: str, rules: Rules, lang: str | None = None) -> Sequence[st
 def normalize_words(text: str, rules: Rules, lang: str | None = None) -> list[str]:
     """The words of a transcript in NFC, with case and punctuation as the rules require. `<space>` is a space."""
     if rules.metric != "per":
-        text = text.replace(OTHER_SPACE, " ")
+        text = text.replace(_SPACE, " ")
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
     if rules.normalization == "nfc+lower":
