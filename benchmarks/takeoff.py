@@ -35,8 +35,8 @@ import soundfile
 from paired import markdown_table, publish
 
 from wenet_hs.config.load import load_config
+from wenet_hs.curves import read_curves
 from wenet_hs.manifest import Utterance, write_data_list
-from wenet_hs.report.collect import read_curves
 from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
 

@@ -24,7 +24,7 @@ LAYERS = (
     "tree",
     "text",
     "manifest config",
-    "distributed checkpoint devices",
+    "distributed checkpoint devices curves",
     "files",
     "errors",
 )

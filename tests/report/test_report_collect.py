@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from made_up_experiment import BAD, GOOD, LANGS, REF, replace_text, write_data, write_experiment, write_report
 
+from wenet_hs.curves import read_curves
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import read_text, write_text
-from wenet_hs.report.collect import choose_mode, gather_data, read_curves, read_experiments, sort_modes
+from wenet_hs.report.collect import choose_mode, gather_data, read_experiments, sort_modes
 from wenet_hs.score import Rules, score
 
 

@@ -16,9 +16,9 @@ from tiny_corpus import TinyCorpus, cut_back, metrics
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.load import load_config
+from wenet_hs.curves import read_curves
 from wenet_hs.data.dataset import batches
 from wenet_hs.distributed import World
-from wenet_hs.report.collect import read_curves
 from wenet_hs.train.loop import SpeechStats, validate
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
@@ -59,6 +59,22 @@ def test_warns_if_ctc_is_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmu
         "step 3: CTC has not taken off: its validation loss is 2.60, that of a constant output is 3.00"
     )
     assert [record["plateau_ctc"] for record in records(tmp_path)] == [3.0] * 3
+
+
+def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitting_not_a_plateau(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    progress = Progress()
+    options: dict[str, Any] = {"log_interval": 1, "total_steps": 10, "device": torch.device("cpu")}
+    losses = ((1, 3.1, 3.0), (2, 2.0, 3.1), (3, 0.8, 3.6), (4, 0.1, 5.0))
+    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, **options, plateau_ctc=3.0) as monitor:
+        for progress.step, train_ctc, valid_ctc in losses:
+            monitor.step(stats(loss_ctc=train_ctc))
+            monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": valid_ctc})
+    assert [record.getMessage() for record in caplog.records] == [
+        "step 2: the model over-fits: training loss 2.00, validation loss 3.10 (lowest: 3.00); "
+        "add training data or use a smaller model; early_stopping keeps the best checkpoint"
+    ]
 
 
 def test_a_constant_output_has_the_recorded_plateau_as_validation_loss(tiny_corpus: TinyCorpus, trained: Path) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.config.load import read_yaml
+from wenet_hs.curves import read_curves
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
@@ -183,23 +184,6 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
         absent=tuple(what for what, content in found.items() if not content),
         outdated=tuple(outdated),
     )
-
-
-def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
-    """The numbers in metrics.jsonl by kind of record. An incomplete last line of a killed training is ignored."""
-    curves: dict[str, list[dict[str, float]]] = {}
-    lines = read_lines(path) if path.is_file() else []
-    for number, line in enumerate(lines, start=1):
-        try:
-            record = json.loads(line)
-            kind, step = record["kind"], record["step"]
-        except (ValueError, KeyError, TypeError) as error:
-            if number == len(lines):
-                break
-            raise DataError(f"{path}:{number}: not a record of a training with `kind` and `step`") from error
-        numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
-        curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
-    return curves
 
 
 def _read_object(path: Path, expected: str) -> dict[str, Any]:

@@ -17,10 +17,10 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, load_config, read_yaml
+from wenet_hs.curves import read_curves
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.lm.text import read_running_text
-from wenet_hs.report.collect import read_curves
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.tokenizer import Tokenizer
 

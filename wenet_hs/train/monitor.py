@@ -30,6 +30,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
+from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
 from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.train.optim import SMALLEST_SCALE
 from wenet_hs.train.state import Progress
@@ -87,13 +88,14 @@ class Monitor:
     ) -> None:
         """`plateau_ctc`: `constant_output_loss` of the validation list, in the unit of `loss_ctc`."""
         self._progress = progress
-        self._metrics = _open_truncated(model_dir / "metrics.jsonl", progress.metrics_bytes)
+        self._metrics_path = model_dir / "metrics.jsonl"
+        self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
         self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
         self._log_interval = log_interval
         self._device = device
         self._total_steps = total_steps
         self._first_seconds: list[float] = []
-        self._plateau_ctc = plateau_ctc
+        self._plateau_ctc, self._has_warned = plateau_ctc, False
         self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * warmup_steps)
         console = Console(stderr=True)
         self._bar = ProgressBar(
@@ -161,13 +163,28 @@ class Monitor:
         record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
         if self._plateau_ctc is not None:
             record["plateau_ctc"] = self._plateau_ctc
-            if step >= self._take_off_step and facts["loss_ctc"] > self._plateau_ctc - TAKE_OFF_NATS:
-                logger.warning(
-                    "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f; "
-                    "train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)",
-                    *(step, facts["loss_ctc"], self._plateau_ctc),
-                )
         self._write("valid", record)
+        self._diagnose(step, facts)
+
+    def _diagnose(self, step: int, facts: Mapping[str, float]) -> None:
+        """Warn if the model over-fits, once, or if CTC has not taken off although it should have."""
+        train, valid = losses_by_validation(read_curves(self._metrics_path))
+        bound = -math.inf if self._plateau_ctc is None else self._plateau_ctc - TAKE_OFF_NATS
+        is_late = step >= self._take_off_step and facts.get("loss_ctc", -math.inf) > bound > 0
+        if is_overfitted(train, valid) or (is_late and train and train[-1] < bound):
+            if not self._has_warned:
+                logger.warning(
+                    "step %d: the model over-fits: training loss %.2f, validation loss %.2f (lowest: %.2f); "
+                    "add training data or use a smaller model; early_stopping keeps the best checkpoint",
+                    *(step, train[-1], valid[-1], min(valid)),
+                )
+            self._has_warned = True
+        elif is_late:
+            logger.warning(
+                "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f; "
+                "train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)",
+                *(step, facts["loss_ctc"], self._plateau_ctc),
+            )
 
     def sync(self) -> int:
         """Fsync metrics.jsonl. Returns its length in bytes, for the checkpoint."""

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The curves of a training (metrics.jsonl), and whether they show over-fitting."""
+
+import json
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+
+OVERFITTING_RISE, OVERFITTING_SHARE = 1.25, 0.5
+"""A model is over-fitted if its validation loss is this many times its lowest one, and the training loss is below this
+share of it and still falls. Of the 360 trainings in examples/*/s0/results one ends so, with 7 minutes of speech."""
+Curves = Mapping[str, Sequence[Mapping[str, float]]]
+
+
+def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
+    """The numbers in metrics.jsonl by kind of record. An incomplete last line of a killed training is ignored."""
+    curves: dict[str, list[dict[str, float]]] = {}
+    lines = read_lines(path) if path.is_file() else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            record = json.loads(line)
+            kind, step = record["kind"], record["step"]
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break
+            raise DataError(f"{path}:{number}: not a record of a training with `kind` and `step`") from error
+        numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
+        curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
+    return curves
+
+
+def losses_by_validation(curves: Curves) -> tuple[list[float], list[float]]:
+    """Training and validation loss at each validation: of CTC, or of all if the model has none.
+
+    The training loss is the mean of the records since the validation before; a validation without one is left out.
+    """
+    found = []
+    for before, valid in pairwise([{"step": 0.0}, *curves.get("valid", [])]):
+        since = [one for one in curves.get("train", []) if before["step"] < one["step"] <= valid["step"]]
+        name = "loss_ctc" if any(one.get("loss_ctc") for one in since) else "loss"
+        train = [one[name] for one in since if name in one]
+        if train and name in valid:
+            found.append((fmean(train), valid[name]))
+    return [train for train, _ in found], [valid for _, valid in found]
+
+
+def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) -> bool:
+    """Whether the validation loss has risen from its minimum while the training loss fell, by the rule above.
+
+    Both have one value per validation, in nats per target; with fewer than two the answer is no.
+    """
+    if len(valid_losses) < 2:
+        return False
+    train, valid = train_losses[-1], valid_losses[-1]
+    best = min(range(len(valid_losses)), key=valid_losses.__getitem__)
+    has_risen = valid >= OVERFITTING_RISE * valid_losses[best]
+    return has_risen and train < train_losses[best] and train < OVERFITTING_SHARE * valid
