@@ -16,7 +16,8 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import njit
+
+from wenet_hs.compiled import njit
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _INDEX = range(5)
@@ -34,7 +35,7 @@ _TOP = np.int64(2**31 - 1)  # the lower half of a rank is this minus the unit: -
 # ---- prefix search
 
 
-@njit(cache=True)
+@njit
 def _log_add(a: Any, b: Any) -> Any:
     """log(exp a + exp b)."""
     if a < b:
@@ -42,12 +43,12 @@ def _log_add(a: Any, b: Any) -> Any:
     return a if b == _IMPOSSIBLE else a + math.log1p(math.exp(b - a))
 
 
-@njit(cache=True)
+@njit
 def _better(score: Any, rank: Any, other_score: Any, other_rank: Any) -> Any:
     return score > other_score or (score == other_score and rank < other_rank)
 
 
-@njit(cache=True)
+@njit
 def _insert(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
     """Insert a candidate into the sorted best candidates, if it is one of them. Returns their number."""
     scores_N, ranks_N = best
@@ -66,13 +67,13 @@ def _insert(best: Any, count: Any, score: Any, source: Any, unit: Any) -> Any:
     return min(count + 1, len(scores_N))
 
 
-@njit(cache=True)
+@njit
 def _add_node(trie_M5: Any, node: Any, parent: Any, unit: Any, sibling: Any) -> None:
     trie_M5[node, _PARENT], trie_M5[node, _UNIT] = parent, unit
     trie_M5[node, _CHILD], trie_M5[node, _SIBLING], trie_M5[node, _INDEX] = -1, sibling, -1
 
 
-@njit(cache=True)
+@njit
 def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, repeated_N: Any, taken_NK: Any) -> Any:
     """Score the prefixes that are in the beam: by blank, by repeating the last unit, or extended from their parent.
 
@@ -103,7 +104,7 @@ def _score_unchanged(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, 
     return count
 
 
-@njit(cache=True)
+@njit
 def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, count: Any, taken_NK: Any) -> Any:
     """Score the prefixes that are one unit longer than a prefix of the beam. Returns the number of candidates."""
     log_probs_K, ids_K, slots_V, _ = frame
@@ -122,7 +123,7 @@ def _score_extended(frame: Any, beam: Any, size: Any, trie_M5: Any, best: Any, c
     return count
 
 
-@njit(cache=True)
+@njit
 def _select(
     beam: Any, next_beam: Any, best: Any, count: Any, repeated_N: Any, blank_log_prob: Any, trie_M5: Any, num_nodes: Any
 ) -> Any:
@@ -154,7 +155,7 @@ def _select(
     return num_nodes
 
 
-@njit(cache=True)
+@njit
 def search_prefixes(values_TK: Any, ids_TK: Any, blank: Any, beam_size: Any, slots_V: Any) -> Any:
     """The prefix beam search of one utterance; contiguous arrays, the values of a frame sorted, best first.
 
@@ -203,7 +204,7 @@ def search_prefixes(values_TK: Any, ids_TK: Any, blank: Any, beam_size: Any, slo
 # ---- alignment
 
 
-@njit(cache=True)
+@njit
 def _advance(
     log_probs_TC: Any, classes_L: Any, scores_S: Any, frames: Any, states: Any, steps_KW: Any, keeps_steps: Any
 ) -> None:
@@ -231,7 +232,7 @@ def _advance(
                 steps_KW[t - frames[0], state - states[0]] = step
 
 
-@njit(cache=True)
+@njit
 def align(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
     """The best alignment of a label sequence to the frames of an utterance; contiguous arrays, float32 and int64.
 

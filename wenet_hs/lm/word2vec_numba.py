@@ -8,14 +8,14 @@ C rows of the output vectors that a prediction uses: the nodes on the target's p
 """
 
 import numpy as np
-from numba import njit
 
+from wenet_hs.compiled import njit
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _find_path(target, up, rows, turns):  # type: ignore[no-untyped-def]
     """Write the nodes above a leaf, from the leaf up, and the turns: +1 left, -1 right. Returns their number."""
     depth, above = 0, up[(len(up) - 1) // 2 + target]
@@ -25,7 +25,7 @@ def _find_path(target, up, rows, turns):  # type: ignore[no-untyped-def]
     return depth
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _slopes_of_path(turns, scores):  # type: ignore[no-untyped-def]
     """The cost in nats; each score becomes minus the derivative of the cost by it."""
     nats = _ZERO
@@ -37,7 +37,7 @@ def _slopes_of_path(turns, scores):  # type: ignore[no-untyped-def]
     return nats
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _slopes_of_softmax(target, scores):  # type: ignore[no-untyped-def]
     """The same for the softmax of all scores."""
     best, total, own = scores[0], _ZERO, scores[target]
@@ -52,7 +52,7 @@ def _slopes_of_softmax(target, scores):  # type: ignore[no-untyped-def]
     return np.float32(np.log(total)) + best - own
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _predict(hidden_D, weight_KD, choices, target, rate, error_D):  # type: ignore[no-untyped-def]
     """Predict a unit and update the output vectors. Returns the nats.
 
@@ -79,13 +79,13 @@ def _predict(hidden_D, weight_KD, choices, target, rate, error_D):  # type: igno
     return nats
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _add(error_D, vector_D):  # type: ignore[no-untyped-def]
     for d in range(len(error_D)):
         vector_D[d] += error_D[d]
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def train_job(words, starts, reaches, vectors_VD, weight_KD, up, rate, is_cbow):  # type: ignore[no-untyped-def]
     """Update the word vectors and the output vectors in place. Returns the nats of all predictions, and their number.
 

@@ -111,9 +111,9 @@ def random_factors(shape: torch.Size, dtype: torch.dtype, keep: float) -> Tensor
 
 @cache
 def _compiled_fill() -> Callable[..., None]:
-    import numba
+    from wenet_hs.compiled import njit
 
-    compiled: Callable[..., None] = numba.njit(nogil=True, cache=True)(_fill)
+    compiled: Callable[..., None] = njit(_fill, nogil=True)
     return compiled
 
 

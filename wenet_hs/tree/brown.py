@@ -25,10 +25,10 @@ from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
+from wenet_hs.compiled import njit
 from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
 
 FULL_UP_TO = 1000
@@ -132,7 +132,7 @@ def _empty_classes(num_slots: int, num_bigrams: int) -> _Classes:
     return _Classes(counts, rest, sums, losses, lowest, node, head, np.zeros(num_slots), _terms(num_bigrams))
 
 
-@njit(cache=True)
+@njit
 def _all_merges(
     classes: _Classes, follow: Rows, precede: Rows, weights_M: NDArray[np.float64], ids_M: Ints, window: int
 ) -> Ints:
@@ -182,13 +182,13 @@ def _terms(total: int) -> Terms:
     return np.arange(len(logarithms)) * logarithms, scale
 
 
-@njit(cache=True)
+@njit
 def _term(terms: Terms, n: int) -> int:
     table, scale = terms
     return int(table[n]) if n < len(table) else int(n * math.log(n) * scale + 0.5)
 
 
-@njit(cache=True)
+@njit
 def _apart(terms: Terms, x: int, y: int) -> int:
     """h(x) + h(y) - h(x + y): two separate cells against one cell with both; 0 if either is empty, else < 0."""
     if x == 0 or y == 0:
@@ -197,7 +197,7 @@ def _apart(terms: Terms, x: int, y: int) -> int:
     return apart
 
 
-@njit(cache=True)
+@njit
 def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_of: Ints, way: int) -> None:
     """Set row m of `counts` (and column m of its transpose) and `rest` for a unit that joins."""
     starts, others, counts = rows
@@ -218,7 +218,7 @@ def _count(classes: _Classes, rows: Rows, unit: int, m: int, above: Ints, slot_o
     classes.rest[way, m] = total - known
 
 
-@njit(cache=True)
+@njit
 def _join(classes: _Classes, m: int) -> None:
     """Update all losses for a unit that joins in slot m. Its counts are set already."""
     losses = classes.losses
@@ -237,7 +237,7 @@ def _join(classes: _Classes, m: int) -> None:
                         losses[a, m] += _apart(classes.terms, counts[a, c], counts[m, c])
 
 
-@njit(cache=True)
+@njit
 def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
     """Merge class j into i and update all losses."""
     terms, losses = classes.terms, classes.losses
@@ -269,7 +269,7 @@ def _merge(classes: _Classes, i: int, j: int, m: int) -> None:
     classes.lowest[i] = min(classes.lowest[i], classes.lowest[j])
 
 
-@njit(cache=True)
+@njit
 def _move(classes: _Classes, last: int, slot: int) -> None:
     for way in range(2):
         counts = classes.counts[way]
@@ -285,7 +285,7 @@ def _move(classes: _Classes, last: int, slot: int) -> None:
             classes.losses[min(a, slot), max(a, slot)] = classes.losses[a, last]
 
 
-@njit(cache=True)
+@njit
 def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: int, sign: int) -> None:
     """Add sign × (contribution of a column x + y, minus those of x and y) to the loss of every pair without i and j.
 
@@ -310,7 +310,7 @@ def _exchange(losses: Ints, terms: Terms, x: Ints, y: Ints, m: int, i: int, j: i
             losses[min(a, b), max(a, b)] += sign * moved
 
 
-@njit(cache=True)
+@njit
 def _own_terms(classes: _Classes, i: int, j: int) -> int:
     """The part of the loss of a merge of i and j that comes from their own sums and cells."""
     terms, block = classes.terms, 0
@@ -326,7 +326,7 @@ def _own_terms(classes: _Classes, i: int, j: int) -> int:
     return loss
 
 
-@njit(cache=True)
+@njit
 def _best_pair(losses: Ints, lowest: Ints, m: int) -> tuple[int, int]:
     """The pair i < j of least loss; ties: the pair with the lowest unit id, then with the lowest other id."""
     best = np.iinfo(np.int64).max

@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels import search_numba as keys
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, use_torch_threads
@@ -33,7 +33,7 @@ _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _NO_KEY, _NUMBER, _HALF = keys.NO_KEY, keys.NUMBER, keys.HALF
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _max_and_log_sum(scores):  # type: ignore[no-untyped-def]
     """The greatest score, and log Σ exp(score - greatest)."""
     top = scores[0]
@@ -45,7 +45,7 @@ def _max_and_log_sum(scores):  # type: ignore[no-untyped-def]
     return top, np.float32(math.log(total))
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _log_softmax(scores_NE, offsets):  # type: ignore[no-untyped-def]
     for row in prange(len(scores_NE)):
         for node in range(len(offsets) - 1):
@@ -55,7 +55,7 @@ def _log_softmax(scores_NE, offsets):  # type: ignore[no-untyped-def]
                 scores[i] = (scores[i] - top) - log_sum
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _log_softmax_gradient(log_probs_NE, grad_NE, offsets):  # type: ignore[no-untyped-def]
     out_NE = np.empty_like(log_probs_NE)
     for row in prange(len(out_NE)):
@@ -94,7 +94,7 @@ def log_softmax_in_place(scores: Tensor, offsets: Tensor) -> Tensor:
     return log_probs
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
     """-Σ weights·log p over the children of one node; the scores become its derivatives."""
     top, log_sum = _max_and_log_sum(scores)
@@ -108,7 +108,7 @@ def _node_cost(scores, weights):  # type: ignore[no-untyped-def]
     return cost + total * log_sum
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _costs_of_all_edges(scores_NE, tables, targets_N, weights):  # type: ignore[no-untyped-def]
     """The costs (N,) of `cost_of_all_edges`. The scores become their derivatives."""
     offsets, edge_nodes, node_edges, leaves = tables
@@ -151,7 +151,7 @@ def cost_of_all_edges(
     return cost_of_scores(hidden, weight, bias, lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers))
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, grad_MD, smoothing):  # type: ignore[no-untyped-def]
     """The cost of each decision (M,). Its scores become their derivatives in place.
 
@@ -185,7 +185,7 @@ def _costs_of_decisions(hidden_MD, weight_ED, bias_E, decisions_M5, scores_S, gr
     return costs
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _vector_gradients(grad_TD, grad_E, scaled_MD, upstream_M, groups_G6, score_grads_S):  # type: ignore[no-untyped-def]
     """Add the gradients of the nodes' vectors to `grad_TD` and those of their biases to `grad_E`, which are zeros.
 
@@ -297,7 +297,7 @@ def cost_of_decisions(
     return cost
 
 
-@njit(cache=True)
+@njit
 def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[no-untyped-def]
     """Fill `best_K` with sorted keys. False if the row was given up."""
     weight_ED, bias_E, offsets, children, max_degree = edges
@@ -333,7 +333,7 @@ def _search_class_row(hidden_D, edges, root_C, best_K, budget):  # type: ignore[
     return True
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _search_class_rows(hidden_ND, edges, root_NC, found, budget):  # type: ignore[no-untyped-def]
     """Returns how many rows were given up."""
     values_NK, ids_NK, is_done_N = found

@@ -12,8 +12,9 @@ Dimension key: N rows, V values per row, K kept values.
 import numba
 import numpy as np
 import torch
-from numba import njit, prange
 from torch import Tensor
+
+from wenet_hs.compiled import njit, prange
 
 SUMS = {"reassoc", "contract", "nsz"}
 """Fast-math flags of the kernels: sums may be reordered, NaN and infinity stay what they are."""
@@ -52,7 +53,7 @@ def use_torch_threads() -> None:
 
 
 # Not with SUMS: reordering would cancel the addition and subtraction of _ROUNDER.
-@njit(cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def exp_minus(size):  # type: ignore[no-untyped-def]
     """exp(-size) of a float32 ≥ 0; above 87 it is exp(-87)."""
     x = -_LARGEST if size > _LARGEST else -size
@@ -68,7 +69,7 @@ def exp_minus(size):  # type: ignore[no-untyped-def]
     return fit * np.int32(power).view(np.float32)
 
 
-@njit(cache=True, fastmath={"contract"})
+@njit(fastmath={"contract"})
 def log1p_unit(x):  # type: ignore[no-untyped-def]
     """log(1 + x) of a float32 in [0, 1]."""
     fit = _L8 + x * _L9
@@ -95,7 +96,7 @@ def best_of_rows(scores_NV: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
 
 
-@njit(cache=True)
+@njit
 def _best_of_row(scores_V, values_K, ids_K):  # type: ignore[no-untyped-def]
     """Returns 1 if there is a NaN."""
     k, found = len(values_K), 0
@@ -116,7 +117,7 @@ def _best_of_row(scores_V, values_K, ids_K):  # type: ignore[no-untyped-def]
     return 0
 
 
-@njit(cache=True)
+@njit
 def _best_serial(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
     with_nan = 0
     for row in range(len(scores_NV)):
@@ -124,7 +125,7 @@ def _best_serial(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
     return with_nan
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _best_parallel(scores_NV, values_NK, ids_NK):  # type: ignore[no-untyped-def]
     with_nan = 0
     for row in prange(len(scores_NV)):

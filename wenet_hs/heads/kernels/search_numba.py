@@ -14,9 +14,9 @@ Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G r
 
 import numpy as np
 import torch
-from numba import njit, prange
 from torch import Tensor
 
+from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
 
 SERIAL_MAX_ROWS = 3
@@ -64,17 +64,17 @@ def scan(scores_NI: Tensor, children_I2: Tensor, k: int) -> tuple[Tensor, Tensor
     return None if with_nan else (torch.from_numpy(values_NK), torch.from_numpy(ids_NK))
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def make_key(cost, number):  # type: ignore[no-untyped-def]
     return (np.int64(np.float32(cost).view(np.int32)) << HALF) | np.int64(number)
 
 
-@njit(cache=True, inline="always")
+@njit(inline="always")
 def cost_of(key):  # type: ignore[no-untyped-def]
     return np.int32(key >> HALF).view(np.float32)
 
 
-@njit(cache=True)
+@njit
 def push(heap_H, size, key):  # type: ignore[no-untyped-def]
     """Add a key to the heap's `size` keys."""
     index = size
@@ -87,7 +87,7 @@ def push(heap_H, size, key):  # type: ignore[no-untyped-def]
     heap_H[index] = key
 
 
-@njit(cache=True)
+@njit
 def replace_first(heap_H, size, key):  # type: ignore[no-untyped-def]
     """Replace the heap's first key."""
     index, child = 0, 1
@@ -101,7 +101,7 @@ def replace_first(heap_H, size, key):  # type: ignore[no-untyped-def]
     heap_H[index] = key
 
 
-@njit(cache=True)
+@njit
 def keep_best(best_K, key):  # type: ignore[no-untyped-def]
     """Insert a leaf into the sorted k best if it is one of them."""
     index = len(best_K) - 1
@@ -113,7 +113,7 @@ def keep_best(best_K, key):  # type: ignore[no-untyped-def]
     best_K[index] = key
 
 
-@njit(cache=True, fastmath=SUMS)
+@njit(fastmath=SUMS)
 def dot_product(hidden_D, vector_D):  # type: ignore[no-untyped-def]
     total = np.float32(0.0)
     for d in range(len(hidden_D)):
@@ -121,7 +121,7 @@ def dot_product(hidden_D, vector_D):  # type: ignore[no-untyped-def]
     return total
 
 
-@njit(cache=True)
+@njit
 def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # type: ignore[no-untyped-def]
     """Fill `best_K` with sorted keys. Returns how many nodes were opened, negative if the row was given up.
 
@@ -162,7 +162,7 @@ def _search_binary_row(hidden_D, nodes, best_K, heap_H, max_before_leaf):  # typ
     return -len(heap_H)
 
 
-@njit(cache=True)
+@njit
 def _search_binary_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
     """One row after the other. Returns how many were given up."""
     values_NK, ids_NK, opened_N = found
@@ -179,7 +179,7 @@ def _search_binary_rows(hidden_ND, nodes, found, limits):  # type: ignore[no-unt
     return given_up
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _search_binary_parts(hidden_ND, nodes, found, limits):  # type: ignore[no-untyped-def]
     """`_search_binary_rows` on parts of the rows, shared by the threads."""
     values_NK, ids_NK, opened_N = found
@@ -192,7 +192,7 @@ def _search_binary_parts(hidden_ND, nodes, found, limits):  # type: ignore[no-un
     return given_up
 
 
-@njit(cache=True, parallel=True)
+@njit(parallel=True)
 def _scan_parts(scores_NI, children_I2, values_NK, ids_NK):  # type: ignore[no-untyped-def]
     """Returns how many NaNs the scores have."""
     num_rows, num_inner, with_nan = len(scores_NI), len(children_I2), 0
@@ -216,7 +216,7 @@ def _scan_parts(scores_NI, children_I2, values_NK, ids_NK):  # type: ignore[no-u
     return with_nan
 
 
-@njit(cache=True)
+@njit
 def decode_keys(keys_K, values_K, num_inner):  # type: ignore[no-untyped-def]
     """Turn sorted keys of leaves into log-probabilities and, in place, unit ids."""
     for index in range(len(keys_K)):

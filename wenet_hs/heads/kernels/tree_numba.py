@@ -15,11 +15,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit, prange
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
 from wenet_hs.nn.cpu import linear
@@ -31,7 +31,7 @@ _ROWS = 16  # that one thread takes at a time, of those that need all nodes
 # ---- along the paths
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _costs_of_paths(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, per_decision):  # type: ignore[no-untyped-def]
     """Costs (N,), the start of each row's decisions (N+1,), and node, row, d cost / d score of each decision (M,)."""
     num_rows, dim = hidden_ND.shape
@@ -69,7 +69,7 @@ def _costs_of_paths(hidden_ND, weight_ID, bias_I, targets_N, up, depths_V, per_d
     return costs, starts, nodes, rows, slopes
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _hidden_gradient(grad_N, weight_ID, starts, nodes, slopes):  # type: ignore[no-untyped-def]
     num_rows, dim = len(grad_N), weight_ID.shape[1]
     grad_ND = np.empty((num_rows, dim), np.float32)
@@ -96,7 +96,7 @@ def sort_by_node(nodes: NDArray[np.int32], num_inner: int) -> tuple[NDArray[np.i
     return order, np.append(np.flatnonzero(is_first), len(nodes))
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _weight_gradient(hidden_ND, grad_N, decisions, order, starts, out_U, grad_KD, grad_K):  # type: ignore[no-untyped-def]
     """Add each touched node's sum to its row of grad_KD, and to the bias's grad_K unless that is empty.
 
@@ -201,7 +201,7 @@ def cost_of_paths(
 # ---- over all nodes
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _costs_of_all_nodes(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # type: ignore[no-untyped-def]
     """Costs (N,); each score in z_NI becomes the derivative of its row's cost by it."""
     num_rows, num_inner = z_NI.shape
@@ -247,7 +247,7 @@ def _costs_of_all_nodes(z_NI, targets_N, up, depths_V, leaves_2I, weights):  # t
     return costs
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _leaf_log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
     """(N, V): from the root down each node gives its children its own sum and the cost of the turn."""
     num_rows, num_inner = z_NI.shape
@@ -268,7 +268,7 @@ def _leaf_log_probs(z_NI, children_I2):  # type: ignore[no-untyped-def]
     return out_NV
 
 
-@njit(cache=True, parallel=True, fastmath=SUMS)
+@njit(parallel=True, fastmath=SUMS)
 def _leaf_log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-untyped-def]
     """From the leaves up: a node's sum is its children's; its score pulls one up and the other down."""
     num_rows, num_inner = z_NI.shape

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compiled code has a cache that works where neither the package nor the home folder can be written to."""
+
+import logging
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from numba import config
+from numba.core import caching
+
+from wenet_hs.compiled import njit, temporary_cache_folder
+
+ROOT = Path(__file__).parents[1]
+
+
+def double(value: int) -> int:
+    return 2 * value
+
+
+@pytest.fixture
+def read_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No folder that Numba finds can be written to. Returns the place of our folder in the temporary folder."""
+    for locator in (caching.InTreeCacheLocator, caching.UserWideCacheLocator):
+        monkeypatch.setattr(locator, "from_function", classmethod(lambda cls, function, file: None))
+    monkeypatch.setattr(config, "CACHE_DIR", "")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path / f"wenet_hs-numba-{os.getuid()}"
+
+
+def test_on_a_read_only_disk_compiled_code_is_kept_in_the_temporary_folder(
+    read_only: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert njit(nogil=True)(double)(21) == 42
+    assert [path.suffix for path in sorted(read_only.rglob("*.nb?"))] == [".nbc", ".nbi"]
+    assert read_only.stat().st_mode & 0o777 == 0o700
+    assert njit(double).stats.cache_path.startswith(str(read_only))
+    assert not caplog.messages
+
+
+@pytest.mark.parametrize("fault", ["a file", "others can write", "a link"])
+def test_without_a_safe_temporary_folder_code_is_compiled_without_a_cache(
+    read_only: Path, fault: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = read_only.with_name("elsewhere")
+    elsewhere.mkdir()
+    if fault == "a file":
+        read_only.write_text("")
+    elif fault == "a link":
+        read_only.symlink_to(elsewhere)
+    else:
+        read_only.mkdir()
+        read_only.chmod(0o777)
+    assert temporary_cache_folder() is None
+    with caplog.at_level(logging.WARNING):
+        assert njit(double)(21) == 42
+    assert caplog.messages == ["double is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to"]
+    assert not [*elsewhere.iterdir()]
+
+
+def test_every_kernel_has_this_decorator() -> None:
+    sources = {path: path.read_text("utf-8") for path in (ROOT / "wenet_hs").rglob("*.py")}
+    kernels = [path for path, text in sources.items() if "from wenet_hs.compiled import njit" in text]
+    assert len(kernels) == 8
+    direct = [path.name for path, text in sources.items() if "numba import njit" in text or "numba.njit" in text]
+    assert direct == ["compiled.py"]
