@@ -17,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
 
+from wenet_hs.bin import stand_ins
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
@@ -56,6 +57,9 @@ def main() -> None:
     if arguments[0] not in COMMANDS:
         print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    if "--help" in options or "-h" in options:
+        stand_ins.install()
     sys.exit(run_command(_load(arguments[0]), arguments[1:]))
 
 
