@@ -230,9 +230,33 @@ def test_odd_textgrids(tmp_path: Path, old: str, expected: list[tuple[float, flo
     tiers = {tier.name: list(tier.spans) for tier in grid.tiers}
     assert tiers.pop("old", None) == expected
     assert (grid.end, tiers["wenet_hs"][-1]) == (60, (2.6, 60.0, "")) and len(tiers) == 4
-    source.write_text(source.read_text().replace("\n\n0\n", "\n\n0.5 ! from 3 s\n"))
-    with pytest.raises(DataError, match=r"a.TextGrid: begins at 0.5 s, the recording at 0; shift the times to 0 in P"):
-        check_tier_names(source, "wenet_hs")
+
+
+@pytest.mark.parametrize(("duration_s", "shift"), [(60.0, 0.0), (40.05, 20.0), (50.0, None)])
+def test_a_textgrid_of_a_part_gets_new_tiers_in_its_own_times(
+    tmp_path: Path, duration_s: float, shift: float | None
+) -> None:
+    source, path = tmp_path / "a.TextGrid", tmp_path / "b.TextGrid"
+    tier = '1\n"IntervalTier"\n"old"\n20 ! from the whole recording\n60\n1\n30\n31\n"a"'
+    source.write_text(f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n20\n60\n<exists>\n{tier}\n')
+    found = recording(tmp_path / "a.wav", duration_s=duration_s)
+    if shift is None:
+        message = (
+            "a.TextGrid: times: begins at 20 s and its audio has 50.000 s; give the audio that has 60 s .* or 40 s"
+        )
+        with pytest.raises(DataError, match=message):
+            check_tier_names(source, "wenet_hs", duration_s)
+        with pytest.raises(DataError, match=message):
+            write_textgrid(path, found, "wenet_hs", 0.5, source=source)
+        return
+    check_tier_names(source, "wenet_hs", duration_s)
+    write_textgrid(path, found, "wenet_hs", 0.5, source=source)
+    grid = read_textgrid(path)
+    tiers = {tier.name: [span for span in tier.spans if span[2]] for tier in grid.tiers}
+    assert (grid.start, grid.end) == (shift, pytest.approx(max(60, duration_s + shift)))
+    assert tiers["old"] == [(30, 31, "a")], "what the file contained stays as it was"
+    assert tiers["wenet_hs"][1] == (pytest.approx(2.0 + shift), pytest.approx(2.6 + shift), "dù")
+    openTextgrid(str(path), False, "error")
 
 
 def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from wenet_hs.bin.main import main_of
 from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, progress_bar, search_options
+from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.annotation import (
     DEFAULT_LOW_CONFIDENCE,
     DEFAULT_TIER,
@@ -162,7 +163,7 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
     """Transcribe a recording and write its files."""
     media, tier = find_media(path, args.audio_dir), args.tier or DEFAULT_TIER
     if any(path.suffix.lower() == output.suffix.lower() for output in _outputs(args, path).values()):
-        check_tier_names(path, tier)
+        check_tier_names(path, tier, read_duration(media))
     with progress_bar(path.name) as advance:
         options = {"mode": args.mode, "max_segment_s": args.max_segment_s, "vad": args.vad or VADS[0]}
         recording = recognizer.transcribe_recording(media, **options, on_progress=advance)

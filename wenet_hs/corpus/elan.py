@@ -25,7 +25,8 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.data.annotations import read_eaf, read_media
+from wenet_hs.data.annotations import find_shift, read_eaf, read_media
+from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder, walk_files
 from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
 from wenet_hs.text.normalize import normalize_phones
@@ -61,6 +62,8 @@ class AnnotationFile:
     media: tuple[str, ...]
     """Paths as they are written in the file, sound before video; then the file's own name."""
     tiers: Sequence[Tier]
+    extent: tuple[float, float] = (0.0, 0.0)
+    """Begin and end of a TextGrid in seconds."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -192,9 +195,11 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
         reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
+        advice, shift = "; name its folder with --audio_dir" if reason else "", 0.0
+        if file.extent[0] and not reason:
+            reason, shift = _find_shift(file.extent, Path(found))
         if reason and spans:
-            advice = "name its folder with --audio_dir"
-            logger.warning("%s: %s; its %d annotations are left out; %s", file.path, reason, len(spans), advice)
+            logger.warning("%s: %s; its %d annotations are left out%s", file.path, reason, len(spans), advice)
         for tier, start, end, txt in spans:
             name = file.path.relative_to(args.corpus) if args.corpus.is_dir() else file.path.name
             where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
@@ -207,10 +212,19 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
                     folder=file.path.parent,
                     txt=txt,
                     speaker=tier.participant or None,
-                    start=start,
-                    end=end,
+                    start=start + shift,
+                    end=end + shift,
                     channel=find_channel_name((tier.name, tier.participant)) if count_channels(found) > 1 else None,
                 )
+
+
+def _find_shift(extent: tuple[float, float], audio: Path) -> tuple[str | None, float]:
+    """Why the times of a TextGrid do not fit its audio, and the seconds to add to them."""
+    try:
+        found = find_shift(*extent, read_duration(audio))
+    except AudioError as error:
+        return f"unreadable: {error}", 0.0
+    return (found, 0.0) if isinstance(found, str) else (None, found)
 
 
 def _count_annotations(files: Sequence[AnnotationFile]) -> dict[str, int]:

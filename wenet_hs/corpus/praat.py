@@ -4,7 +4,8 @@
 Example: wenet-hs prepare praat --corpus fieldwork --tier sentence --lang mdw --out data
 
 The audio is the file of the same name with a suffix of audio, beside the TextGrid or in --audio_dir. Long and short
-text files in UTF-8 and UTF-16 are read; binary ones are not.
+text files in UTF-8 and UTF-16 are read; binary ones are not. A TextGrid of a part of a recording may have the times of
+the recording; the length of the audio decides.
 """
 
 import argparse
@@ -39,6 +40,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
 
 def _read(path: Path, speaker_from: str) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
+    grid = read_textgrid(path)
     tiers = [
         Tier(
             name=normalize_phones(tier.name),
@@ -47,11 +49,11 @@ def _read(path: Path, speaker_from: str) -> AnnotationFile:
             is_interval=tier.is_interval,
             spans=[span for span in tier.spans if span[2].strip()],
         )
-        for tier in read_textgrid(path).tiers
+        for tier in grid.tiers
     ]
     texts = [text for tier in tiers for *_, text in tier.spans]
     if coded := [text for text in texts if _CODE.search(text)]:
         logger.warning(
             "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat", path, len(coded), coded[0]
         )
-    return AnnotationFile(path=path, media=(path.stem,), tiers=tiers)
+    return AnnotationFile(path=path, media=(path.stem,), tiers=tiers, extent=(grid.start, grid.end))

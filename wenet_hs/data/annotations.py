@@ -71,6 +71,7 @@ class Grid:
     tiers: Sequence[GridTier]
 
 
+_MAX_DIFFERENCE_S = 0.1  # of a TextGrid and its audio
 _GRID_TOKEN = re.compile(r'"((?:[^"]|"")*)"|<exists>|<absent>|(?<!\S)-?\d\S*(?!\S)|!.*')
 """By Praat's own rule: quoted strings, flags, numbers with white space around them, and comments."""
 
@@ -78,15 +79,14 @@ _GRID_TOKEN = re.compile(r'"((?:[^"]|"")*)"|<exists>|<absent>|(?<!\S)-?\d\S*(?!\
 def read_textgrid(path: Path) -> Grid:
     """A TextGrid, long or short, UTF-8 or UTF-16.
 
-    Every interval and point that the file declares is there. Raises DataError if one is missing, or times do not
-    begin at 0.
+    Every interval and point that the file declares is there. Raises DataError if one is missing.
     """
     remedy = "save it as text file in Praat"
     try:
         data = path.read_bytes()
         if not data.strip() or data.startswith(b"ooBinaryFile"):
             raise DataError(f"{path}: {'a binary file' if data.strip() else 'empty'}; {remedy}")
-        grid = _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
+        return _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except UnicodeDecodeError as error:
@@ -95,9 +95,22 @@ def read_textgrid(path: Path) -> Grid:
         raise DataError(f"{path}: cut off, or not a TextGrid; restore the file, or {remedy}") from error
     except ValueError as error:
         raise DataError(f"{path}: not a TextGrid ({one_line(error)}); {remedy}") from error
-    if grid.start != 0:
-        raise DataError(f"{path}: begins at {grid.start:g} s, the recording at 0; shift the times to 0 in Praat")
-    return grid
+
+
+def find_shift(start: float, end: float, duration_s: float) -> float | str:
+    """Seconds to add to the times of a TextGrid, so that they count from the beginning of its audio.
+
+    A TextGrid of a part of a recording may keep the times of the recording. The length of the audio decides whether
+    that is the recording up to the end of the part, or the part. Returns: the seconds, or why neither fits.
+    """
+    if abs(start) < 0.001:
+        return 0.0
+    distances = {0.0: abs(duration_s - end), -start: abs(duration_s - (end - start))}
+    shift = min(distances, key=distances.__getitem__)
+    if distances[shift] <= _MAX_DIFFERENCE_S:
+        return shift
+    expected = f"{end:g} s (with the times of the recording) or {end - start:g} s (of this part)"
+    return f"times: begins at {start:g} s and its audio has {duration_s:.3f} s; give the audio that has {expected}"
 
 
 def _parse_grid(text: str) -> Grid:
@@ -128,20 +141,27 @@ def _parse_grid(text: str) -> Grid:
 def add_textgrid_tiers(source: Path | None, tiers: Mapping[str, Sequence[Span]], end_s: float) -> str:
     """A long TextGrid with the tiers of `source` and new ones of intervals with text, in order.
 
-    It ends with the longer one of both. Where there is no interval, one without text is added.
+    It ends with the longer one of both. Where there is no interval, one without text is added. If `source` has the
+    times of a longer recording (`find_shift`), the new tiers get them too.
     """
     old = Grid(0.0, end_s, ()) if source is None else read_textgrid(source)
+    shift = find_shift(old.start, old.end, end_s)
+    if isinstance(shift, str):
+        raise DataError(f"{source}: {shift}")
+    start_s, end_s = 0.0 - shift, end_s - shift
     end_s = end_s if end_s - old.end > 0.001 else old.end
-    found = [*old.tiers, *(GridTier(name, True, spans) for name, spans in tiers.items())]
-    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", f"xmin = 0.0\nxmax = {end_s!r}"]
+    new = {name: [(begin + start_s, end + start_s, text) for begin, end, text in tiers[name]] for name in tiers}
+    found = [*old.tiers, *(GridTier(name, True, spans) for name, spans in new.items())]
+    lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", f"xmin = {start_s!r}\nxmax = {end_s!r}"]
     lines += ["tiers? <exists>", f"size = {len(found)}", "item []:"]
     for number, tier in enumerate(found, start=1):
         kind, plural, label = (
             ("IntervalTier", "intervals", "text") if tier.is_interval else ("TextTier", "points", "mark")
         )
-        spans, name = _fill(tier.spans, end_s) if tier.is_interval else tier.spans, tier.name.replace('"', '""')
+        spans = _fill(tier.spans, start_s, end_s) if tier.is_interval else tier.spans
+        name = tier.name.replace('"', '""')
         lines += [f"    item [{number}]:", f'        class = "{kind}"', f'        name = "{name}"']
-        lines += ["        xmin = 0.0", f"        xmax = {end_s!r}", f"        {plural}: size = {len(spans)}"]
+        lines += [f"        xmin = {start_s!r}", f"        xmax = {end_s!r}", f"        {plural}: size = {len(spans)}"]
         for row, (begin, end, text) in enumerate(spans, start=1):
             times = f"xmin = {begin!r}\n            xmax = {end!r}" if tier.is_interval else f"number = {begin!r}"
             quoted = text.replace('"', '""')
@@ -149,9 +169,9 @@ def add_textgrid_tiers(source: Path | None, tiers: Mapping[str, Sequence[Span]],
     return "\n".join(lines) + "\n"
 
 
-def _fill(spans: Sequence[Span], end_s: float) -> list[Span]:
-    """The intervals, and those without text between them and up to the end."""
-    filled, last = list[Span](), 0.0
+def _fill(spans: Sequence[Span], start_s: float, end_s: float) -> list[Span]:
+    """The intervals, and those without text between them, from `start_s` to `end_s`."""
+    filled, last = list[Span](), start_s
     for begin, end, text in (*spans, (end_s, end_s, "")):
         if begin - last > 1e-5:  # not for a difference of rounding
             filled.append((last, begin, ""))

@@ -17,7 +17,7 @@ from xml.etree import ElementTree
 
 from pympi.Elan import Eaf, to_adocument
 
-from wenet_hs.data.annotations import add_textgrid_tiers, link_paths, read_eaf, read_media, read_textgrid
+from wenet_hs.data.annotations import add_textgrid_tiers, find_shift, link_paths, read_eaf, read_media, read_textgrid
 from wenet_hs.data.media import MediaFinder, fold_name, local_paths
 from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
@@ -158,12 +158,18 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     return found
 
 
-def check_tier_names(path: Path, tier: str) -> None:
-    """Raise DataError if an annotation file has a tier of a new tier's name."""
+def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> None:
+    """Raise DataError if an annotation file has a tier of a new tier's name, or is a TextGrid of other audio.
+
+    `duration_s`: the length of the recording, if it is known.
+    """
     if path.suffix.lower() == ".eaf":
         names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
     else:
-        names = [one.name for one in read_textgrid(path).tiers]
+        grid = read_textgrid(path)
+        names = [one.name for one in grid.tiers]
+        if duration_s is not None and isinstance(fault := find_shift(grid.start, grid.end, duration_s), str):
+            raise DataError(f"{path}: {fault}")
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
         raise DataError(f"{path}: has a tier {existing[0]!r} already; choose another name with --tier")

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tiers of ELAN and Praat files: identifiers instead of text, speakers, words of an aligner, parts of recordings."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotation_forms import write_audio
+from made_up_release import parse_prepare, read_lists
+from praatio import textgrid
+
+from wenet_hs.manifest import Utterance
+
+TEXTS = ["mo lu ke ba", "ba mo", "ke pi da na", "ti da", "so re lu", "na pi re", "lu so", "da ti mo", "pi ke", "re na"]
+
+
+def prepare(out: Path, words: str) -> list[Utterance]:
+    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang xx --split_by none")
+    stats: dict[str, Any] = args.module.run(args)
+    assert stats["total"]["rejected"] == {}, stats
+    return sorted((u for of_set in read_lists(out).values() for u in of_set), key=lambda u: (u.wav, u.start or 0))
+
+
+def write_grid(path: Path, begin: float = 0.0, end: float = 12.0, texts: list[str] = TEXTS) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    spans = [(begin + n, begin + n + 0.8, text) for n, text in enumerate(texts)]
+    grid = textgrid.Textgrid(begin, end)
+    grid.addTier(textgrid.IntervalTier("utt", spans, begin, end))
+    grid.save(str(path), format="short_textgrid", includeBlankSpaces=True)
+
+
+# ---- parts of recordings
+
+
+@pytest.mark.parametrize(("audio_s", "first"), [(32.0, 20.0), (12.0, 0.0), (12.05, 0.0)])
+def test_the_length_of_the_audio_decides_the_times_of_a_part(tmp_path: Path, audio_s: float, first: float) -> None:
+    write_audio(tmp_path / "rec.wav", seconds=audio_s)
+    write_grid(tmp_path / "rec.TextGrid", 20.0, 32.0)
+    found = prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
+    assert [(u.start, u.end) for u in found] == [
+        (pytest.approx(first + n), pytest.approx(first + n + 0.8)) for n in range(10)
+    ]
+
+
+def test_a_part_of_other_audio_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, audio_s in {"rec": 40.0, "whole": 12.0}.items():
+        write_audio(tmp_path / f"{name}.wav", seconds=audio_s)
+        write_grid(tmp_path / f"{name}.TextGrid", *((20.0, 32.0) if name == "rec" else (0.0, 12.0)))
+    args = parse_prepare(f"praat --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --split_by none")
+    assert args.module.run(args)["total"]["rejected"] == {"times": 10}
+    message = "times: begins at 20 s and its audio has 40.000 s; give the audio that has 32 s (with the times of the"
+    [line] = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
+    assert (
+        line
+        == f"{tmp_path / 'rec.TextGrid'}: {message} recording) or 12 s (of this part); its 10 annotations are left out"
+    )
