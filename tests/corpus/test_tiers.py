@@ -21,12 +21,43 @@ def prepare(out: Path, words: str) -> list[Utterance]:
     return sorted((u for of_set in read_lists(out).values() for u in of_set), key=lambda u: (u.wav, u.start or 0))
 
 
+# ---- speakers
+
+
 def write_grid(path: Path, begin: float = 0.0, end: float = 12.0, texts: list[str] = TEXTS) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     spans = [(begin + n, begin + n + 0.8, text) for n, text in enumerate(texts)]
     grid = textgrid.Textgrid(begin, end)
     grid.addTier(textgrid.IntervalTier("utt", spans, begin, end))
     grid.save(str(path), format="short_textgrid", includeBlankSpaces=True)
+
+
+SPEAKERS = [
+    ("file", ["A/rec1", "B/rec1", "B/rec2"], ["A_rec1", "B_rec1", "rec2"]),
+    ("folder", ["A/rec1", "B/rec1", "B/rec2"], ["A", "B", "B"]),
+    ("folder", ["train/A/rec1", "test/A/rec1", "B/rec1"], ["B", "A", "A"]),
+    ("folder", ["A/monday/rec1", "B/monday/rec1"], ["A_monday", "B_monday"]),
+    ("folder", ["rec1", "A/rec2"], ["A", None]),
+    ("tier", ["A/rec1", "B/rec1"], ["utt", "utt"]),
+    ("none", ["A/rec1", "B/rec1"], [None, None]),
+]
+
+
+@pytest.mark.parametrize(("source", "names", "speakers"), SPEAKERS)
+def test_one_name_in_two_folders_is_two_people(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, source: str, names: list[str], speakers: list[str | None]
+) -> None:
+    caplog.set_level("INFO")
+    for name in names:
+        write_audio(tmp_path / f"{name}.wav")
+        write_grid(tmp_path / f"{name}.TextGrid")
+    flags = f"--speaker_from {source} --no_normalize --ignore_sets"
+    found = prepare(tmp_path / "out", f"praat --corpus {tmp_path} {flags}")
+    assert list(dict.fromkeys((u.wav, u.speaker) for u in found)) == [
+        (str(tmp_path / f"{name}.wav"), speaker) for name, speaker in zip(sorted(names), speakers, strict=True)
+    ]
+    qualified = any(speaker and "_" in speaker for speaker in speakers)
+    assert ("speakers have the folder in their name, such as 'A_" in caplog.text) == qualified
 
 
 # ---- parts of recordings

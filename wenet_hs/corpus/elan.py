@@ -25,6 +25,7 @@ from wenet_hs.corpus import entries
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
 from wenet_hs.data.annotations import find_shift, read_eaf, read_media
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder, walk_files
@@ -75,6 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--participant", nargs="+", action="extend", default=[], metavar="NAME", help="only tiers of these participants"
     )
+    add_speaker_argument(parser, ("participant", "tier", "file", "folder"))
 
 
 def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
@@ -192,6 +194,7 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
     """The annotations of all tiers. A file without audio gets one warning."""
     finder = MediaFinder(args.audio_dir or (args.corpus if args.corpus.is_dir() else None))
     media = [finder.find(file.media, file.path.parent) for file in files]
+    speakers = name_speakers((file.path for file in files), args.corpus, args.speaker_from)
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
         reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
@@ -206,12 +209,13 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
             if reason or start is None or end is None:
                 yield Rejected(where, str(file.path), reason or f"no time: {txt[:40]!r}", "")
             else:
+                by_tier = {"tier": tier.name, "participant": tier.participant}.get(args.speaker_from)
                 yield Entry(
                     where=where,
                     audio=(str(found),),
                     folder=file.path.parent,
                     txt=txt,
-                    speaker=tier.participant or None,
+                    speaker=by_tier or speakers.get(file.path),
                     start=start + shift,
                     end=end + shift,
                     channel=find_channel_name((tier.name, tier.participant)) if count_channels(found) > 1 else None,

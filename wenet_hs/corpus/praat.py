@@ -16,6 +16,7 @@ from typing import Any
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, prepare_files
+from wenet_hs.corpus.speakers import add_speaker_argument
 from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.text.normalize import normalize_phones
 
@@ -29,23 +30,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare praat`."""
     entries.add_arguments(parser, "a .TextGrid file, or a folder that is searched for them with its subfolders")
     add_tier_arguments(parser)
-    speaker_help = "what names the speaker: nothing, the tier, or the file (default: %(default)s)"
-    parser.add_argument("--speaker_from", choices=("none", "tier", "file"), default="none", help=speaker_help)
+    add_speaker_argument(parser, ("none", "tier", "file", "folder"))
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
-    return prepare_files(args, ".TextGrid", lambda path: _read(path, args.speaker_from), {"name": args.tier})
+    return prepare_files(args, ".TextGrid", _read, {"name": args.tier})
 
 
-def _read(path: Path, speaker_from: str) -> AnnotationFile:
+def _read(path: Path) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
     grid = read_textgrid(path)
     tiers = [
         Tier(
             name=normalize_phones(tier.name),
             kind="" if tier.is_interval else "points",
-            participant={"none": "", "tier": normalize_phones(tier.name), "file": path.stem}[speaker_from],
             is_interval=tier.is_interval,
             spans=[span for span in tier.spans if span[2].strip()],
         )
