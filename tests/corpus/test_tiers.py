@@ -8,7 +8,9 @@ import pytest
 from annotation_forms import write_audio
 from made_up_release import parse_prepare, read_lists
 from praatio import textgrid
+from pympi import Eaf
 
+from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 
 TEXTS = ["mo lu ke ba", "ba mo", "ke pi da na", "ti da", "so re lu", "na pi re", "lu so", "da ti mo", "pi ke", "re na"]
@@ -19,6 +21,60 @@ def prepare(out: Path, words: str) -> list[Utterance]:
     stats: dict[str, Any] = args.module.run(args)
     assert stats["total"]["rejected"] == {}, stats
     return sorted((u for of_set in read_lists(out).values() for u in of_set), key=lambda u: (u.wav, u.start or 0))
+
+
+# ---- ELAN: identifiers, participants
+
+
+def write_toolbox(path: Path, references: list[str], texts: list[str] = TEXTS) -> None:
+    """The independent tier has references, the text is in a tier below, as Toolbox and FLEx write it."""
+    write_audio(path.with_suffix(".wav"))
+    eaf = Eaf()
+    eaf.remove_tier("default")
+    eaf.add_linguistic_type("text", "Symbolic_Association", timealignable=False)
+    eaf.add_linked_file(f"./{path.stem}.wav")
+    eaf.add_tier("ref", part="Ana")
+    for name in ("tx", "empty", "count"):
+        eaf.add_tier(name, "text", "ref")
+    for n, (reference, text) in enumerate(zip(references, texts, strict=True)):
+        eaf.add_annotation("ref", 1000 * n, 1000 * n + 800, reference)
+        eaf.add_ref_annotation("tx", "ref", 1000 * n + 1, text)
+        eaf.add_ref_annotation("count", "ref", 1000 * n + 1, str(n))
+    eaf.to_file(str(path))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["mc_kurd_{:03}", "{}", "Text {}", ""], ids=["named", "number", "two words", "empty"]
+)
+def test_a_tier_of_identifiers_is_refused_and_the_tiers_with_text_are_listed(tmp_path: Path, pattern: str) -> None:
+    write_toolbox(tmp_path / "a.eaf", [pattern.format(n) for n in range(10)])
+    with pytest.raises(DataError) as caught:
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
+    assert "\n" not in str(caught.value)
+    first = repr(pattern.format(0))
+    assert str(caught.value) == (
+        f"tier 'ref' seems to have no transcripts but {first}; name the tiers of the transcripts with --tier; "
+        "those that depend on it: 'tx' ('mo lu ke ba')"
+    )
+    found = prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier tx")
+    assert [u.txt for u in found] == TEXTS
+    assert {u.speaker for u in found} == {"Ana"}, "the participant of the tier that it depends on"
+    assert len(prepare(tmp_path / "out2", f"elan --corpus {tmp_path} --tier tx --participant Ana")) == 10
+
+
+def test_a_title_of_the_whole_text_is_no_transcript_but_a_text_with_a_gloss_is(tmp_path: Path) -> None:
+    write_toolbox(tmp_path / "a.eaf", TEXTS, [f"{text} gloss" for text in TEXTS])
+    assert [u.txt for u in prepare(tmp_path / "out", f"elan --corpus {tmp_path}")] == TEXTS
+    eaf = Eaf()
+    eaf.add_linguistic_type("parts", "Time_Subdivision")
+    eaf.add_annotation("default", 0, 12000, "The story of two")
+    eaf.add_tier("phrases", "parts", "default")
+    for n, text in enumerate(TEXTS):
+        eaf.add_annotation("phrases", 1000 * n, 1000 * n + 1000, text)
+    eaf.to_file(str(tmp_path / "a.eaf"))
+    with pytest.raises(DataError, match="tier 'default' seems to have no transcripts but 'The story of two'; .*'phra"):
+        prepare(tmp_path / "out2", f"elan --corpus {tmp_path}")
+    assert len(prepare(tmp_path / "out2", f"elan --corpus {tmp_path} --tier phrases")) == 10
 
 
 # ---- speakers
@@ -58,6 +114,16 @@ def test_one_name_in_two_folders_is_two_people(
     ]
     qualified = any(speaker and "_" in speaker for speaker in speakers)
     assert ("speakers have the folder in their name, such as 'A_" in caplog.text) == qualified
+
+
+def test_elan_files_have_the_flag_too(tmp_path: Path) -> None:
+    for name in "AB":
+        (tmp_path / name).mkdir()
+        write_toolbox(tmp_path / name / "rec.eaf", TEXTS)
+    for source, speakers in {"": {"Ana"}, "tier": {"ref"}, "file": {"A_rec", "B_rec"}, "folder": {"A", "B"}}.items():
+        flag = f"--speaker_from {source}" if source else ""
+        found = prepare(tmp_path / f"out{source}", f"elan --corpus {tmp_path} {flag}")
+        assert {u.speaker for u in found} == speakers
 
 
 # ---- parts of recordings

@@ -5,8 +5,9 @@ Example: wenet-hs prepare elan --corpus fieldwork --tier "utterance@*" --lang md
          wenet-hs prepare elan --corpus fieldwork --tier_type phonetic --unit phone --lang mdw --out data
 
 The audio is the file's linked media, also where the link is of another computer, or the file of the same name with a
-suffix of audio. The speaker is the participant of the tier. Annotations without times of their own have those of the
-annotation that they belong to; several of one (words of an utterance) become one utterance.
+suffix of audio. The speaker is the participant of the tier, or of the one that it depends on. Annotations without times
+of their own have those of the annotation that they belong to; several of one (words of an utterance) become one
+utterance.
 """
 
 import argparse
@@ -175,7 +176,34 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         shown = list_names([f"'{name}'" for name in sorted(several[0])])
         found = f"{len(several[0])} independent tiers have annotations: {shown}"
         raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
+    if not is_by_name:
+        _refuse_identifiers(files, is_wanted)
     return is_wanted
+
+
+def _refuse_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> None:
+    """Raise DataError if the wanted tiers seem to have identifiers or titles, and tiers that depend on them the text.
+
+    Toolbox and FLEx number the sentences in the tier with the times.
+    """
+    chosen, below = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    for file in files:
+        parents = {tier.name: tier.parent for tier in file.tiers}
+        names = {tier.name for tier in file.tiers if is_wanted(tier)}
+        for tier in file.tiers:
+            of_kind = chosen if tier.name in names else below if names & {*_ancestors(tier.name, parents)} else {}
+            of_kind.setdefault(tier.name, []).extend(text for *_, text in tier.spans)
+    with_text = {name: texts for name, texts in below.items() if any(map(str.isalpha, "".join(texts)))}
+    texts = [text for of_tier in chosen.values() for text in of_tier]
+    has_digits = (any(map(str.isdigit, text)) and len(text.split()) <= 2 for text in texts)
+    has_no_letters = (not any(map(str.isalpha, text)) for text in texts)
+    num_unlikely = sum(map(max, has_digits, has_no_letters))
+    most_words = max((len(" ".join(of_tier).split()) for of_tier in with_text.values()), default=0)
+    if with_text and (2 * num_unlikely > len(texts) or most_words >= 3 * len(" ".join(texts).split())):
+        shown = [f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})" for name, of_tier in with_text.items()]
+        found = f"tier {list_names([repr(name) for name in chosen])} seems to have no transcripts but {texts[0]!r:.40}"
+        remedy = f"name the tiers of the transcripts with --tier; those that depend on it: {list_names(shown, most=12)}"
+        raise DataError(f"{found}; {remedy}")
 
 
 def _fits(value: str, patterns: Sequence[str]) -> bool:
@@ -276,6 +304,10 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
     if len(annotations) < len(elements):
         raise ValueError("two annotations have one ANNOTATION_ID")
     places = _find_places(annotations)
+    parents, participants = (
+        {normalize_phones(one.get("TIER_ID", "")): normalize_phones(one.get(key, "")) for one in document.iter("TIER")}
+        for key in ("PARENT_REF", "PARTICIPANT")
+    )
     tiers = []
     for tier in document.iterfind("TIER"):
         spans = list[tuple[float | None, float | None, str]]()
@@ -285,12 +317,14 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
             texts = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in same]
             begin, end = (seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2))
             spans.append((begin, end, " ".join(filter(None, texts))))
+        name = normalize_phones(tier.get("TIER_ID", ""))
+        of_ancestors = (participants.get(one) for one in (name, *_ancestors(name, parents)))
         tiers.append(
             Tier(
-                name=normalize_phones(tier.get("TIER_ID", "")),
+                name=name,
                 kind=normalize_phones(tier.get("LINGUISTIC_TYPE_REF", "")),
-                participant=normalize_phones(tier.get("PARTICIPANT", "")),
-                parent=normalize_phones(tier.get("PARENT_REF", "")),
+                participant=next(filter(None, of_ancestors), ""),
+                parent=parents[name],
                 spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
             )
         )
