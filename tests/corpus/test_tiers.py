@@ -10,7 +10,7 @@ from made_up_release import parse_prepare, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
 TEXTS = ["mo lu ke ba", "ba mo", "ke pi da na", "ti da", "so re lu", "na pi re", "lu so", "da ti mo", "pi ke", "re na"]
@@ -151,3 +151,52 @@ def test_a_part_of_other_audio_is_left_out(tmp_path: Path, caplog: pytest.LogCap
         line
         == f"{tmp_path / 'rec.TextGrid'}: {message} recording) or 12 s (of this part); its 10 annotations are left out"
     )
+
+
+# ---- words and phones of a forced aligner
+
+ALIGNED = [
+    *[(0.5, 0.9, "mo"), (0.9, 1.3, "lu"), (1.3, 1.5, "sp"), (1.5, 1.9, "ke")],  # a pause of 0.2 s
+    *[(1.9, 2.6, "SIL"), (2.6, 3.0, "ba"), (3.0, 3.4, "mo")],  # 0.7 s
+    *[(3.4, 3.6, "spn"), (3.6, 4.0, "pi")],  # a word that the aligner does not know is speech, not a pause
+    *[(4.6, 5.0, "da"), (5.0, 5.4, "na")],  # 0.6 s without a label
+    *[(5.4, 5.89, "<eps>"), (5.89, 6.3, "ti")],  # 0.49 s
+    *[(6.8, 7.2, "so"), (7.2, 7.6, "re")],  # exactly 0.5 s
+]
+JOINED = [
+    *[(0.5, 1.9, "mo lu ke"), (2.6, 3.4, "ba mo"), (3.6, 4.0, "pi"), (4.6, 6.3, "da na ti"), (6.8, 7.6, "so re")],
+]
+
+
+@pytest.mark.parametrize("form", ["praat", "elan"])
+def test_words_become_utterances_between_pauses(tmp_path: Path, caplog: pytest.LogCaptureFixture, form: str) -> None:
+    caplog.set_level("INFO")
+    write_audio(tmp_path / "rec.wav")
+    if form == "praat":
+        grid = textgrid.Textgrid(0, 12)
+        grid.addTier(textgrid.IntervalTier("words", ALIGNED, 0, 12))
+        grid.save(str(tmp_path / "rec.TextGrid"), format="short_textgrid", includeBlankSpaces=True)
+    else:
+        eaf = Eaf()
+        for begin, end, text in ALIGNED:
+            eaf.add_annotation("default", round(1000 * begin), round(1000 * end), text)
+        eaf.to_file(str(tmp_path / "rec.eaf"))
+    found = prepare(tmp_path / "out", f"{form} --corpus {tmp_path} --join_intervals 0.5 --unit phone")
+    assert [(u.start, u.end, u.txt) for u in found] == JOINED
+    counts = "15 intervals became 5 utterances; pauses and unknown words: sp (1), sil (1), spn (1), <eps> (1)"
+    assert counts in caplog.messages
+    caplog.clear()
+    prepare(tmp_path / "words", f"{form} --corpus {tmp_path}")
+    hint = "15 intervals touch and have one word each, as words or phones do; --join_intervals 0.5 makes utterances"
+    assert any(one.startswith(hint) for one in caplog.messages)
+    for wrong in ("0", "-1", "nan"):
+        with pytest.raises(ConfigError, match=f"--join_intervals {wrong}: must be above 0, in seconds, such as 0.5"):
+            prepare(tmp_path / "out", f"{form} --corpus {tmp_path} --join_intervals {wrong}")
+
+
+def test_utterances_get_no_hint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_audio(tmp_path / "rec.wav")
+    write_grid(tmp_path / "rec.TextGrid")
+    prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
+    assert "--join_intervals" not in caplog.text

@@ -25,6 +25,7 @@ from xml.etree.ElementTree import Element
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry
+from wenet_hs.corpus.intervals import Span, add_join_argument, join_tiers
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
 from wenet_hs.data.annotations import find_shift, read_eaf, read_media
@@ -52,8 +53,7 @@ class Tier:
     """The tier that it depends on."""
     is_interval: bool = True
     """False for points of Praat, which cannot be utterances."""
-    spans: Sequence[tuple[float | None, float | None, str]] = ()
-    """Begin and end in seconds, and text; None where the annotation has no time."""
+    spans: Sequence[Span] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,9 +81,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags that name tiers."""
+    """The flags of what tiers contain."""
     tier_help = "tiers with the transcripts, with * for any characters (default: the only one with annotations)"
     parser.add_argument("--tier", nargs="+", action="extend", default=[], metavar="NAME", help=tier_help)
+    add_join_argument(parser)
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -120,8 +121,10 @@ def prepare_files(
         raise DataError(f"{args.corpus}: {found}; there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
+    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), args))
+    joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
-    return entries.prepare_entries(args, args.kind, [*unreadable, *_tier_entries(used, args)], facts)
+    return entries.prepare_entries(args, args.kind, [*unreadable, *_tier_entries(joined, args)], facts)
 
 
 def _read_files(
