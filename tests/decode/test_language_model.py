@@ -167,6 +167,35 @@ def test_an_n_gram_model_of_words_rescores_texts(tmp_path: Path) -> None:
     assert model.score_texts(texts[:1]) == pytest.approx([math.log(10) * expected[0]], abs=1e-6)
 
 
+def test_a_model_of_words_divides_text_of_a_script_without_spaces(tmp_path: Path) -> None:
+    """The model above with Thai words: the better text has the better score, which was that of `<unk>` for both."""
+    words = {"a": "แมว", "b": "กิน", "▁": "ปลา"}
+    text = re.sub(r"(?<=[\t ])[ab▁](?=[\t \n])", lambda unit: words[unit[0]], ARPA)
+    (tmp_path / "lm.arpa").write_text(text, "utf-8")
+    table = UnitTable.from_units("แมวกินปลา▁")
+    model = load_language_model(tmp_path / "lm.arpa", CharTokenizer(table))
+    assert isinstance(model, TextModel)
+    ids = [[table.units.index(letter) for letter in text] for text in ("แมวกิน", "แมววกิน", "แมว▁กิน", "ปลาแมว")]
+    known = -0.2 - 0.11 - 0.15 - 1.1  # as `a b` above
+    unknown_letter, others = -0.2 - (0.05 + 0.3 + 1.0) - 0.7 - 1.1, -(0.5 + 1.2) - (0.1 + 0.4) - (0.3 + 0.8)
+    expected = [math.log(10) * log10 for log10 in (known, unknown_letter, known, others)]
+    assert model.score_texts(ids) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_model_of_words_that_no_hypothesis_has_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    words = {"a": "Ba", "b": "Ab", "▁": "Cab"}  # another case than the recogniser's
+    text = re.sub(r"(?<=[\t ])[ab▁](?=[\t \n])", lambda unit: words[unit[0]], ARPA)
+    (tmp_path / "lm.arpa").write_text(text, "utf-8")
+    model = load_language_model(tmp_path / "lm.arpa", CharTokenizer(UNITS))
+    assert isinstance(model, TextModel)
+    for _ in range(4):
+        model.score_texts([(A, B, SPACE, B, A)] * 25)
+    message = (
+        "lm.arpa: does not know 100 of the first 100 words of hypotheses; give a model of this language and spelling"
+    )
+    assert caplog.text.count(message) == 1
+
+
 def test_units_that_the_file_does_not_know_are_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     model_of(tmp_path, units=UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b"), SPECIAL))
     assert not caplog.text

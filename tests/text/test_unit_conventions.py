@@ -9,7 +9,15 @@ import pytest
 import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.text.tokenizer import BpeTokenizer, bpe_units, check_units, cut_lines, make_tokenizer, train_bpe
+from wenet_hs.text.tokenizer import (
+    BpeTokenizer,
+    SegmentingTokenizer,
+    bpe_units,
+    check_units,
+    cut_lines,
+    make_tokenizer,
+    train_bpe,
+)
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import match_units
 
@@ -126,6 +134,24 @@ def test_chinese_characters_beside_bpe_are_split_as_by_wenet(tmp_path: Path) -> 
     assert plain.unknown("okay")  # only such tables have WeNet's upper case
     chinese = train_bpe(["你好", "你好 okay"] * 9, 14)
     assert "".join(bpe_tokenizer(tmp_path, chinese).split("你好 okay")) == "▁你好▁okay"  # its own Chinese pieces
+
+
+# ---- words of a script without spaces
+
+
+def test_text_without_spaces_is_divided_into_the_fewest_words_of_a_table() -> None:
+    words = SegmentingTokenizer(UnitTable.from_units(["你好", "好的", "的", "好", "ok", "แมว", "กิน", "ปลา", "กี่"]))
+    for text, units in {
+        "你好的": ["你好", "的"],
+        "好的好": ["好的", "好"],
+        "你坏好": ["你", "坏", "好"],  # letters in no word
+        "你好ok不ab": ["你好", "ok", "不", "ab"],
+        "แมวกินปลา แมว": ["แมว", "กิน", "ปลา", "แมว"],
+        "แมวกี่ิ": ["แมว", "กี่ิ"],  # never between a letter and its mark
+        "unbekannt ok": ["unbekannt", "ok"],  # in a script with spaces a word is a word
+        "": [],
+    }.items():
+        assert words.split(text) == units, text
 
 
 # ---- lines of sentencepiece's trainer

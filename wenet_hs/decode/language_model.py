@@ -4,10 +4,20 @@
 Dimension key: M hypotheses, K candidates per hypothesis.
 """
 
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from wenet_hs.text.tokenizer import Tokenizer
+
+logger = logging.getLogger(__name__)
+
+_ENOUGH_UNITS = 100
+_NEARLY_ALL = 0.9
 
 
 class LanguageModel(ABC):
@@ -34,6 +44,23 @@ class LanguageModel(ABC):
 
 class TextModel(ABC):
     """Log-probabilities of whole texts, for models over other units than the recogniser's, such as words."""
+
+    def __init__(self, name: object, own: "Tokenizer", tokenizer: "Tokenizer") -> None:
+        """`own`: splits text into the units of the model, whose file is `name`; `tokenizer`: of the recogniser."""
+        self._name, self._own, self._tokenizer = name, own, tokenizer
+        self._num_units = self._num_unknown = 0
+
+    def _encode(self, texts: Sequence[Sequence[int]]) -> list[list[int]]:
+        """The model's units of each text and its end. A warning says once if nearly all of them are unknown."""
+        units = [self._own.encode(self._tokenizer.decode(ids)) for ids in texts]
+        before, self._num_units = self._num_units, self._num_units + sum(map(len, units))
+        self._num_unknown += sum(one.count(self._own.table.special.unk or 0) for one in units)
+        if before < _ENOUGH_UNITS <= self._num_units and self._num_unknown >= _NEARLY_ALL * self._num_units:
+            what = (
+                "%s: does not know %d of the first %d words of hypotheses; give a model of this language and spelling"
+            )
+            logger.warning(what, self._name, self._num_unknown, self._num_units)
+        return [[*one, self._own.table.special.eos] for one in units]
 
     @abstractmethod
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:

@@ -23,7 +23,7 @@ from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.lm.build import LmExperiment, load_lm
 from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
-from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
+from wenet_hs.text.tokenizer import PhoneTokenizer, SegmentingTokenizer, Tokenizer
 from wenet_hs.text.units import OTHER_SPACE, SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
@@ -87,8 +87,7 @@ def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
     if is_first_rank():
         message = "%s: %d of its %d words are units of the recogniser; it rescores n-best lists as a model of words"
         logger.info(message, path, num_units, len(words))
-    own = PhoneTokenizer(UnitTable.from_units(words))
-    return NgramTextModel(NgramModel(arpa, own.table), own, tokenizer)
+    return NgramTextModel(arpa, words, tokenizer)
 
 
 def _text_units(table: UnitTable) -> list[tuple[int, str]]:
@@ -146,14 +145,15 @@ class RecurrentTextModel(TextModel):
         if experiment.tokenizer.table.special.unk is None:
             what = f"{experiment.model_dir / 'units.txt'}: has no <unk>, so the model cannot score words of other text"
             raise DataError(f"{what}; train it with a table of `wenet-hs units`")
-        self._experiment, self._tokenizer = experiment, tokenizer
+        self._model, own = experiment.model, experiment.tokenizer
+        own = SegmentingTokenizer(own.table) if experiment.config.tokenizer == "word" else own
+        super().__init__(experiment.model_dir, own, tokenizer)
 
     @torch.no_grad()
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        model, own = self._experiment.model, self._experiment.tokenizer
-        device, special = model.embedding.weight.device, own.table.special
-        units = [[special.eos, *own.encode(self._tokenizer.decode(ids)), special.eos] for ids in texts]
-        rows = [torch.tensor(one, device=device) for one in units]
+        model = self._model
+        device, eos = model.embedding.weight.device, self._own.table.special.eos
+        rows = [torch.tensor([eos, *units], device=device) for units in self._encode(texts)]
         inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
         targets_ML = pad_sequence([row[1:] for row in rows], batch_first=True, padding_value=-1)
         hidden_MLD, _ = model(inputs_ML, model.start(len(rows)))
@@ -231,14 +231,13 @@ class NgramModel(LanguageModel):
 class NgramTextModel(TextModel):
     """An n-gram model of words: it reads the text of a hypothesis. Other words are its `<unk>`."""
 
-    def __init__(self, lm: NgramModel, own: Tokenizer, tokenizer: Tokenizer) -> None:
-        """`own`: splits text into the words of the model; `tokenizer`: of the recogniser."""
-        self._lm, self._own, self._tokenizer = lm, own, tokenizer
+    def __init__(self, arpa: "ArpaReader", words: Sequence[str], tokenizer: Tokenizer) -> None:
+        """`words`: of the file, without the special ones; `tokenizer`: of the recogniser."""
+        super().__init__(arpa.path, SegmentingTokenizer(UnitTable.from_units(words)), tokenizer)
+        self._lm = NgramModel(arpa, self._own.table)
 
     def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        return [
-            self._score([*self._own.encode(self._tokenizer.decode(ids)), self._own.table.special.eos]) for ids in texts
-        ]
+        return [self._score(words) for words in self._encode(texts)]
 
     def _score(self, words: Sequence[int]) -> float:
         state, total = self._lm.start(1), 0.0

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
 import regex  # type: ignore[import-untyped]
@@ -14,7 +15,7 @@ import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
-from wenet_hs.text.units import EOS, OTHER_SPACE, SOS, SPACE, SPECIAL_UNITS, UnitTable
+from wenet_hs.text.units import EOS, NO_SPACES, OTHER_SPACE, SOS, SPACE, SPECIAL_UNITS, UnitTable
 
 KINDS = ("char", "phone", "bpe", "word")
 """`word` is for unit tables and trees of language models; a config has one of the others."""
@@ -22,6 +23,8 @@ _CHINESE = re.compile(r"([\u4e00-\u9fff])")
 """The characters that WeNet separates from the text of a BPE model."""
 _MAX_LINE_BYTES = 4192
 _RESERVED = "▅"
+_NO_SPACES = regex.compile(f"[{NO_SPACES}]")
+_NO_SPACES_OR_OTHER = regex.compile(rf"(?:[{NO_SPACES}]\p{{M}}*)+|[^{NO_SPACES}]+")
 _BYTE = re.compile("<0x([0-9A-F]{2})>")
 
 
@@ -96,6 +99,39 @@ class PhoneTokenizer(Tokenizer):
 
     def join(self, units: Iterable[str]) -> str:
         return " ".join(units)
+
+
+class SegmentingTokenizer(PhoneTokenizer):
+    """Words between spaces. Text of a script without spaces is divided into words of the table.
+
+    The division has the fewest letters that are in no word, and then the fewest words. Such a letter is one unit.
+    """
+
+    def split(self, text: str) -> list[str]:
+        parts = (part for word in super().split(text) for part in self._parts(word))
+        return [unit for part in parts for unit in (self._segment(part) if _NO_SPACES.match(part) else [part])]
+
+    @cached_property
+    def _longest(self) -> int:
+        return max((len(unit) for unit in self.table.units if _NO_SPACES.match(unit)), default=1)
+
+    def _parts(self, word: str) -> list[str]:
+        """A word of the table, or the parts of a word that are in scripts with spaces and without."""
+        return [word] if self._text_id(word) is not None else [part[0] for part in _NO_SPACES_OR_OTHER.finditer(word)]
+
+    def _segment(self, text: str) -> Sequence[str]:
+        letters = regex.findall(r"\X", text)
+        best: list[tuple[int, int, tuple[str, ...]]] = [(0, 0, ())]  # per position: unknown letters, words, the words
+        for end in range(1, len(letters) + 1):
+            choices = []
+            for begin in range(max(0, end - self._longest), end):
+                word = "".join(letters[begin:end])
+                is_unknown = self._text_id(word) is None
+                if begin == end - 1 or not is_unknown:
+                    num_unknown, num_words, words = best[begin]
+                    choices.append((num_unknown + is_unknown, num_words + 1, (*words, word)))
+            best.append(min(choices, key=lambda choice: choice[:2]))
+        return best[-1][2]
 
 
 class BpeTokenizer(Tokenizer):
