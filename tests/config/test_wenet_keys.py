@@ -2,6 +2,7 @@
 """WeNet's YAML files load unchanged; what would change a number and is not done here is refused, never ignored."""
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ import yaml
 
 from wenet_hs.config.load import describe, load_config, schema_keys
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES
+from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, RENAMED_KEYS
 from wenet_hs.errors import ConfigError
 
 # The settings of WeNet's recipes.
@@ -149,3 +150,34 @@ def test_the_tables_and_the_schema_do_not_overlap() -> None:
     for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
         section = dotted.rpartition(".")[0]
         assert not section or section in keys
+
+
+@pytest.mark.parametrize(
+    ("setting", "key"),
+    [
+        ("symbol_table", "tokenizer_conf.symbol_table_path"),
+        ("dict", "tokenizer_conf.symbol_table_path"),
+        ("dataset_conf.symbol_table", "tokenizer_conf.symbol_table_path"),
+        ("bpe_model", "tokenizer_conf.bpe_path"),
+        ("tokenizer_conf.bpe_model", "tokenizer_conf.bpe_path"),
+        ("split_with_space", "tokenizer: phone"),
+        ("dataset_conf.fbank_conf.mel_bins", "dataset_conf.fbank_conf.num_mel_bins"),
+        ("train_data", "--train_data"),
+        ("enc_init", "--checkpoint"),
+        ("batch_size", "dataset_conf.batch_conf.batch_size"),  # the same key elsewhere rather than a similar one here
+        ("lr", "optim_conf.lr"),
+        ("spec_aug", "dataset_conf.spec_aug"),
+        ("encoder_conf.num_block", "num_blocks"),
+    ],
+)
+def test_a_key_at_another_place_or_with_another_name_is_named(tmp_path: Path, setting: str, key: str) -> None:
+    (tmp_path / "a.yaml").write_text("seed: 1\n")
+    with pytest.raises(ConfigError, match=re.escape(f"{setting}: unknown key; did you mean `{key}`?")):
+        load_config(tmp_path / "a.yaml", [f"{setting}=1"])
+
+
+def test_the_other_names_lead_to_keys_that_exist() -> None:
+    known = {".".join(key) for key in schema_keys(ExperimentConfig)}
+    assert not RENAMED_KEYS.keys() & known
+    named = {target.partition(":")[0] for target in RENAMED_KEYS.values() if not target.startswith("--")}
+    assert named <= known

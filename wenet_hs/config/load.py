@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from wenet_hs.config.dataset import Section
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
-from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, Scalar
+from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, RENAMED_KEYS, Scalar
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import one_field, write_atomic
 
@@ -392,13 +392,14 @@ def describe(value: object) -> str:
 
 
 def _unknown_key(config: type[TrainingConfig], location: Location, names: Sequence[str]) -> str:
-    """The message for an unknown key. It names a similar key of this section, else the same name in another one."""
+    """The message for an unknown key. It names the same key of another section, else a similar one of this section."""
     *section, name = map(str, location)
     keys = [*schema_keys(config), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]
     own = {*names, *(key[-1] for key in keys if list(key[:-1]) == section)}
     if name in own:
         return f"not a key of this {section[-1].removesuffix('_conf')}; remove it"
-    near = difflib.get_close_matches(name, sorted(own), n=1) or [".".join(key) for key in keys if key[-1] == name]
+    near = [RENAMED_KEYS[name]] if name in RENAMED_KEYS else [".".join(key) for key in keys if key[-1] == name]
+    near = near or difflib.get_close_matches(name, sorted(own), n=1)
     return f"unknown key; did you mean `{near[0]}`?" if near else "unknown key; remove it"
 
 
