@@ -40,7 +40,7 @@ ADAPTATION = {
     "freeze": "[]",
     "scheduler": "warmup_cosine",
     "model_conf.ctc_only_steps": 0,
-    "max_epoch": 1000,
+    "max_epoch": 100_000,
     "max_minutes": "null",
     "early_stopping": "null",
 }

@@ -139,14 +139,14 @@ _train_base() {  # SEED; another run.sh that needs the same base waits
   _train "$(base_of "$1")" softmax "$1" "${base_data:-$data}" "${_settings[@]}"
 }
 
-_announce() {  # prints the expected time of each training, once
-  local _log _line
-  for _log in "${logs[@]}"; do
-    [ -z "${announced[$_log]:-}" ] || continue
-    _line=$(grep -om 1 'about .* steps that are left' "$_log" 2> /dev/null) || continue
-    announced[$_log]=yes
-    echo "${_log%.log}: $_line"
-  done
+_show_progress() {  # FOLDER…: prints one line per running training, in a terminal live, else once per minute
+  local _bases=() _settings
+  [ "$stage" -le 4 ] && [ "$stop_stage" -ge 4 ] || return 0
+  for _seed in $seeds; do [ -z "$base_override" ] || _bases+=("$(base_of "$_seed")"); done
+  _settings="$(! declare -F corpus_settings > /dev/null || corpus_settings) $override"
+  python "${BASH_SOURCE[0]%/*}/progress.py" --jobs "$jobs" --config "$config" --first "${_bases[@]}" \
+    --first_settings "$_settings $base_override" --second "$@" --second_settings "$_settings" &
+  progress=$!
 }
 
 _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fails (`wait -n` can miss one that ended early)
@@ -157,7 +157,6 @@ _wait_for() {  # waits until at most $1 trainings run; shows the logs if one fai
       wait "$_process" || { tail -n $((nproc > 1 ? 60 : 3)) "${logs[@]}" >&2; exit 2; }
       unset "running[$_process]"
     done
-    _announce
     [ ${#running[@]} -gt "$1" ] || return 0
     if [ $((SECONDS - _since)) -lt 3 ]; then sleep 0.03; else sleep 0.5; fi  # most wait for minutes, tests do not
   done
@@ -224,9 +223,12 @@ run_stages() {
   if at 3 "feature statistics"; then
     "${ranks[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$cmvn"
   fi
-  mkdir -p "$exp"; logs=() running=()
-  declare -A announced=()
+  mkdir -p "$exp"; logs=() running=() progress=
+  for _seed in $seeds; do
+    for _head in $head; do _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}"); done
+  done
   trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives this script
+  _show_progress "${_dirs[@]}"
   if [ -n "$base_override" ]; then
     for _seed in $seeds; do
       _wait_for $((jobs - 1))
@@ -238,14 +240,13 @@ run_stages() {
     [ -z "$base_override" ] || _base=(--checkpoint "$(base_of "$_seed")")
     [ -z "${base_model:-}" ] || _base=(--checkpoint "$base_model")
     for _head in $head; do
-      _dirs+=("$(experiment "$_head" "$_seed")"); _experiments+=(--exp "${_dirs[-1]}")
       _wait_for $((jobs - 1))
-      if at 4 "training of ${_dirs[-1]} (its log: ${_dirs[-1]}.log)"; then
-        _train "${_dirs[-1]}" "$_head" "$_seed" "$data" "${_base[@]}"
-      fi
+      _dir=$(experiment "$_head" "$_seed")
+      if at 4 "training of $_dir (its log: $_dir.log)"; then _train "$_dir" "$_head" "$_seed" "$data" "${_base[@]}"; fi
     done
   done
   _wait_for 0
+  [ -z "$progress" ] || { kill "$progress"; wait "$progress"; } 2> /dev/null || true
   for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
   if at 8 "report"; then
     wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 import math
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -178,21 +179,44 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
     assert records(tmp_path)[1] == {"kind": "valid", "step": 7, "epoch": 2, "seconds": 61.0, **valid}
     assert (record["step"], record["loss"]) == (2, 2.25)
     assert [record[name] for name in ("audio_seconds_per_second", "wait_share", "outside_share")] == [3, 1 / 4, 3 / 8]
-    assert "step 2 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 %" in caplog.text
+    assert "step 2 of 9 | loss 2.250 (att 0.500 ctc 0.500) | 0.50 bits/unit | acc 50.0 %" in caplog.text
     assert "| 3 audio s/s | wait 25 %" in caplog.text
     assert "epoch 2 | step 7 | validation loss 1.500 (att 1.000 ctc 2.000) | 3.22 bits/unit" in caplog.text
     assert caplog.text.count("step") == 2
 
 
-def test_the_time_for_the_rest_is_stated_once_after_50_steps(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    progress = Progress(step=100)  # a resumed run
-    with caplog.at_level(logging.INFO), monitored(tmp_path, progress, total_steps=750) as monitor:
-        for step in range(101, 200):
-            progress.step = step
-            monitor.step(stats(seconds=90.0 if step < 110 else 3.0))
-    assert [m for m in caplog.messages if "left" in m] == [
-        "about 30 minutes for the 600 steps that are left, besides validation"
-    ]
+def test_each_line_has_the_time_that_is_left_once_it_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    progress = Progress(step=100, seconds=60.0)  # a resumed run
+    options: dict[str, Any] = {"log_interval": 49, "total_steps": 796, "device": torch.device("cpu")}
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, **options) as monitor:
+        for progress.step in range(101, 197):
+            monitor.step(stats(seconds=90.0 if progress.step < 110 else 3.0))
+    assert [m.partition(" | ")[0] for m in caplog.messages] == ["step 147 of 796", "step 196 of 796"]
+    assert ["left" in message for message in caplog.messages] == [False, True], "the first steps compile"
+    assert caplog.messages[1].endswith("| 30.0 min left")
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, **options, max_minutes=21) as monitor:
+        for progress.step in range(197, 295):
+            monitor.step(stats(seconds=3.0))
+    assert caplog.messages[-1].endswith("| 20.0 min left"), "max_minutes comes first"
+
+
+def test_max_epoch_before_the_end_of_the_schedule_is_a_warning_with_both_settings(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    schedule = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=12", "max_epoch=2", "save_interval=8")
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(tmp_path / "m", *schedule)
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    assert lines[0] == (
+        "max_epoch: 2 ends this training after 8 steps, before scheduler_conf.total_steps: 12; the learning rate is "
+        "still 2.5e-03 there; set max_epoch: 3 for all steps, or total_steps: 8 for a rate that falls to 0"
+    )
+    assert "step 8 of 8 | " in caplog.text, "the number of steps that run"
+    assert "the model has 11,128 parameters" in caplog.text
+    first = [message for message in caplog.messages if message.startswith("first batch after ")]
+    assert len(first) == 1 and re.fullmatch(
+        r".* s: utterances: [1-3], frames: \d+ to \d+, units: \d; its first key: train\d", first[0]
+    )
 
 
 def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -15,6 +15,7 @@ import os
 import platform
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -40,7 +41,7 @@ logger = logging.getLogger(__name__)
 PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
 """Fields of `Progress` in the record of a step."""
 EXPECTED_AFTER = 50
-"""Steps of a run after which the time for the rest is stated: the median excludes the first steps, which compile."""
+"""Steps of a run after which the time that is left is stated, from the median of as many: the first steps compile."""
 TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
 """CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
 
@@ -84,17 +85,19 @@ class Monitor:
         total_steps: int,
         device: torch.device,
         warmup_steps: int = 0,
+        max_minutes: float | None = None,
         plateau_ctc: float | None = None,
     ) -> None:
-        """`plateau_ctc`: `constant_output_loss` of the validation list, in the unit of `loss_ctc`."""
+        """`total_steps`, `max_minutes`: the end of the training, whichever comes first.
+        `plateau_ctc`: `constant_output_loss` of the validation list, in the unit of `loss_ctc`."""
         self._progress = progress
         self._metrics_path = model_dir / "metrics.jsonl"
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
         self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
         self._log_interval = log_interval
         self._device = device
-        self._total_steps = total_steps
-        self._first_seconds: list[float] = []
+        self._total_steps, self._max_seconds = total_steps, math.inf if max_minutes is None else 60 * max_minutes
+        self._last_seconds = deque[float](maxlen=EXPECTED_AFTER)
         self._plateau_ctc, self._has_warned = plateau_ctc, False
         self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * warmup_steps)
         console = Console(stderr=True)
@@ -125,12 +128,7 @@ class Monitor:
         """Record the optimizer step just done; every `log_interval` steps it is written out."""
         self._recent.append(stats)
         step = self._progress.step
-        if len(self._first_seconds) < EXPECTED_AFTER:
-            self._first_seconds.append(stats.seconds)
-            if len(self._first_seconds) == EXPECTED_AFTER and step < self._total_steps:
-                minutes = median(self._first_seconds) * (self._total_steps - step) / 60
-                left = self._total_steps - step
-                logger.info("about %.0f minutes for the %d steps that are left, besides validation", minutes, left)
+        self._last_seconds.append(stats.seconds)
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
             logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", step, stats.loss_scale)
         elif stats.suspects:
@@ -151,11 +149,19 @@ class Monitor:
             for named_in_warnings in ("suspects", "quarantined"):
                 record.pop(named_in_warnings, None)
             logger.info(
-                "step %d | %s | lr %.2e | grad %.2f | %.0f %s | wait %.0f %%",
-                *(step, _losses(record), stats.lr, stats.grad_norm, throughput, per_second, 100 * speed["wait_share"]),
+                "step %d of %d | %s | lr %.2e | grad %.2f | %.0f %s | wait %.0f %%%s",
+                *(step, self._total_steps, _losses(record), stats.lr, stats.grad_norm, throughput, per_second),
+                *(100 * speed["wait_share"], self._time_left()),
             )
             self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})
             self._recent.clear()
+
+    def _time_left(self) -> str:
+        """The time without validations, as a field of the log line; empty before it is known."""
+        if len(self._last_seconds) < EXPECTED_AFTER:
+            return ""
+        seconds = median(self._last_seconds) * (self._total_steps - self._progress.step)
+        return f" | {min(seconds, self._max_seconds - self._progress.seconds) / 60:.1f} min left"
 
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds

@@ -6,7 +6,6 @@ import logging
 import math
 import os
 import signal
-import sys
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -28,7 +27,7 @@ from wenet_hs.train.average import (
     write_final,
 )
 from wenet_hs.train.monitor import Monitor, StepStats
-from wenet_hs.train.optim import matmul_precision
+from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.state import TrainState
 
 logger = logging.getLogger(__name__)
@@ -175,17 +174,32 @@ class Training:
             )
 
     def _monitor(self) -> Monitor:
-        config, progress = self.config, self.state.progress
-        steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
+        config, progress, schedule = self.config, self.state.progress, self.config.scheduler_conf
         return Monitor(
             self.model_dir,
             progress,
             log_interval=config.log_interval,
-            total_steps=min(steps_per_epoch * config.max_epoch, config.scheduler_conf.total_steps or sys.maxsize),
+            total_steps=self._count_steps(),
             device=self.state.device,
-            warmup_steps=config.scheduler_conf.warmup_steps,
+            warmup_steps=schedule.warmup_steps,
+            max_minutes=config.max_minutes,
             plateau_ctc=self.task.plateau_ctc(),
         )
+
+    def _count_steps(self) -> int:
+        """The steps that will run without a time limit. Warns if `max_epoch` ends the training before its schedule."""
+        config, planned = self.config, self.config.scheduler_conf.total_steps
+        steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
+        of_epochs = steps_per_epoch * config.max_epoch
+        if planned is None or planned <= of_epochs:
+            return planned or of_epochs
+        logger.warning(
+            "max_epoch: %d ends this training after %d steps, before scheduler_conf.total_steps: %d; the learning rate "
+            "is still %.1e there; set max_epoch: %d for all steps, or total_steps: %d for a rate that falls to 0",
+            *(config.max_epoch, of_epochs, planned, learning_rate(of_epochs, config)),
+            *(-(-planned // steps_per_epoch), of_epochs),
+        )
+        return of_epochs
 
     def _run_epoch(self, monitor: Monitor | None) -> None:
         """The rest of one epoch. Saves every `save_interval` steps, or at its end, and at the end of training."""

@@ -3,8 +3,9 @@
 
 import hashlib
 import logging
+import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from importlib.metadata import version
 from itertools import takewhile
@@ -90,6 +91,7 @@ def _train_as_rank(options: TrainOptions, world: World) -> None:
     else:
         _load_base_weights(state, options, config)
     quarantine = Quarantine(options.model_dir, fresh=resume_from is None, rank=world.rank, num_ranks=world.size)
+    logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
     if world.size > 1:
         logger.info("%d processes; a step has %d batches of each", world.size, config.accum_grad)
     Training(options.model_dir, SpeechTask(config, state, (train_set, valid_set), quarantine)).run()
@@ -145,7 +147,7 @@ class SpeechTask(Task):
         """`sets`: for training and validation."""
         self.config, self.state, self.accum_grad = config, state, config.accum_grad
         self._train_set, self._valid_set = sets
-        self._quarantine, self._num_bad = quarantine, 0
+        self._quarantine, self._num_bad, self._has_begun = quarantine, 0, False
 
     def prepare(self) -> None:
         """Open the files of `cache_features`."""
@@ -161,7 +163,19 @@ class SpeechTask(Task):
         plan = self._train_set.plan(progress.epoch)
         share = plan.share(rank=world.rank, world_size=world.size, start=progress.batch)
         loaded = batches(self._train_set, share, progress.epoch, num_workers=self.config.num_workers)
-        return run_epoch(self.state, loaded, self.config)
+        return run_epoch(self.state, self._log_first(loaded), self.config)
+
+    def _log_first(self, loaded: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches; the first one of this run is logged."""
+        started = time.perf_counter()
+        for batch in loaded:
+            if not self._has_begun:
+                seconds, shortest, longest = time.perf_counter() - started, *batch.feature_lengths.aminmax()
+                message = "first batch after %.1f s: utterances: %d, frames: %d to %d, units: %d; its first key: %s"
+                values = (seconds, len(batch.keys), shortest, longest, int(batch.target_lengths.sum()), batch.keys[0])
+                logger.info(message, *values)
+            self._has_begun = True
+            yield batch
 
     def after_step(self, stats: StepStats, *, at_end: bool) -> None:
         """List the clips that could not be read. Raises DataError if their share is too large."""
