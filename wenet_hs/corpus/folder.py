@@ -5,12 +5,15 @@ Example: wenet-hs prepare folder --corpus recordings --lang mdw --out data
 
 AudioFolder: metadata.csv or metadata.jsonl with the columns file_name and transcription (or other names that
 `prepare table` knows), in the folder or in subfolders such as train, validation and test, which then are the sets.
-Otherwise every x.wav has its transcript in x.txt; again, subfolders with the names of sets are the sets.
+Otherwise every x.wav has its transcript in x.txt; again, subfolders with the names of sets are the sets. A transcript
+may have times: labels of Audacity, SRT and WebVTT are one utterance per label, TIMIT's .TXT, .WRD and .PHN (with
+`--text_suffix .PHN --unit phone`) one per file.
 """
 
 import argparse
 import logging
 import unicodedata
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,10 +21,12 @@ from typing import Any
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry, find_split
+from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
 from wenet_hs.corpus.table import add_column_arguments, decode_text, read_table
 from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder, real_path, walk_files
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--text_suffix", type=lambda text: f".{text.lstrip('.')}", default=".txt", metavar=".SUFFIX", help=suffix_help
     )
+    add_speaker_argument(parser, ("none", "file", "folder"))
 
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
@@ -54,13 +60,17 @@ def _read_metadata(
     finder = MediaFinder(args.audio_dir or args.corpus)
     sets = {real_path(path): _split_of(args.corpus, path) for path in audio}
     named = set[Path | str]()
+    speakers: dict[Path | str, str | None] = {
+        real_path(path): name for path, name in name_speakers(audio, args.corpus, args.speaker_from).items()
+    }
     for path in metadata:
         for row in read_table(path, args):
             if isinstance(row, Entry):
                 found = finder.find(row.audio, row.folder)
                 named.add(found)
                 of_audio = sets.get(found) if isinstance(found, Path) else None
-                row = replace(row, split=row.split or of_audio or _split_of(args.corpus, path))
+                split, speaker = of_audio or _split_of(args.corpus, path), speakers.get(found)
+                row = replace(row, split=row.split or split, speaker=row.speaker or speaker)
             yield row
     for path in audio:
         if real_path(path) not in named:
@@ -75,8 +85,13 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
         raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
     texts = {_stem(path, suffix): path for path in files if path.name.lower().endswith(suffix.lower())}
     if not texts:
-        raise DataError(f"{corpus}: no metadata.csv, and no x{suffix} beside x{audio[0].suffix}; see --text_suffix")
-    several = []
+        stems = {_stem(path, path.suffix) for path in audio}
+        beside = Counter(path.suffix for path in set(files).difference(audio) if _stem(path, path.suffix) in stems)
+        there = list_names([f"x{one} ({num})" for one, num in beside.most_common()]) or "nothing"
+        found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}, but {there}"
+        raise DataError(f"{corpus}: {found}; see --text_suffix")
+    speakers = name_speakers(audio, corpus, args.speaker_from)
+    faults, forms = list[str](), defaultdict[str, list[str]](list)
     for path in audio:
         text = texts.get(_stem(path, path.suffix))
         if text is None:
@@ -84,18 +99,44 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
             continue
         where = str(text.relative_to(corpus))
         try:
-            lines = list(filter(str.strip, decode_text(text, args.encoding)[0].splitlines()))
+            form, labels = _read_transcript(text, path, args)
         except DataError as error:
-            yield Rejected(where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:')}", "")
+            faults.append(str(error))
+            yield Rejected(where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:').strip()}", "")
             continue
-        several += [where] if len(lines) > 1 else []
-        yield Entry(
-            where=where, audio=(str(path),), folder=path.parent, txt=" ".join(lines), split=_split_of(corpus, path)
-        )
-    if several:
-        logger.info("%d transcripts have several lines, such as %s; their lines are joined", len(several), several[0])
+        forms[form].append(where)
+        speaker, split = speakers.get(path), _split_of(corpus, path)
+        for one in labels:
+            yield Entry(
+                where=where + (f":{one.line}" if one.line else ""),
+                audio=(str(path),),
+                folder=path.parent,
+                txt=one.text,
+                speaker=speaker or one.speaker,
+                start=one.start,
+                end=one.end,
+                split=split,
+            )
+    if faults and not forms:
+        others = f" (the first of {len(faults)} files that cannot be read)" if len(faults) > 1 else ""
+        raise DataError(faults[0] + others)
+    for fault in faults:
+        logger.warning("%s", fault)
+    for form in filter(None, forms):
+        logger.info("%d transcripts %s, such as %s", len(forms[form]), form, forms[form][0])
     for stem in sorted(texts.keys() - {_stem(path, path.suffix) for path in audio}):
         yield _without_partner(texts[stem], corpus, "no audio: none of its name beside it")
+
+
+def _read_transcript(text: Path, audio: Path, args: argparse.Namespace) -> tuple[str, list[Label]]:
+    """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
+    content = decode_text(text, args.encoding)[0]
+    if text.suffix.lower() == ".phn" and args.unit != "phone":
+        raise DataError(f"{text}: phones of TIMIT; give --unit phone")
+    if found := read_labels(text, content, audio):
+        return f"are {found[0]}, whose times are used", found[1]
+    lines = list(filter(str.strip, content.splitlines()))
+    return "have several lines, which are joined" if len(lines) > 1 else "", [Label(0, None, None, " ".join(lines))]
 
 
 def _stem(path: Path, suffix: str) -> str:

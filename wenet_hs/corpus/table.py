@@ -125,7 +125,7 @@ class _Table(NamedTuple):
 
 def _read_times(value: Mapping[str, str]) -> tuple[float | None, float | None]:
     """Begin and end of a row in seconds; neither: the whole file. Raises ValueError if one of them is missing."""
-    start, end, duration = (_read_seconds(value[name]) if name in value else None for name in _TIMES)
+    start, end, duration = (read_seconds(value[name]) if name in value else None for name in _TIMES)
     if end is None and start is not None and duration is not None:
         end = start + duration
     if (start is None) != (end is None and duration is None):
@@ -134,7 +134,7 @@ def _read_times(value: Mapping[str, str]) -> tuple[float | None, float | None]:
     return start, end
 
 
-def _read_seconds(text: str) -> float:
+def read_seconds(text: str) -> float:
     """Of `83.5`, `83,5`, `1:23.5` or `0:01:23.5`."""
     *before, last = text.replace(",", ".").split(":")
     try:

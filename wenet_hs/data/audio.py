@@ -173,6 +173,12 @@ def read_num_channels(source: str | Path | bytes) -> int:
         return int(file.channels)
 
 
+def read_sample_rate(source: str | Path | bytes) -> float:
+    """The samples per second of audio, read from the header only. Raises AudioError."""
+    with _open_audio(source) as (file, _, _):
+        return float(file.samplerate)
+
+
 def segment_duration(utterance: Utterance) -> float:
     """Seconds of an utterance by its `start` and `end`, and by the header where `end` is None. Raises AudioError."""
     end = read_duration(utterance.wav) if utterance.end is None else utterance.end
