@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_hs.corpus.expectations import MIN_MINUTES, find_too_little
+
 
 class Size(NamedTuple):
     """A model and its training."""
@@ -54,12 +56,16 @@ def main() -> None:
     parser.add_argument("--stats", type=Path, required=True, help="stats.json of `wenet-hs prepare`")
     size_help = "of the model and its training; auto: by the hours (default: auto)"
     parser.add_argument("--size", choices=("auto", *SIZES), default="auto", help=size_help)
+    minutes_help = f"stop with less training speech; 0: never (default: {MIN_MINUTES:g})"
+    parser.add_argument("--min_minutes", type=float, default=MIN_MINUTES, help=minutes_help)
     parser.add_argument("--base", help="folder of a trained model from which the second part starts")
     args = parser.parse_args()
     try:
         hours = json.loads(args.stats.read_text("utf-8"))["total"]["hours"]["train"]
     except (OSError, ValueError, KeyError):
         parser.exit(2, f"{args.stats}: no statistics of prepared lists; run stage 0 again\n")
+    if too_little := find_too_little(hours, args.min_minutes):
+        parser.exit(2, f"{args.stats}: {too_little}\n")
     name = args.size if args.size != "auto" else next(name for name, one in SIZES.items() if hours < one.max_hours)
     size = SIZES[name]
     found = f"{hours} hours of training speech: "

@@ -117,6 +117,13 @@ def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
     assert "exp-fieldwork-mdw/softmax-tiny" in folders(calls)
 
 
+def test_a_recipe_with_too_little_speech_stops_unless_it_is_accepted(checkout: Path) -> None:
+    error, calls = call(checkout, "own", *own_data(checkout, 0.01), "--stage", "4", code=2)
+    assert "stats.json: 0.6 minutes of training speech are less than --min_minutes 10 (" in error and not calls
+    _, calls = call(checkout, "own", *own_data(checkout, 0.01), "--min_minutes", "0")
+    assert flag(calls[1], "--min_minutes") == "0" and [one[0] for one in calls][-2:] == ["train", "train"]
+
+
 def test_own_annotations_are_prepared_checked_and_trained_or_adapt_a_model(checkout: Path) -> None:
     options = own_data(checkout, 1.0)
     _, calls = call(checkout, "own", *options)

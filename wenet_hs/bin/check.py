@@ -4,7 +4,7 @@
 Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list --html check.html --out check.tsv
 
 It only reads. Faults are utterances that training leaves out: the exit code is then 3. Remarks may be mistakes, and
-the exit code is 0. docs/own-data.md explains every kind.
+the exit code is 0. With less than --min_minutes of training speech it is 2. docs/own-data.md explains every kind.
 """
 
 import argparse
@@ -16,6 +16,7 @@ from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, REMARK_RULE, Checked, check_lists, read_lists
+from wenet_hs.corpus.expectations import MIN_MINUTES, describe_results, find_too_little
 from wenet_hs.corpus.letters import name_unit
 from wenet_hs.corpus.output import hours_of
 from wenet_hs.errors import ConfigError, DataError, list_names
@@ -42,12 +43,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--html", type=Path, metavar="FILE", help="write a page with the worst utterances and their audio")
     players_help = f"utterances of the page with audio (default: {MAX_PLAYERS})"
     add("--max_players", type=int, default=MAX_PLAYERS, help=players_help)
+    minutes_help = "with less training speech (lists named train) the exit code is 2; 0: any"
+    add("--min_minutes", type=float, default=MIN_MINUTES, help=f"{minutes_help} (default: {MIN_MINUTES:g})")
     add("--num_workers", type=int, default=cores, help="processes; 0: only this one (default: one per core)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Check, write, print. Raises DataError if there are faults."""
-    check_at_least(args, 0, "num_workers", "max_players", "min_count")
+    check_at_least(args, 0, "num_workers", "max_players", "min_count", "min_minutes")
     check_replaceable("--out", args.out, _HEADER)
     check_replaceable("--html", args.html, f"<title>{_TITLE}")
     config = load_config(args.config) if args.config else ExperimentConfig()
@@ -66,17 +69,28 @@ def run(args: argparse.Namespace) -> None:
         page = build_check_page(checked, facts=facts, title=title, max_players=args.max_players)
         write_atomic(args.html, page)
     print("\n".join([*facts, "", *_summary(checked), *map(str, filter(None, (args.out, args.html)))]))
-    if faulty := checked.keys(is_fault=True):
-        lists = list_names([str(path) for path in args.lists])
-        error = DataError(f"{lists}: {len(faulty):,} utterances have faults; correct them, or leave them out")
-        error.exit_code = 3  # the check itself is complete
+    lists = list_names([str(path) for path in args.lists])
+    faulty, hours = checked.keys(is_fault=True), _training_hours(checked)
+    faults = [f"{len(faulty):,} utterances have faults; correct them, or leave them out"] if faulty else []
+    too_little = "" if hours is None else find_too_little(hours, args.min_minutes)
+    if messages := [*faults, *filter(None, [too_little])]:
+        error = DataError("\n".join(f"{lists}: {message}" for message in messages))
+        error.exit_code = 2 if too_little else 3  # the check itself is complete
         raise error
+
+
+def _training_hours(checked: Checked) -> float | None:
+    """The speech of the sets that are named train; None if there is none."""
+    names = [name for name in checked.sets if "train" in (name, Path(name).parent.name)]
+    return sum(hours_of(checked.sets[name]) for name in names) if names else None
 
 
 def _facts(checked: Checked, args: argparse.Namespace) -> Iterator[str]:
     """Lines on the sets, the sample rates and the units."""
     for name, utterances in checked.sets.items():
         yield f"{name}: {len(utterances):,} utterances, {hours_of(utterances):.2f} hours"
+    if (hours := _training_hours(checked)) is not None:
+        yield describe_results(hours)
     rates = [f"{rate} Hz: {count:,}" for rate, count in checked.rates.most_common()]
     yield f"utterances per sample rate: {', '.join(rates) or 'none can be read'}"
     rare = sorted((count, unit) for unit, count in checked.units.items() if count < args.min_count)

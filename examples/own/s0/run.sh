@@ -20,6 +20,7 @@ folder=                       # or a folder of audio files with transcripts
 lang=und                      # code of the language: decides how text is normalised
 prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
 size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours (tools/own_settings.py)
+min_minutes=                  # stop with less training speech than this (default: 10, the least in RESULTS.md); 0: never
 base=                         # folder of a trained model to start from, instead of the first part of training
 head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
@@ -46,14 +47,14 @@ prepare_data() {
   if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
   wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
   wenet-hs check "$data"/{train,dev,test}/data.list --config "$config" --unit "$_kind" --out "$data/check.tsv" \
-    --html "$data/check.html" \
+    --html "$data/check.html" ${min_minutes:+--min_minutes "$min_minutes"} \
     || { _code=$?; [ "$_code" = 3 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
 }
 
 choose_size() {
   local _lines
   [ -f "$data/stats.json" ] || _fail "no $data/stats.json; run stage 0 first"
-  mapfile -t _lines < <(python "$here/../../../tools/own_settings.py" --stats "$data/stats.json" --size "$size" ${base:+--base "$base"})
+  mapfile -t _lines < <(python "$here/../../../tools/own_settings.py" --stats "$data/stats.json" --size "$size" ${base:+--base "$base"} ${min_minutes:+--min_minutes "$min_minutes"})
   [ ${#_lines[@]} = 3 ] || exit 2
   echo "${_lines[0]}"
   [ "$base_override" != by_size ] || base_override=${_lines[1]}
