@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
+from wenet_hs.curves import is_model_overfitted, is_overfitted, losses_by_validation, read_curves
 
 ROOT = Path(__file__).parents[1]
 
@@ -51,3 +51,22 @@ def test_one_published_training_ends_over_fitted_the_one_with_the_least_real_spe
             if is_overfitted(train, valid):
                 found.add(path.name)
     assert num > 300 and found == {"softmax-0.25-seed1.json"}
+
+
+def test_a_model_is_over_fitted_at_the_checkpoints_of_its_weights(tmp_path: Path) -> None:
+    records = [
+        {"kind": kind, "step": step, "loss": value}
+        for step, train, valid in ((10, 2.0, 2.0), (20, 1.0, 1.5), (30, 0.5, 2.5))
+        for kind, value in (("train", train), ("valid", valid))
+    ]
+    weights = tmp_path / "final.pt"
+    assert not is_model_overfitted(tmp_path, weights), "no records: a folder of WeNet"
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert is_model_overfitted(tmp_path, weights)
+    assert [is_model_overfitted(tmp_path, tmp_path / "checkpoints" / f"step-{n}") for n in (20, 30)] == [False, True]
+    for steps, expected in (([10, 20], False), ([20, 30], True), ([], True)):
+        (tmp_path / "final.json").write_text(json.dumps({"checkpoints": [{"step": step} for step in steps]}))
+        assert is_model_overfitted(tmp_path, weights) is expected
+    (tmp_path / "final.json").unlink()
+    (tmp_path / "metrics.jsonl").write_text("damaged\n{}\n")
+    assert not is_model_overfitted(tmp_path, weights)

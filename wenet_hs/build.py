@@ -19,6 +19,7 @@ from wenet_hs.config.heads import (
 )
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig, TrainingConfig
+from wenet_hs.curves import is_model_overfitted
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
@@ -282,6 +283,8 @@ class Experiment:
     model: AsrModel
     """In evaluation mode."""
     model_dir: Path
+    is_overfitted: bool = False
+    """By the records of its training; its confidences are too high then."""
 
 
 def load_experiment(
@@ -307,7 +310,7 @@ def load_experiment(
     check_num_units(state, len(table), str(path), str(table_path))
     model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
     load_weights(model, state, str(path))
-    return Experiment(config, tokenizer, model.to(device).eval(), model_dir)
+    return Experiment(config, tokenizer, model.to(device).eval(), model_dir, is_model_overfitted(model_dir, path))
 
 
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:

@@ -2,6 +2,7 @@
 """The curves of a training (metrics.jsonl), and whether they show over-fitting."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -59,3 +60,26 @@ def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) 
     best = min(range(len(valid_losses)), key=valid_losses.__getitem__)
     has_risen = valid >= OVERFITTING_RISE * valid_losses[best]
     return has_risen and train < train_losses[best] and train < OVERFITTING_SHARE * valid
+
+
+def is_model_overfitted(model_dir: Path, weights: Path) -> bool:
+    """Whether the training of a model folder had over-fitted at the last checkpoint that the weights come from.
+
+    Weights of unknown step are those of the end. A folder without readable records, such as WeNet's, gives no.
+
+    Args:
+        weights: a checkpoint folder, or a file that may have its record beside it (`final.json`).
+    """
+    record = weights.with_suffix(".json")
+    try:
+        curves = read_curves(model_dir / "metrics.jsonl")
+        steps = [int(weights.name[5:])] if weights.name.startswith("step-") else [math.inf]
+        if curves and record.is_file():
+            steps = [int(one["step"]) for one in json.loads(record.read_text("utf-8"))["checkpoints"]]
+    except (DataError, KeyError, TypeError, ValueError):
+        return False
+    until = {
+        kind: [one for one in records if one["step"] <= max(steps, default=math.inf)]
+        for kind, records in curves.items()
+    }
+    return is_overfitted(*losses_by_validation(until))

@@ -91,6 +91,11 @@ class Recognizer:
         """Whether the model was trained with CTC, which gives times and confidence."""
         return self._experiment.model.ctc_weight > 0
 
+    @property
+    def is_overfitted(self) -> bool:
+        """Whether the records of the training show over-fitting; the confidences are unreliable then."""
+        return self._experiment.is_overfitted
+
     def transcribe(
         self, source: Source, *, mode: str = DEFAULT_MODE, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
     ) -> Transcript:

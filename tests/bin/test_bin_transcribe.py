@@ -14,12 +14,13 @@ from model_folders import noise, write_model_folder
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
-from wenet_hs.bin import align, transcribe
+from wenet_hs.bin import align, recognize, transcribe
 from wenet_hs.decode.segments import find_speech
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
 
 GREEDY = "--mode ctc_greedy_search --device cpu"
+KINDS, UNRELIABLE = ("train", "valid"), "confidence_is_unreliable"
 
 
 @pytest.fixture(scope="module")
@@ -188,3 +189,31 @@ def test_what_elan_cannot_hold_is_refused_before_the_work(
     (tmp_path / "a").unlink()
     (tmp_path / "a.eaf").touch()
     assert f"{tmp_path}/a.eaf: exists already; name another folder" in error_line(run_line(align, line), capsys)
+
+
+def test_confidences_of_an_over_fitted_model_are_marked(
+    tmp_path: Path, talk: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
+) -> None:
+    models = [write_model_folder(tmp_path / name) for name in ("good", "over-fitted")]
+    losses = ((10, 2.0, 2.0), (20, 1.0, 1.5), (30, 0.5, 2.5))
+    lines = [{"kind": kind, "step": s, "loss": v} for s, *both in losses for kind, v in zip(KINDS, both, strict=True)]
+    (models[1] / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    clip = Utterance(key="one", wav=str(talk), txt="ab c", start=0.0, end=1.2)
+    write_data_list(tmp_path / "data.list", [clip])
+    for model, mark in zip(models, ({}, {"confidence_is_unreliable": True}), strict=True):
+        caplog.clear()
+        line, out = f"--model_dir {model} --device cpu", tmp_path / f"out-{model.name}"
+        assert run_line(transcribe, f"{line} --mode ctc_greedy_search --json {talk}") == 0
+        records = [json.loads(capsys.readouterr().out.splitlines()[-1])]
+        assert run_line(transcribe, f"{line} --mode ctc_greedy_search --elan {out}/elan {talk}") == 0
+        assert run_line(align, f"{line} --data_list {tmp_path}/data.list --out {out}/a.jsonl") == 0
+        test_list = f"--test_data {tmp_path}/data.list --modes ctc_greedy_search"
+        assert run_line(recognize, f"{line} {test_list} --result_dir {out}/result") == 0
+        files = (out / "a.jsonl", out / "result/ctc_greedy_search/hyps.jsonl")
+        records += [json.loads(file.read_text("utf-8")) for file in files]
+        for record in records:
+            assert {name: value for name, value in record.items() if name == UNRELIABLE} == mark
+        assert caplog.text.count("the confidences of words are unreliable, most are too high") == (4 if mark else 0)
+    capsys.readouterr()
+    assert run_line(transcribe, f"--model_dir {models[1]} {GREEDY} {talk}") == 0
+    assert "unreliable" not in capsys.readouterr().err, "plain text has no confidence"

@@ -21,6 +21,7 @@ from wenet_hs.bin.recognize import add_batch_size, progress_bar
 from wenet_hs.build import load_experiment
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode import alignment
+from wenet_hs.decode.output import mark_confidence
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_data_list
@@ -59,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
     aligned = [result for result in results if not isinstance(result, str)]
     failed = {key: result for key, result in found.items() if isinstance(result, str)}
     of_units = experiment.config.tokenizer == "phone"
-    alignment.write_alignments(args.out, aligned)
+    alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
     if args.ctm is not None:
         alignment.write_ctm(args.ctm, aligned, of_units=of_units)
     if args.textgrid is not None:

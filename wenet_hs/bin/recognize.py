@@ -169,7 +169,7 @@ def _decode(
         found = recognize(experiment, utterances, job, folder, settings=settings, world=world, on_progress=advance)
     if found is None:  # only rank 0 has the results
         return
-    write_results(result_dir, utterances, found, experiment.tokenizer)
+    write_results(result_dir, utterances, found, experiment)
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in MODES if mode in job.modes}
     conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
     conditions |= {"batch_size": job.batch_size, "max_segment_s": job.max_segment_s}

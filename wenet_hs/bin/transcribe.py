@@ -15,7 +15,7 @@ import argparse
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
@@ -36,6 +36,7 @@ from wenet_hs.decode.annotation import (
     write_textgrid,
 )
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
+from wenet_hs.decode.output import mark_confidence
 from wenet_hs.decode.segments import VADS
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
@@ -84,7 +85,8 @@ def run(args: argparse.Namespace) -> None:
         if args.ctm is not None:
             raise ConfigError("--ctm: this model was trained without CTC and gives no times of words; leave it out")
         print("this model was trained without CTC: segments get no words and no confidence", file=sys.stderr)
-    num_failed = 0
+    has_confidence = recognizer.has_times and (args.json or bool(formats))
+    mark, num_failed = mark_confidence(has_confidence and recognizer.is_overfitted), 0
     for path in args.audio:
         if args.skip_existing and all(output.exists() for output in _outputs(args, path).values()):
             print(f"{path}: transcribed already", flush=True)
@@ -95,7 +97,7 @@ def run(args: argparse.Namespace) -> None:
                 _append(args.tsv, tsv_lines(recording), header=TSV_HEADER)
                 _append(args.ctm, ctm_lines(recording.media.stem, recording.words))
             else:
-                _print(args, recognizer, path)
+                _print(args, recognizer, path, mark)
         except DataError as error:
             num_failed += 1
             print(error, file=sys.stderr)
@@ -103,12 +105,12 @@ def run(args: argparse.Namespace) -> None:
         raise DataError(f"{num_failed} of {len(args.audio)} files could not be transcribed; see the lines above")
 
 
-def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> None:
-    """Print the text of a file, or its JSON."""
+def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]) -> None:
+    """Print the text of a file, or its JSON with the mark of its confidences."""
     transcript = recognizer.transcribe(
         find_media(path, args.audio_dir), mode=args.mode, max_segment_s=args.max_segment_s
     )
-    record = {"path": str(path), **asdict(transcript)}
+    record = {"path": str(path), **asdict(transcript), **mark}
     print(json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}", flush=True)
 
 

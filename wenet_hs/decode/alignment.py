@@ -6,7 +6,7 @@ Dimension key: T frames, F features, D width.
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -216,9 +216,9 @@ def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[in
 # ---- files
 
 
-def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None:
+def write_alignments(path: Path, alignments: Iterable[AlignedUtterance], mark: Mapping[str, bool]) -> None:
     """Write one JSON object per line: key, lang, text, score, confidence, and `units` and `words` with text, start, end
-    (seconds from the beginning of the utterance) and confidence of each."""
+    (seconds from the beginning of the utterance) and confidence of each. `mark`: of `mark_confidence`."""
     lines = []
     for aligned in alignments:
         record: dict[str, object] = {
@@ -227,6 +227,7 @@ def write_alignments(path: Path, alignments: Iterable[AlignedUtterance]) -> None
             "text": aligned.utterance.txt,
             "score": aligned.score,
             "confidence": round(mean_confidence(aligned.units), 4),  # how well the transcript fits the audio
+            **mark,
         }
         for name, parts in {"units": aligned.units, "words": aligned.words}.items():
             record[name] = [{**asdict(part), "confidence": round(part.confidence, 4)} for part in parts]

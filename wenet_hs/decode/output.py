@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,8 @@ from wenet_hs.text.units import NO_SPACES, SPACE
 
 if TYPE_CHECKING:
     from wenet_hs.build import Experiment
+
+logger = logging.getLogger(__name__)
 
 _PARTS = regex.compile(rf"(?V1)(?=[{NO_SPACES}])\X|(?:(?![{NO_SPACES}])\X)+")
 _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
@@ -72,6 +75,14 @@ def mean_confidence(units: Sequence[TimedText]) -> float:
     """Geometric mean of the confidences of units, at least one."""
     confidences = [unit.confidence for unit in units]
     return math.exp(sum(map(math.log, confidences)) / len(units)) if all(confidences) else 0.0
+
+
+def mark_confidence(is_overfitted: bool) -> dict[str, bool]:
+    """The field of records with confidences that marks those of an over-fitted model. States it, once per command."""
+    if is_overfitted:
+        found = "--model_dir: metrics.jsonl shows over-fitting: the confidences of words are unreliable"
+        logger.warning("%s, most are too high; train with more data or a smaller model", found)
+    return {"confidence_is_unreliable": True} if is_overfitted else {}
 
 
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
@@ -197,15 +208,19 @@ class Recognition:
     """Keys of the clips that lack a little of the length in their header."""
 
 
-def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Recognition, tokenizer: Tokenizer) -> None:
+def write_results(
+    result_dir: Path, utterances: Sequence[Utterance], found: Recognition, experiment: Experiment
+) -> None:
     """Write the hypotheses of each mode in the order of the list, and the clips that failed.
 
     Each line of `hyps.jsonl` has key, lang, text, score and units of the best hypothesis, and `nbest` with these of
     all. If CTC can align the best hypothesis there are also `times`, [begin, end] per unit in seconds from the
     beginning of the utterance, and `confidence`, the mean probability of the units by CTC, in [0, 1] (null if there is
-    no unit). A clip that was cut has the joined best hypotheses of its segments, and `cuts` in seconds.
+    no unit), marked by `mark_confidence`. A clip that was cut has the joined best hypotheses of its segments, and
+    `cuts` in seconds.
     `failed.tsv` has `key, reason` per line. Without failures it is removed.
     """
+    mark, tokenizer = mark_confidence(experiment.is_overfitted), experiment.tokenizer
     for mode, segments_of in found.segments.items():
         records = []
         for utterance in utterances:
@@ -216,6 +231,7 @@ def write_results(result_dir: Path, utterances: Sequence[Utterance], found: Reco
             record: dict[str, Any] = {"key": utterance.key, "lang": utterance.lang, **vars(whole.nbest[0])}
             if whole.units is not None:
                 record["confidence"] = round(mean_confidence(whole.units), 4) if whole.units else None
+                record |= mark
                 record["times"] = [(unit.start, unit.end) for unit in whole.units]
             if len(segments) > 1:
                 record["cuts"] = [segment.begin_s for segment in segments[1:]]
