@@ -130,6 +130,8 @@ def test_chinese_characters_beside_bpe_are_split_as_by_wenet(tmp_path: Path) -> 
         assert not mixed.unknown(text), text
     assert mixed.unknown("你坏 okay") == {"坏": 1}  # one unit, not the whole run
     assert mixed.decode(mixed.encode("你好 it's OKAY 的")) == "你好 IT'S OKAY的"  # as in WeNet's results
+    lower = bpe_tokenizer(tmp_path, train_bpe(["ok okay thank you"] * 20, 20), *"你好")
+    assert not lower.unknown("你好 okay") and lower.unknown("OKAY")
     plain = bpe_tokenizer(tmp_path, model)
     assert plain.unknown("okay")  # only such tables have WeNet's upper case
     chinese = train_bpe(["你好", "你好 okay"] * 9, 14)

@@ -138,7 +138,8 @@ class BpeTokenizer(Tokenizer):
     """The pieces of a sentencepiece model; `▁` begins a word.
 
     A character outside the model may be its bytes in UTF-8, one piece each (`<0xC3>`). If the table has Chinese
-    characters that the model does not have, text is split as by WeNet: in upper case, and these characters apart.
+    characters that the model does not have, text is split as by WeNet: these characters apart, and in upper case (if
+    the model has upper case).
     """
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
@@ -153,6 +154,7 @@ class BpeTokenizer(Tokenizer):
             raise DataError(f"{what}; create it with `wenet-hs units --kind bpe`") from error
         pieces = set(bpe_units(self.processor.serialized_model_proto()))
         self.marked_units = [unit for unit in table.marked_units if unit not in pieces]
+        self._to_case = str.upper if any(piece != piece.lower() for piece in pieces) else str
         self._is_mixed = any(_CHINESE.fullmatch(unit) and unit not in pieces for unit in table.units)
 
     def split(self, text: str) -> list[str]:
@@ -162,7 +164,7 @@ class BpeTokenizer(Tokenizer):
         return list(self.processor.encode(text, out_type=str))
 
     def _split_mixed(self, text: str) -> list[str]:
-        parts = (part for part in _CHINESE.split(text.upper()) if part.strip())
+        parts = (part for part in _CHINESE.split(self._to_case(text)) if part.strip())
         return [unit for part in parts for unit in ([part] if _CHINESE.fullmatch(part) else self._split_plain(part))]
 
     def join(self, units: Iterable[str]) -> str:
