@@ -187,7 +187,7 @@ def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
             # With all nodes, the gradient of the hidden states is MKL's product: on AMD, two threads change its sums.
             first = 2 if kind == "leaf" and smoothing else 0
             assert all(map(torch.equal, one[first:], two[first:]))
-            torch.testing.assert_close(one, two)
+            torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-4)  # of gradients up to several hundred
         with ThreadPoolExecutor(4) as pool:
             jobs = [pool.submit(costs_and_best, head, *COSTS[i % 3]) for i in range(12)]
             for i, job in enumerate(jobs):
