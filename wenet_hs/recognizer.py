@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.build import Experiment, load_experiment
-from wenet_hs.data.audio import is_silent, read_audio, resample
+from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.annotation import TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.decode.hypothesis import DecodeOptions
@@ -36,6 +36,7 @@ from wenet_hs.decode.segments import (
     check_max_segment,
     cut_at_pauses,
     cut_pieces,
+    cut_span,
     find_speech,
     frame_levels,
     plan_batches,
@@ -141,6 +142,7 @@ class Recognizer:
         mode: str = DEFAULT_MODE,
         max_segment_s: float = DEFAULT_MAX_SEGMENT_S,
         vad: str = "energy",
+        spans: Sequence[tuple[float, float]] | None = None,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> TranscribedRecording:
         """The speech of a recording of any length, segment by segment, with words and confidence.
@@ -150,28 +152,36 @@ class Recognizer:
         Args:
             path, mode, max_segment_s: as for `transcribe`.
             vad: how speech is found: `energy`, or `silero` if silero-vad is installed.
+            spans: begin and end in seconds of the segments; None: speech is found.
             on_progress: called with the number of segments decoded since the last call, and with their total number.
         Raises: as `transcribe`.
         """
         self._check(mode, max_segment_s)
-        duration_s, pieces = find_speech(path, max_segment_s, vad)
+        if spans is None:
+            duration_s, speech = find_speech(path, max_segment_s, vad)
+            groups = [[piece] for piece in speech]
+        else:
+            duration_s = read_duration(path)
+            groups = [cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans]
         rate, tokenizer = self._conf.resample_conf.resample_rate, self._experiment.tokenizer
-        if not pieces:
+        if not groups:
             logger.warning("%s: no speech was found in %.1f s", path, duration_s)
 
         def read(piece: Piece) -> Tensor:
             return read_audio(path, start=piece.begin_s, end=piece.end_s, sample_rate=rate)
 
-        found = self._decode(read, pieces, mode, str(path), on_progress)
+        pieces = [piece for group in groups for piece in group]
+        found = iter(self._decode(read, pieces, mode, str(path), on_progress))
+        joined = [join_segments([next(found) for _ in group], tokenizer) for group in groups]
         segments = [
             TranscribedSegment(
-                start=piece.begin_s,
-                end=duration_s if piece.end_s is None else piece.end_s,
+                start=group[0].begin_s,
+                end=duration_s if group[-1].end_s is None else group[-1].end_s,
                 text=segment.nbest[0].text.strip(" "),
                 words=tuple(timed_parts(segment.units or (), tokenizer)),
                 confidence=mean_confidence(segment.units) if segment.units else None,
             )
-            for piece, segment in zip(pieces, found, strict=True)
+            for group, segment in zip(groups, joined, strict=True)
         ]
         return TranscribedRecording(
             media=Path(path), duration_s=duration_s, segments=place_segments(segments, duration_s)

@@ -217,3 +217,42 @@ def test_confidences_of_an_over_fitted_model_are_marked(
     capsys.readouterr()
     assert run_line(transcribe, f"--model_dir {models[1]} {GREEDY} {talk}") == 0
     assert "unreliable" not in capsys.readouterr().err, "plain text has no confidence"
+
+
+def test_the_segments_of_a_tier_are_transcribed_and_filled(folder: Path, talk: Path, capsys: Capsys) -> None:
+    source, out = talk.with_suffix(".eaf"), talk.parent / "out"
+    spans = [(100, 1100, ""), (2300, 3400, "by hand"), (3400, 3420, ""), (3500, 6500, "")]
+    eaf = Eaf()
+    eaf.add_tier("utt", part="Ana")
+    for span in spans:
+        eaf.add_annotation("utt", *span)
+    eaf.to_file(str(source))
+    line = f"--model_dir {folder} {GREEDY} {source} --into_tier"
+    assert run_line(transcribe, f"{line} utt --elan {out} --tsv {out}/a.tsv --max_segment_s 4") == 0
+    recognizer, samples = load_model(folder), soundfile.read(talk, dtype="float32")[0]
+    texts = [
+        recognizer.transcribe((samples[16 * begin : 16 * end], 16000), mode="ctc_greedy_search").text.strip(" ")
+        for begin, end, _ in spans
+    ]
+    assert texts[0] and texts[3] and not texts[2], "a segment of 20 ms is too short"
+    copy = Eaf(str(out / "talk.eaf"))
+    assert [text for *_, text in copy.get_annotation_data_for_tier("wenet_hs")] == texts
+    filled = [texts[0], "by hand", "", texts[3]]
+    assert copy.get_annotation_data_for_tier("utt") == [
+        (*span[:2], text) for span, text in zip(spans, filled, strict=True)
+    ]
+    assert copy.get_parameters_for_tier("wenet_hs words")["PARTICIPANT"] == "Ana"
+    assert "2 without text in tier 'utt' were filled" in capsys.readouterr().out
+    rows = [row.split("\t") for row in (out / "a.tsv").read_text("utf-8").splitlines()[1:]]
+    assert [row[1:3] for row in rows] == [[f"{one / 1000:.3f}" for one in span[:2]] for span in spans]
+    segment = recognizer.transcribe_recording(talk, mode="ctc_greedy_search", spans=[(0.0, 6.6)], max_segment_s=4)
+    assert len(segment.segments) == 1 and (segment.segments[0].start, segment.segments[0].end) == (0.0, 6.6)
+    for flags, message in {
+        f"{source} --tsv {out}/b.tsv": "--into_tier: the segments are those of .eaf files; give these, and --elan",
+        f"{source} {talk} --elan {out}2": "--into_tier: the segments are those of .eaf files; give these, and --elan",
+        f"{source} --elan {out}2 --vad energy": "--vad: has no effect with --into_tier, which gives the segments",
+    }.items():
+        wrong = f"--model_dir {folder} --into_tier utt {flags}"
+        assert error_line(run_line(transcribe, wrong), capsys).startswith(message)
+    assert run_line(transcribe, f"{line} nothing --elan {out}2") == 2
+    assert "talk.eaf: no tier 'nothing'; there are: default, utt" in capsys.readouterr().err

@@ -23,6 +23,7 @@ from wenet_hs.decode.annotation import (
     find_media,
     place_segments,
     read_eaf,
+    read_segments,
     tsv_lines,
     write_eaf,
     write_srt,
@@ -413,3 +414,86 @@ def test_wrong_files(tmp_path: Path, name: str, data: bytes, message: str) -> No
         check_tier_names(tmp_path / name, "wenet_hs")
     with pytest.raises(DataError, match=f"gone{Path(name).suffix}: cannot be read .*; check the path"):
         check_tier_names(tmp_path / f"gone{Path(name).suffix}", "wenet_hs")
+
+
+LINK = '<MEDIA_DESCRIPTOR MIME_TYPE="{}" MEDIA_URL="file:///D:/{}"{}/>'
+DEAD_LINKS = [
+    ([("audio/x-wav", "old.wav", "")], [("audio/x-wav", "./talk.wav")]),
+    ([("audio/mpeg", "talk.mp3", "")], [("audio/x-wav", "./talk.wav")]),
+    ([("video/mp4", "talk.mp4", "")], [("audio/x-wav", "./talk.wav"), ("video/mp4", None)]),
+    ([("video/mp4", "a.mp4", ""), ("audio/x-wav", "a.wav", "")], [("video/mp4", None), ("audio/x-wav", "./talk.wav")]),
+    (
+        [("audio/x-wav", "talk.wav", ""), ("audio/x-wav", "b.wav", "")],
+        [("audio/x-wav", "./talk.wav"), ("audio/x-wav", None)],
+    ),
+    ([("audio/x-wav", "a.wav", ' TIME_ORIGIN="9"')], [("audio/x-wav", "./talk.wav")]),
+    ([], [("audio/x-wav", "./talk.wav")]),
+]
+
+
+@pytest.mark.parametrize(("links", "expected"), DEAD_LINKS)
+def test_a_dead_link_to_audio_is_replaced_and_not_doubled(
+    tmp_path: Path, links: list[tuple[str, str, str]], expected: list[tuple[str, str | None]]
+) -> None:
+    header = "".join(LINK.format(*link) for link in links)
+    text = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{header}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>'
+    (tmp_path / "talk.eaf").write_text(text)
+    write_eaf(tmp_path / "new.eaf", recording(tmp_path / "talk.wav"), "wenet_hs", 0.5, source=tmp_path / "talk.eaf")
+    found = read_eaf(tmp_path / "new.eaf").findall("HEADER/MEDIA_DESCRIPTOR")
+    assert [(one.get("MIME_TYPE"), one.get("RELATIVE_MEDIA_URL")) for one in found] == expected
+    assert [one.get("TIME_ORIGIN") for one in found if links and links[0][2]] == ["9"] * bool(links and links[0][2])
+
+
+def write_segmented(path: Path, texts: list[str], *participants: str) -> None:
+    """An ELAN file with a tier `utt` of these texts, at the times of `recording`, and a tier of each participant."""
+    eaf = Eaf()
+    eaf.remove_tier("default")
+    eaf.add_linguistic_type("below", "Time_Subdivision")
+    for name in participants:
+        eaf.add_tier(f"top@{name}", part=name)
+        eaf.add_annotation(f"top@{name}", 0, 9000, "")
+    eaf.add_tier("utt", *(("below", f"top@{participants[0]}") if participants else ()))
+    for (begin, end, _), text in zip(EXPECTED["wenet_hs"], texts, strict=True):
+        eaf.add_annotation("utt", begin, end, text)
+    eaf.to_file(str(path))
+
+
+def test_a_tier_is_filled_where_it_has_no_text(tmp_path: Path) -> None:
+    source, path = tmp_path / "talk.eaf", tmp_path / "out" / "talk.eaf"
+    write_segmented(source, ["", "by hand", " "], "Ana", "Beto")
+    assert read_segments(source, "utt") == [(0.5, 1.7), (2.0, 2.6), (4.0, 5.0)]
+    found = recording(tmp_path / "talk.wav")
+    assert write_eaf(path, found, "wenet_hs", 0.5, source=source, into_tier="utt") == 1
+    check_structure(path)
+    eaf = Eaf(str(path))
+    texts = [text for *_, text in sorted(of_tier(eaf, "utt"))]
+    assert texts == ['ŋa "<b>&"', "by hand", " "], "a person's text stays; the last segment has no text"
+    assert of_tier(eaf, "wenet_hs") == EXPECTED["wenet_hs"]
+    parts = {name: eaf.get_parameters_for_tier(name).get("PARTICIPANT") for name in eaf.tiers}
+    assert parts["wenet_hs"] == parts["wenet_hs words"] == "Ana", "of the tier that the segments depend on"
+    for tier, message in {
+        "gone": "talk.eaf: no tier 'gone'; there are: top@Ana, top@Beto, utt",
+        "empty": "talk.eaf: tier 'empty' has no annotations; segment the recording in ELAN first",
+        "ref": "talk.eaf: tier 'ref' has annotations without times; name the tier that it depends on",
+    }.items():
+        eaf = Eaf(str(source))
+        eaf.add_linguistic_type("linked", "Symbolic_Association", timealignable=False)
+        if tier != "gone":
+            eaf.add_tier(tier, *(("linked", "utt") if tier == "ref" else ()))
+        if tier == "ref":
+            eaf.add_ref_annotation("ref", "utt", 600, "x")
+        (tmp_path / tier).mkdir()
+        eaf.to_file(str(tmp_path / tier / "talk.eaf"))
+        with pytest.raises(DataError, match=message):
+            read_segments(tmp_path / tier / "talk.eaf", tier)
+
+
+@pytest.mark.parametrize(("participants", "expected"), [(["Ana"], "Ana"), (["Ana", "Beto"], None), ([], None)])
+def test_new_tiers_have_the_only_participant_of_the_file(
+    tmp_path: Path, participants: list[str], expected: str | None
+) -> None:
+    write_segmented(tmp_path / "talk.eaf", ["a", "b", "c"], *participants)
+    assert write_eaf(tmp_path / "n.eaf", recording(tmp_path / "talk.wav"), "x", 0.5, source=tmp_path / "talk.eaf") == 0
+    eaf = Eaf(str(tmp_path / "n.eaf"))
+    assert eaf.get_parameters_for_tier("x words").get("PARTICIPANT") == expected
+    assert [text for *_, text in sorted(of_tier(eaf, "utt"))] == ["a", "b", "c"]

@@ -6,7 +6,8 @@ Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
 
 With --elan, --textgrid, --srt, --ctm or --tsv a recording may last hours. Speech is found, and each segment gets its
 text, its words with their times, and its confidence. An .eaf or .TextGrid may be given instead of its recording: the
-new tiers are added to a copy of the file, and the file itself is never changed.
+new tiers are added to a copy of the file, and the file itself is never changed. `--into_tier NAME` takes the
+annotations of this tier of the .eaf as segments, and writes the text into those that have none.
 
 A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
 """
@@ -30,6 +31,7 @@ from wenet_hs.decode.annotation import (
     check_tier_names,
     ctm_lines,
     find_media,
+    read_segments,
     tsv_lines,
     write_eaf,
     write_srt,
@@ -65,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--skip_existing", action="store_true", help=skip_help)
     add("--vad", choices=VADS, help="how speech is found: by its level, or by Silero VAD (default: energy)")
     add("--tier", metavar="NAME", help=f"name of the new tier; its children begin with it (default: {DEFAULT_TIER})")
+    into_help = "take the segments from this tier of the .eaf, and fill its annotations that have no text"
+    add("--into_tier", metavar="NAME", help=into_help)
     low_help = f"words below are listed in a tier of their own, from 0 to 1 (default: {DEFAULT_LOW_CONFIDENCE:g})"
     add("--low_confidence", type=float, metavar="C", help=low_help)
     add("--mode", choices=MODES, default=DEFAULT_MODE, metavar="MODE", help=f"{MODES_HELP} (default: {DEFAULT_MODE})")
@@ -123,6 +127,11 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
         raise ConfigError(
             f"--skip_existing: only for --{', --'.join(_SUFFIXES)}; --ctm and --tsv are written as a whole"
         )
+    if args.into_tier is not None:
+        if args.elan is None or any(path.suffix.lower() != ".eaf" for path in args.audio):
+            raise ConfigError("--into_tier: the segments are those of .eaf files; give these, and --elan")
+        if args.vad is not None:
+            raise ConfigError("--vad: has no effect with --into_tier, which gives the segments; leave one of them out")
     if args.json and formats:
         raise ConfigError(f"--json: has no effect with --{formats[0]}; leave one of them out")
     if args.audio_dir is not None and not args.audio_dir.is_dir():
@@ -168,18 +177,24 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         check_tier_names(path, tier, read_duration(media))
     with progress_bar(path.name) as advance:
         options = {"mode": args.mode, "max_segment_s": args.max_segment_s, "vad": args.vad or VADS[0]}
-        recording = recognizer.transcribe_recording(media, **options, on_progress=advance)
+        spans = None if args.into_tier is None else read_segments(path, args.into_tier)
+        recording = recognizer.transcribe_recording(media, **options, spans=spans, on_progress=advance)
+    num_filled = 0
     low = DEFAULT_LOW_CONFIDENCE if args.low_confidence is None else args.low_confidence
     for name, output in _outputs(args, path).items():
         if output.exists():
             continue
+        source = path if path.suffix.lower() == output.suffix.lower() else None
         if name == "srt":
             write_srt(output, recording)
+        elif name == "textgrid":
+            write_textgrid(output, recording, tier, low, source=source)
         else:
-            write = write_eaf if name == "elan" else write_textgrid
-            write(output, recording, tier, low, source=path if path.suffix.lower() == output.suffix.lower() else None)
+            num_filled = write_eaf(output, recording, tier, low, source=source, into_tier=args.into_tier)
     num_low = sum(word.confidence < low for word in recording.words)
     counts = f"{len(recording.segments)} segments, {len(recording.words)} words, {num_low} below {low:g}"
+    if args.into_tier is not None:
+        counts += f", {num_filled} without text in tier {args.into_tier!r} were filled"
     print(f"{path}: {counts}", flush=True)
     return recording
 

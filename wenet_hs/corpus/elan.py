@@ -28,7 +28,7 @@ from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.intervals import Span, add_join_argument, join_tiers
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
-from wenet_hs.data.annotations import find_shift, read_eaf, read_media
+from wenet_hs.data.annotations import find_shift, read_eaf, read_media, read_participants
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder, walk_files
 from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
@@ -307,10 +307,7 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
     if len(annotations) < len(elements):
         raise ValueError("two annotations have one ANNOTATION_ID")
     places = _find_places(annotations)
-    parents, participants = (
-        {normalize_phones(one.get("TIER_ID", "")): normalize_phones(one.get(key, "")) for one in document.iter("TIER")}
-        for key in ("PARENT_REF", "PARTICIPANT")
-    )
+    participants = read_participants(document)
     tiers = []
     for tier in document.iterfind("TIER"):
         spans = list[tuple[float | None, float | None, str]]()
@@ -320,14 +317,12 @@ def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
             texts = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in same]
             begin, end = (seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2))
             spans.append((begin, end, " ".join(filter(None, texts))))
-        name = normalize_phones(tier.get("TIER_ID", ""))
-        of_ancestors = (participants.get(one) for one in (name, *_ancestors(name, parents)))
         tiers.append(
             Tier(
-                name=name,
+                name=normalize_phones(tier.get("TIER_ID", "")),
                 kind=normalize_phones(tier.get("LINGUISTIC_TYPE_REF", "")),
-                participant=next(filter(None, of_ancestors), ""),
-                parent=parents[name],
+                participant=normalize_phones(participants[tier.get("TIER_ID", "")]),
+                parent=normalize_phones(tier.get("PARENT_REF", "")),
                 spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
             )
         )

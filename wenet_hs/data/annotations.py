@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from xml.etree import ElementTree
 
-from wenet_hs.errors import DataError, one_line
+from wenet_hs.errors import DataError, list_names, one_line
+from wenet_hs.text.normalize import normalize_phones
 
 
 def read_eaf(path: Path) -> ElementTree.Element:
@@ -47,6 +48,38 @@ def link_paths(link: ElementTree.Element) -> list[str]:
     """The paths of a link to media or another file as they are written; the relative one is first."""
     names = ("RELATIVE_MEDIA_URL", "MEDIA_URL", "RELATIVE_LINK_URL", "LINK_URL")
     return [written for name in names if (written := link.get(name))]
+
+
+def read_participants(document: ElementTree.Element) -> dict[str, str]:
+    """The participant of each tier of an ELAN file, by TIER_ID: its own, or that of a tier that it depends on."""
+    tiers = {one.get("TIER_ID", ""): one for one in document.iterfind("TIER")}
+    found = dict[str, str]()
+    for name, tier in tiers.items():
+        above = [tier]
+        while (parent := tiers.get(above[-1].get("PARENT_REF", ""))) is not None and parent not in above:
+            above.append(parent)
+        found[name] = next(filter(None, (one.get("PARTICIPANT") for one in above)), "")
+    return found
+
+
+def read_aligned(path: Path, document: ElementTree.Element, tier: str) -> list[tuple[int, int, ElementTree.Element]]:
+    """Begin and end in ms of ELAN, and the element of ANNOTATION_VALUE, of each annotation of a tier, in order.
+
+    Raises DataError if the tier does not exist, has no annotations, or some without times of their own.
+    """
+    times = {one.get("TIME_SLOT_ID"): one.get("TIME_VALUE") for one in document.iterfind("TIME_ORDER/TIME_SLOT")}
+    tiers = {normalize_phones(one.get("TIER_ID", "")): one for one in document.iterfind("TIER")}
+    if normalize_phones(tier) not in tiers:
+        raise DataError(f"{path}: no tier {tier!r}; there are: {list_names([*tiers], most=20)}")
+    found = []
+    for one in tiers[normalize_phones(tier)].iterfind("ANNOTATION/*"):
+        begin, end = (times.get(one.get(f"TIME_SLOT_REF{number}")) for number in (1, 2))
+        if not (begin and end and (value := one.find("ANNOTATION_VALUE")) is not None):
+            raise DataError(f"{path}: tier {tier!r} has annotations without times; name the tier that it depends on")
+        found.append((int(begin), int(end), value))
+    if not found:
+        raise DataError(f"{path}: tier {tier!r} has no annotations; segment the recording in ELAN first")
+    return sorted(found, key=lambda one: one[:2])
 
 
 Span = tuple[float, float, str]

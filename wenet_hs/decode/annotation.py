@@ -17,11 +17,21 @@ from xml.etree import ElementTree
 
 from pympi.Elan import Eaf, to_adocument
 
-from wenet_hs.data.annotations import add_textgrid_tiers, find_shift, link_paths, read_eaf, read_media, read_textgrid
+from wenet_hs.data.annotations import (
+    add_textgrid_tiers,
+    find_shift,
+    link_paths,
+    read_aligned,
+    read_eaf,
+    read_media,
+    read_participants,
+    read_textgrid,
+)
 from wenet_hs.data.media import MediaFinder, fold_name, local_paths
 from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, write_atomic
+from wenet_hs.text.normalize import normalize_phones
 from wenet_hs.text.units import SPACE
 
 logger = logging.getLogger(__name__)
@@ -178,21 +188,51 @@ def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> 
 # ---- ELAN
 
 
+def read_segments(path: Path, tier: str) -> list[tuple[float, float]]:
+    """Begin and end of the annotations of a tier, in seconds of the recording. Raises DataError."""
+    document = read_eaf(path)
+    _, origin_ms = read_media(path, document)
+    aligned = read_aligned(path, document, tier)
+    return [((begin + origin_ms) / 1000, (end + origin_ms) / 1000) for begin, end, _ in aligned]
+
+
 def write_eaf(
-    path: Path, recording: TranscribedRecording, tier: str, low_confidence: float, *, source: Path | None = None
-) -> None:
-    """Write the tiers of a recording as ELAN file. `source`: an ELAN file, whose content is kept."""
-    document, origin_ms = to_adocument(_empty_eaf(), pretty=False), 0
+    path: Path,
+    recording: TranscribedRecording,
+    tier: str,
+    low_confidence: float,
+    *,
+    source: Path | None = None,
+    into_tier: str | None = None,
+) -> int:
+    """Write the tiers of a recording as ELAN file. Returns the number of annotations that were filled.
+
+    The participant of the new tiers is that of `into_tier`, or the only one of the file.
+
+    Args:
+        source: an ELAN file, whose content is kept.
+        into_tier: its tier with the segments of the recording: those without text get their text.
+    """
+    document, origin_ms, num_filled = to_adocument(_empty_eaf(), pretty=False), 0, 0
     if source is not None:
         document = read_eaf(source)
         _, origin_ms = read_media(source, document)
+    if source is not None and into_tier is not None:
+        aligned = read_aligned(source, document, into_tier)
+        for (_, _, value), segment in zip(aligned, recording.segments, strict=True):
+            if not (value.text or "").strip() and segment.text:
+                value.text, num_filled = _NOT_XML.sub("", segment.text), num_filled + 1
+    participants = {normalize_phones(one): name for one, name in read_participants(document).items()}
+    known = {*participants.values()} if into_tier is None else {participants[normalize_phones(into_tier)]}
+    participant = known.pop() if len(known := known - {""}) == 1 else None
+    tiers = [one._replace(speaker=one.speaker or participant) for one in make_tiers(recording, tier, low_confidence)]
     lost = [sum(one.end <= origin_ms / 1000 for one in parts) for parts in (recording.segments, recording.words)]
     if any(lost):
         message = "%s: %d segments and %d words before ELAN's time 0 (%d ms of the recording) are left out"
         logger.warning(message, path, *lost, origin_ms)
     identifiers = [one.get("TIME_SLOT_ID") or one.get("ANNOTATION_ID") or "" for one in document.iter()]
     first = max(int(re.sub(r"\D", "", one) or 0) for one in identifiers)
-    new, last = _new_eaf(make_tiers(recording, tier, low_confidence), 1 + first, origin_ms)
+    new, last = _new_eaf(tiers, 1 + first, origin_ms)
     known = {one.get("LINGUISTIC_TYPE_ID") or one.get("STEREOTYPE") for one in document}
     types = [*new.findall("LINGUISTIC_TYPE"), *new.findall("CONSTRAINT")]
     document.extend(new.findall("TIER"))
@@ -206,6 +246,7 @@ def write_eaf(
     ElementTree.indent(document, " " * 4)
     data = ElementTree.tostring(document, "UTF-8", xml_declaration=True)
     write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")  # readers make a newline of \r
+    return num_filled
 
 
 def _child(element: ElementTree.Element, tag: str) -> ElementTree.Element:
@@ -260,7 +301,10 @@ def _add_time_slots(slots: ElementTree.Element, new: ElementTree.Element) -> Non
 
 
 def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_folder: Path, origin_ms: int) -> None:
-    """Set the absolute and relative links to files that exist, as seen from `folder`, and add that of the recording."""
+    """Set the absolute and relative links to files that exist, as seen from `folder`, and that of the recording.
+
+    If no link is that of the recording, it replaces one to audio that does not exist. A link to a video stays.
+    """
     found = dict[ElementTree.Element, Path]()
     for link in (*header.findall("MEDIA_DESCRIPTOR"), *header.findall("LINKED_FILE_DESCRIPTOR")):
         for local in (local for written in link_paths(link) for local in local_paths(written)):
@@ -270,10 +314,15 @@ def _link_media(header: ElementTree.Element, media: Path, folder: Path, old_fold
                 found.setdefault(link, file)
     if media not in found.values():
         mime = "audio/x-wav" if media.suffix.lower() == ".wav" else "audio/*"
-        link = ElementTree.Element("MEDIA_DESCRIPTOR", MIME_TYPE=mime)
+        dead = [link for link in header.findall("MEDIA_DESCRIPTOR") if link not in found]
+        dead = [link for link in dead if int(link.get("TIME_ORIGIN") or 0) == origin_ms]
+        dead = [link for link in dead if not link.get("MIME_TYPE", "").startswith("video")]
+        link = dead[0] if dead else ElementTree.Element("MEDIA_DESCRIPTOR")
+        if not dead:
+            header.insert(0, link)
+        link.set("MIME_TYPE", mime)
         if origin_ms:
             link.set("TIME_ORIGIN", str(origin_ms))
-        header.insert(0, link)
         found[link] = media
     for link, file in found.items():
         relative = Path(os.path.relpath(file, folder)).as_posix()

@@ -219,6 +219,16 @@ def _smoothed(levels: Levels, size: int) -> Levels:
     return np.asarray(10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64)
 
 
+def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -> list[Piece]:
+    """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0: never)."""
+    cuts = list[float]()
+    if 0 < max_segment_s < end - begin:
+        _, cuts = find_cuts(Utterance(key="", wav=str(path), txt="", start=begin, end=end), max_segment_s)
+    return [
+        Piece(0, last - first, first, last) for first, last in pairwise([begin, *(begin + one for one in cuts), end])
+    ]
+
+
 # ---- speech of a recording
 
 
