@@ -41,7 +41,7 @@ def test_the_space_of_a_table_may_be_named_space(tmp_path: Path) -> None:
     assert ESPNET.id_of("▁") == ESPNET.id_of("<space>") == 5
     check_units("char", ESPNET, "units.txt")
     (tmp_path / "units.txt").write_text("<blank> 0\n<sos/eos> 1\n<space> 2\n▁ 3\n", "utf-8")
-    with pytest.raises(DataError, match=re.escape("units.txt:4: '▁' is the same unit (in NFC) as line 3; keep one")):
+    with pytest.raises(DataError, match=re.escape("units.txt:4: '▁' is the same unit (the space) as line 3; keep one")):
         UnitTable.read(tmp_path / "units.txt")
 
 

@@ -137,7 +137,8 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
             continue
         unit_id = int(digits)
         if (first := line_of_unit.setdefault(_key(unit), number)) != number:
-            faults.append(f"{path}:{number}: {unit!r} is the same unit (in NFC) as line {first}; keep one")
+            how = "the space" if _key(unit) == SPACE else "in NFC"
+            faults.append(f"{path}:{number}: {unit!r} is the same unit ({how}) as line {first}; keep one")
         elif (first := line_of_id.setdefault(unit_id, number)) != number:
             faults.append(f"{path}:{number}: id {unit_id} is already used on line {first}; ids must differ")
         unit_of[unit_id] = unit
