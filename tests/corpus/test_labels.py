@@ -77,6 +77,12 @@ def test_webvtt_with_notes_styles_times_of_words_and_speakers(tmp_path: Path) ->
     ]
 
 
+def test_a_line_with_a_space_does_not_end_a_cue(tmp_path: Path) -> None:
+    cue = "00:00:00.250 --> 00:00:03.500 align:start position:0%\n \nmo<00:00:01.000><c> lu</c>\n"
+    assert labels(tmp_path, f"\nWEBVTT\n\n{cue}\n\nNOTE x\n") == [(4, *SPANS[0], "mo lu", None)]
+    assert labels(tmp_path, " 1 \n 00:00:00,250 --> 00:00:03,500 \nmo\n \nlu\n") == [(2, *SPANS[0], "mo lu", None)]
+
+
 PLAIN = [
     *["mo lu ke ba", "mo\nlu\n", "1 2 3 4", "0 800 555", "1 2 buckle my shoe\n3 4 knock", "12:30 we left", ""],
     *["[laughs] mo", "12:30 we left\nlu ke\nmo", "a --> b", "@ home", "room 101 3 4", "3.5 kilos", "- mo\n- lu"],

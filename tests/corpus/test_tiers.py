@@ -62,6 +62,21 @@ def test_a_tier_of_identifiers_is_refused_and_the_tiers_with_text_are_listed(tmp
     assert len(prepare(tmp_path / "out2", f"elan --corpus {tmp_path} --tier tx --participant Ana")) == 10
 
 
+def test_a_tier_of_identifiers_that_is_named_gets_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_toolbox(tmp_path / "a.eaf", [f"text.{n:03}" for n in range(10)])
+    assert len(prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier ref")) == 10
+    assert any(one.startswith("tier 'ref' seems to have no transcripts but 'text.000'; ") for one in caplog.messages)
+    caplog.clear()
+    prepare(tmp_path / "out2", f"elan --corpus {tmp_path} --tier tx")
+    assert "seems to have" not in caplog.text
+
+
+def test_a_short_text_with_a_long_translation_is_a_transcript(tmp_path: Path) -> None:
+    chinese = [f"\u4f60\u597d{chr(0x4E00 + n)}" for n in range(10)]
+    write_toolbox(tmp_path / "a.eaf", chinese, [f"{text} and so on" for text in TEXTS])
+    assert [u.txt for u in prepare(tmp_path / "out", f"elan --corpus {tmp_path}")] == chinese
+
+
 def test_a_title_of_the_whole_text_is_no_transcript_but_a_text_with_a_gloss_is(tmp_path: Path) -> None:
     write_toolbox(tmp_path / "a.eaf", TEXTS, [f"{text} gloss" for text in TEXTS])
     assert [u.txt for u in prepare(tmp_path / "out", f"elan --corpus {tmp_path}")] == TEXTS
@@ -137,6 +152,15 @@ def test_the_length_of_the_audio_decides_the_times_of_a_part(tmp_path: Path, aud
     assert [(u.start, u.end) for u in found] == [
         (pytest.approx(first + n), pytest.approx(first + n + 0.8)) for n in range(10)
     ]
+
+
+def test_audio_of_a_part_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
+    write_audio(tmp_path / "good.wav")
+    write_grid(tmp_path / "good.TextGrid")
+    (tmp_path / "rec.wav").write_text("no audio")
+    write_grid(tmp_path / "rec.TextGrid", 20.0, 32.0)
+    args = parse_prepare(f"praat --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --split_by none")
+    assert args.module.run(args)["total"]["rejected"] == {"not audio that can be read": 10}
 
 
 def test_a_part_of_other_audio_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -14,6 +14,7 @@ import argparse
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
@@ -179,15 +180,17 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         shown = list_names([f"'{name}'" for name in sorted(several[0])])
         found = f"{len(several[0])} independent tiers have annotations: {shown}"
         raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
-    if not is_by_name:
-        _refuse_identifiers(files, is_wanted)
+    if fault := _find_identifiers(files, is_wanted):
+        if not is_by_name:
+            raise DataError(fault)
+        logger.warning("%s", fault)
     return is_wanted
 
 
-def _refuse_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> None:
-    """Raise DataError if the wanted tiers seem to have identifiers or titles, and tiers that depend on them the text.
+def _find_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> str | None:
+    """What to state if the wanted tiers seem to have identifiers or titles, and tiers that depend on them the text.
 
-    Toolbox and FLEx number the sentences in the tier with the times.
+    Toolbox and FLEx number the sentences in the tier with the times. A title is the only annotation of its file.
     """
     chosen, below = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for file in files:
@@ -200,13 +203,14 @@ def _refuse_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Ti
     texts = [text for of_tier in chosen.values() for text in of_tier]
     has_digits = (any(map(str.isdigit, text)) and len(text.split()) <= 2 for text in texts)
     has_no_letters = (not any(map(str.isalpha, text)) for text in texts)
-    num_unlikely = sum(map(max, has_digits, has_no_letters))
-    most_words = max((len(" ".join(of_tier).split()) for of_tier in with_text.values()), default=0)
-    if with_text and (2 * num_unlikely > len(texts) or most_words >= 3 * len(" ".join(texts).split())):
-        shown = [f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})" for name, of_tier in with_text.items()]
-        found = f"tier {list_names([repr(name) for name in chosen])} seems to have no transcripts but {texts[0]!r:.40}"
-        remedy = f"name the tiers of the transcripts with --tier; those that depend on it: {list_names(shown, most=12)}"
-        raise DataError(f"{found}; {remedy}")
+    num_words = [len(" ".join(of_tier).split()) for of_tier in (texts, *with_text.values())]
+    are_titles = len(texts) <= len(files) and max(num_words) >= 3 * num_words[0]
+    if not texts or not with_text or not (2 * sum(map(max, has_digits, has_no_letters)) > len(texts) or are_titles):
+        return None
+    shown = [f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})" for name, of_tier in with_text.items()]
+    found = f"tier {list_names([repr(name) for name in chosen])} seems to have no transcripts but {texts[0]!r:.40}"
+    remedy = f"name the tiers of the transcripts with --tier; those that depend on it: {list_names(shown, most=12)}"
+    return f"{found}; {remedy}"
 
 
 def _fits(value: str, patterns: Sequence[str]) -> bool:
@@ -231,7 +235,9 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
         reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
         advice, shift = "; name its folder with --audio_dir" if reason else "", 0.0
         if file.extent[0] and not reason:
-            reason, shift = _find_shift(file.extent, Path(found))
+            with suppress(AudioError):  # the check of the clips states it
+                fit = find_shift(*file.extent, read_duration(found))
+                reason, shift = (fit, 0.0) if isinstance(fit, str) else (None, fit)
         if reason and spans:
             logger.warning("%s: %s; its %d annotations are left out%s", file.path, reason, len(spans), advice)
         for tier, start, end, txt in spans:
@@ -251,15 +257,6 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
                     end=end + shift,
                     channel=find_channel_name((tier.name, tier.participant)) if count_channels(found) > 1 else None,
                 )
-
-
-def _find_shift(extent: tuple[float, float], audio: Path) -> tuple[str | None, float]:
-    """Why the times of a TextGrid do not fit its audio, and the seconds to add to them."""
-    try:
-        found = find_shift(*extent, read_duration(audio))
-    except AudioError as error:
-        return f"unreadable: {error}", 0.0
-    return (found, 0.0) if isinstance(found, str) else (None, found)
 
 
 def _count_annotations(files: Sequence[AnnotationFile]) -> dict[str, int]:

@@ -49,7 +49,9 @@ _OTHER_FORMS = (
 )
 """What a text is, how it begins, and what to do."""
 _CLOCK = r"(?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d{1,3})?"
-_CUE = re.compile(rf"(?m)(?:(?:\A|(?<=\n\n)).+\n|^\d+\n)?^(?P<start>{_CLOCK}) *--> *(?P<end>{_CLOCK})(?: +\w+:\S+)*$")
+_CUE = re.compile(
+    rf"(?m)(?:(?:\A|(?<=\n\n)).+\n|^ *\d+ *\n)?^ *(?P<start>{_CLOCK}) *--> *(?P<end>{_CLOCK})(?:[ \t]+\w+:\S+)* *$"
+)
 """An optional identifier, and the times with settings."""
 _ARROW = re.compile(r"\d *-->")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
@@ -65,17 +67,17 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
 
     Raises DataError for times in a form that is not read, or if the rate of the audio is needed and cannot be read.
     """
-    text = "\n".join(line.strip(" \r") for line in text.splitlines())
+    text = "\n".join(text.splitlines())
     for form, pattern, remedy in _OTHER_FORMS:
         if re.match(pattern, text.lstrip()):
             raise DataError(f"{path}: {form}; {remedy}")
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    lines = [(number, line.strip(" ")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if lines and all(_SECONDS.fullmatch(line) or line.startswith("\\\t") for _, line in lines):
         return "labels of Audacity", _read_seconds_labels(lines)
     if rows := _read_samples(path, lines, audio):
         return "labels of TIMIT", [Label(lines[0][0], rows[0][0], rows[-1][1], " ".join(one for *_, one in rows))]
     if (cues := list(_CUE.finditer(text))) and len(cues) == len(_ARROW.findall(text)):
-        form = "WebVTT" if text.startswith("WEBVTT") else "SRT"
+        form = "WebVTT" if text.lstrip().startswith("WEBVTT") else "SRT"
         return form, [*_read_cues(text, cues, form)]
     with_times = [(number, line) for number, line in lines if _TIMES.match(line) or _ARROW.search(line)]
     if _ARROW.search(text) or (len(lines) > 1 and 2 * len(with_times) > len(lines)):
