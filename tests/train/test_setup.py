@@ -120,6 +120,12 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
         f"{copy / 'tree.json'}: differs from {tree} (line 4 is the first)",
     ]
     assert {name: (copy / name).read_bytes() for name in before} == before
+    head = f"{copy / 'train.yaml'}: head was 'hsoftmax', is now 'softmax'"
+    assert fault_lines(tiny_corpus, copy) == [head], "the overrides were left out"
+    assert fault_lines(tiny_corpus, copy, "cmvn_conf.cmvn_file=data/none", "seed=2") == [
+        head,
+        f"{copy / 'train.yaml'}: seed was 1, is now 2",
+    ]
     (copy / "tree.json").unlink()
     assert fault_lines(tiny_corpus, copy, *same, head="hsoftmax") == [f"{copy / 'tree.json'}: is missing"]
     cosine = ("scheduler=warmup_cosine", "scheduler_conf.warmup_steps=1", "max_epoch=1")

@@ -131,6 +131,8 @@ def prepare_folder(
     try:
         contents = {name: source.read_bytes() for name, source in sources.items()}
     except OSError as error:
+        if is_resumed:  # an override that was left out may have named the file
+            _refuse_changes(model_dir, config, {}, {})
         what = f"{error.filename}: cannot be read ({error.strerror})"
         raise ConfigError(f"{what}; check the path in the config") from error
     UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
@@ -214,10 +216,13 @@ def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, P
 def _refuse_changes(
     model_dir: Path, config: TrainingConfig, sources: Mapping[str, Path], contents: Mapping[str, bytes]
 ) -> None:
+    """Raise ConfigError with each setting and file that differs; a section whose kind differs is not compared."""
+    changes = config_changes(load_config(model_dir / "train.yaml", (), type(config)), config)
+    kinds = tuple(f"{key}_conf." for key, _, _ in changes)
     faults = [
         f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
-        for key, old, new in config_changes(load_config(model_dir / "train.yaml", (), type(config)), config)
-        if not _may_change(key, config)
+        for key, old, new in changes
+        if not _may_change(key, config) and not key.startswith(kinds)
     ]
     for name, content in contents.items():
         if not (model_dir / name).is_file():
