@@ -7,7 +7,7 @@ distance and its step, cleared for each utterance; a walk back; counts for each 
 
 Ours: `memory` has the transcripts in memory, makes no intervals and prints nothing; `files` reads them and prints the
 report; `intervals` is that with 1,000 bootstrap resamples, as `wenet-hs score` does by default; `languages` also reads
-the data.list and has a line a language; `layout` is tools/compute-cer.py, the same output as the plain sides.
+the data.list and has a line a language; `layout` is `wenet-hs compute-cer`, the same output as the plain sides.
 
 Times are of the processor, not of the wall. Utterances are random words of six scripts, a letter in seven wrong. All
 sides must find the same number of errors.

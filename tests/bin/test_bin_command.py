@@ -39,7 +39,7 @@ ACTIONS = (*(f"tree {action}" for action in tree.ACTIONS), *(f"lm {action}" for 
 def test_every_help_opens_with_an_example(line: str, capsys: Capsys) -> None:
     name, *action = line.split()
     with pytest.raises(SystemExit, match="0"):
-        run_command(importlib.import_module(f"wenet_hs.bin.{name}"), [*action, "--help"])
+        run_command(importlib.import_module(f"wenet_hs.bin.{name.replace('-', '_')}"), [*action, "--help"])
     shown = capsys.readouterr().out
     assert re.search(rf"^usage: .*?\n\n[^\n]*\n\nExample: wenet-hs {line} ", shown, re.DOTALL), shown
 
@@ -62,14 +62,14 @@ def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -
     [
         (DataError("a: b; c"), 2, "a: b; c"),
         (OSError(errno.ENOSPC, "No space left on device", "x/text"), 2, "x/text: No space left on device; check the "),
-        (OSError(errno.EIO, "Input/output error"), 2, "wenet-hs made_up: Input/output error; check the path, its perm"),
+        (OSError(errno.EIO, "Input/output error"), 2, "wenet-hs made-up: Input/output error; check the path, its perm"),
         (
             UnicodeEncodeError("utf-8", "é/\udce9.wav", 2, 3, "surrogates not allowed"),
             2,
             r"'\xe9/\udce9.wav': cannot be ",
         ),
-        (KeyboardInterrupt(), 130, "wenet-hs made_up: stopped\n"),
-        (KeyboardInterrupt("go on"), 130, "wenet-hs made_up: stopped; go on\n"),
+        (KeyboardInterrupt(), 130, "wenet-hs made-up: stopped\n"),
+        (KeyboardInterrupt("go on"), 130, "wenet-hs made-up: stopped; go on\n"),
     ],
 )
 def test_a_fault_is_one_line(error: BaseException, code: int, line: str, capsys: Capsys) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Average checkpoints of one training into final.pt.
+"""Average checkpoints of one training into final.pt. WeNet's flags are read too (docs/from-wenet.md).
 
 Example: wenet-hs average --model_dir exp/hsoftmax --num 10 --by accuracy
 """
@@ -15,6 +15,7 @@ from wenet_hs.train.average import average_weights, choose_checkpoints, write_fi
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder")
+    parser.add_argument("--dst_model", type=Path, metavar="FILE", help="file to write (default: final.pt of model_dir)")
     parser.add_argument("--num", type=int, default=5, help="number of checkpoints (default: 5)")
     by_help = "the best ones by a validation metric (cv_loss is loss), or the last ones (default: cv_loss)"
     parser.add_argument("--by", choices=("cv_loss", "last", *get_args(Metric)), default="cv_loss", help=by_help)
@@ -23,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "num")
     paths = choose_checkpoints(args.model_dir, args.num, args.by)
-    target = args.model_dir / "final.pt"
+    target = args.dst_model or args.model_dir / "final.pt"
     write_final(target, average_weights(paths), paths, by=args.by)
     print(f"{target}: average of {', '.join(sorted(path.name for path in paths))}")
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 
 from wenet_hs.bin import stand_ins
+from wenet_hs.bin.wenet_flags import translate_flags
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
@@ -39,6 +40,8 @@ COMMANDS = {
     "compare": "paired bootstrap test of two systems",
     "report": "one HTML page about one or more experiments",
     "transcribe": "decode recordings, also to files for ELAN and Praat",
+    "compute-cer": "WeNet's scorer of characters: its command line and layout",
+    "compute-wer": "WeNet's scorer of words: its command line and layout",
 }
 
 
@@ -73,11 +76,11 @@ def _load(name: str) -> ModuleType:
         print(f"wenet-hs {name}: stopped", file=sys.stderr, flush=True)
         os._exit(130)
 
-    before = signal.getsignal(signal.SIGINT)
+    before, path = signal.getsignal(signal.SIGINT), f"wenet_hs.bin.{name.replace('-', '_')}"
     if before is not signal.default_int_handler:  # a background job may ignore it
-        return importlib.import_module(f"wenet_hs.bin.{name}")
+        return importlib.import_module(path)
     signal.signal(signal.SIGINT, stop)
-    module = importlib.import_module(f"wenet_hs.bin.{name}")
+    module = importlib.import_module(path)
     signal.signal(signal.SIGINT, before)
     return module
 
@@ -92,17 +95,17 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`.
     """
     qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
-    name = qualified.rpartition(".")[2]
+    name = qualified.rpartition(".")[2].replace("_", "-")
     parser = argparse.ArgumentParser(
         prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes
         sys.stdout.reconfigure(errors="backslashreplace")
-    args = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     logging.captureWarnings(True)
     try:
+        args = parser.parse_args(translate_flags(name, sys.argv[1:] if argv is None else argv))
         module.run(args)
         sys.stdout.flush()
     except WenetHsError as error:

@@ -10,6 +10,8 @@ text. A clip longer than --max_segment_s is cut at pauses; the best hypotheses o
 
 The same command continues an interrupted run: each decoded batch is saved in RESULT_DIR/partial. The folder stays if
 clips have failed: after you repair them, the same command decodes only the batches that contain them.
+
+WeNet's flags are read as ours, or the message says what to do instead (docs/from-wenet.md).
 """
 
 import argparse

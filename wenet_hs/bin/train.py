@@ -3,6 +3,8 @@
 
 Example: wenet-hs train --config conf/paper_cv.yaml --train_data data/train/data.list \\
              --cv_data data/dev/data.list --model_dir exp/softmax
+
+WeNet's flags are read as ours, or the message says what to do instead (docs/from-wenet.md).
 """
 
 import argparse

@@ -1,8 +1,7 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Scorer with the command line and output layout of WeNet's compute-cer.py, and the numbers of wenet-hs.
+"""Scorer with the command line and output layout of WeNet's compute-cer.py, and the numbers of `wenet-hs score`.
 
-Example: tools/compute-cer.py --char=1 --v=1 data/test/text exp/test/attention_rescoring/text
+Example: wenet-hs compute-cer --char=1 --v=1 data/test/text exp/test/attention_rescoring/text
 
 Unlike WeNet's tool it splits every script into letters with their marks, keeps case by default, never scores a key,
 counts `<unk>` as one unit, counts an utterance without a hypothesis as deletions, and names hypotheses without a
@@ -15,7 +14,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from wenet_hs.bin.main import run_command
+from wenet_hs.bin.main import main_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
@@ -28,11 +27,11 @@ PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
-    parser.prog = Path(__file__).name
+def add_arguments(parser: argparse.ArgumentParser, *, char: bool = True) -> None:
+    """Declare the flags. `char`: the default of --char."""
     add = parser.add_argument
-    add("--char", type=switch, metavar="0|1", default=True, help="units are 1: letters; 0: words (default: 1)")
+    char_help = f"units are 1: letters; 0: words (default: {char:d})"
+    add("--char", type=switch, metavar="0|1", default=char, help=char_help)
     add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: only the overall line; 2: with keys (default: 1)")
     add("--cs", type=switch, metavar="0|1", default=True, help="0: upper and lower case are the same (default: 1)")
     add("--ig", type=Path, metavar="FILE", help="units to ignore, one per line")
@@ -123,4 +122,4 @@ def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_command(sys.modules[__name__]))
+    main_of(__name__)

@@ -1,29 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/compute-cer.py: WeNet's command line and layout, right numbers."""
+"""`wenet-hs compute-cer` and `compute-wer`: WeNet's command line and layout, right numbers."""
 
 from collections.abc import Callable
-from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from wenet_hs.bin import compute_cer, compute_wer
 from wenet_hs.bin.main import run_command
 
-TOOL = Path(__file__).parents[2] / "tools/compute-cer.py"
 Call = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
 def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Call:
     """Runs the tool in a folder with ref and hyp: (exit code, stdout, stderr)."""
-    spec = spec_from_file_location("compute_cer", TOOL)
-    assert spec is not None and spec.loader is not None
-    tool = module_from_spec(spec)
-    spec.loader.exec_module(tool)
     monkeypatch.chdir(tmp_path)
     Path("ref").write_text("клю_é été\nb groß\nc tʃ a\n", "utf-8")
 
-    def run(options: str = "", hyp: str = "клю_é ete\nb gross\n") -> tuple[int, str, str]:
+    def run(
+        options: str = "", hyp: str = "клю_é ete\nb gross\n", tool: ModuleType = compute_cer
+    ) -> tuple[int, str, str]:
         Path("hyp").write_text(hyp, "utf-8")
         try:
             code = run_command(tool, [*options.split(), "ref", "hyp"])
@@ -64,6 +62,11 @@ def test_switches_mean_what_they_mean_to_wenet(call: Call) -> None:
     assert call("--char=0 --v=0")[1] == "Overall -> 100.00 % N=4 C=0 S=2 D=2 I=0\n\n"
 
 
+def test_compute_wer_counts_words_unless_it_is_told_otherwise(call: Call) -> None:
+    assert call("--v=0", tool=compute_wer) == call("--char=0 --v=0")
+    assert call("--v=0 --char=1", tool=compute_wer) == call("--v=0")
+
+
 @pytest.mark.parametrize(
     ("option", "hyp", "message"),
     [
@@ -71,8 +74,8 @@ def test_switches_mean_what_they_mean_to_wenet(call: Call) -> None:
         ("--cluster=bare", "b g\n", "bare:2: a is in no cluster; write <NAME> units </NAME>\n"),
         ("--maxw=0", "b g\n", "--maxw 0: must be at least 1\n"),
         ("", "z x\n", "hyp: no utterance of ref among its 1 hypothesis (z); score it against its own reference\n"),
-        ("--case=1", "b g\n", "usage: compute-cer.py"),  # an unknown switch is not ignored
-        ("--padding-symbol=tab", "b g\n", "usage: compute-cer.py"),
+        ("--case=1", "b g\n", "usage: wenet-hs compute-cer"),  # an unknown switch is not ignored
+        ("--padding-symbol=tab", "b g\n", "usage: wenet-hs compute-cer"),
     ],
 )
 def test_faults(call: Call, option: str, hyp: str, message: str) -> None:

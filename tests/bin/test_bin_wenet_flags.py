@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WeNet's command lines of today and of older versions: read as ours, or refused with what to do instead."""
+
+import logging
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from command_line import Capsys, error_line, run_line
+
+from wenet_hs.bin import average, recognize, train
+from wenet_hs.bin.wenet_flags import FLAGS, translate_flags
+from wenet_hs.errors import ConfigError
+from wenet_hs.train.average import write_final
+
+DOCS = Path(__file__).parents[2] / "docs" / "from-wenet.md"
+TRAIN = (
+    "--train_engine torch_ddp --config c.yaml --data_type raw --train_data a.list --cv_data b.list "
+    "--model_dir 'my exp' --tensorboard_dir tb --ddp.dist_backend=nccl --num_workers 8 --prefetch 500 --pin_memory "
+    "--deepspeed_config d.json --deepspeed.save_states model_only --symbol_table 'my units.txt' "
+    "--cmvn data/global_cmvn --use_amp"
+)
+
+
+def test_wenets_command_line_of_training_is_read(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        ours = translate_flags("train", shlex.split(TRAIN))
+    assert ours == [
+        *("--config", "c.yaml", "--data_type", "raw", "--train_data", "a.list", "--cv_data", "b.list"),
+        *("--model_dir", "my exp", "--override_config", "num_workers=8"),
+        *("--override_config", "tokenizer_conf.symbol_table_path=my units.txt"),
+        *("--override_config", "cmvn=global_cmvn", "cmvn_conf.cmvn_file=data/global_cmvn"),
+        *("--override_config", "dtype=fp16"),
+    ]
+    assert "--num_workers 8: read as --override_config num_workers=8" in caplog.messages
+    assert "--prefetch 500: a flag of WeNet without effect here: batches are always loaded ahead" in caplog.messages
+    assert len(caplog.messages) == 11, "every flag is named"
+
+
+def test_overrides_with_a_space_are_wenets() -> None:
+    line = ["--override_config", "optim_conf.lr 0.001", "seed=1", "--override_config", "a.b 3", "--model_dir", "my exp"]
+    assert translate_flags("train", line) == [
+        *("--override_config", "optim_conf.lr=0.001", "seed=1", "--override_config", "a.b=3", "--model_dir", "my exp")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--config exp/train.yaml --checkpoint exp/a.pt", "--model_dir exp --checkpoint exp/a.pt"),
+        ("--gpu -1 --mode attention --penalty 0.0", "--device cpu --modes attention"),
+        ("--gpu 1 --modes attention ctc_greedy_search", "--device cuda:1 --modes attention ctc_greedy_search"),
+        ("--dict u.txt --bpe_model b --connect_symbol ▁ --decoding_chunk_size -1 --beam_size 3", "--beam_size 3"),
+    ],
+)
+def test_wenets_command_line_of_recognition_is_read(line: str, expected: str) -> None:
+    assert translate_flags("recognize", line.split()) == expected.split()
+
+
+def test_averaging_writes_the_named_file_of_the_last_or_best_checkpoints(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    calls = []
+    monkeypatch.setattr(average, "choose_checkpoints", lambda folder, num, by: calls.append((folder, num, by)) or [])
+    monkeypatch.setattr(average, "average_weights", lambda paths: {})
+    target = tmp_path / "exp" / "avg_3.pt"
+    target.parent.mkdir()
+    assert run_line(average, f"--dst_model {target} --src_path {target.parent} --num 3 --val_best --mode step") == 0
+    assert target.is_file() and capsys.readouterr().out.startswith(f"{target}: average of ")
+    assert run_line(average, f"--dst_model {target} --src_path {target.parent} --min_epoch 0 --max_epoch 65536") == 0
+    assert calls == [(target.parent, 3, "cv_loss"), (target.parent, 5, "last")]
+    assert write_final is average.write_final
+
+
+@pytest.mark.parametrize(
+    ("command", "line", "message"),
+    [
+        (train, "--train_engine deepspeed", "--train_engine deepspeed: a flag of WeNet: torchrun is the one engine"),
+        (
+            train,
+            "--enc_init a.pt",
+            "--enc_init a.pt: a flag of WeNet: give --checkpoint: it copies all weights that fit",
+        ),
+        (train, "--jit", "--jit: a flag of WeNet: torchrun is the one engine"),
+        (recognize, "--result_file text", "--result_file text: a flag of WeNet: give --result_dir DIR: the text is in"),
+        (
+            recognize,
+            "--decoding_chunk_size 16",
+            "--decoding_chunk_size 16: a flag of WeNet: streaming encoders are not",
+        ),
+        (recognize, "--simulate_streaming", "--simulate_streaming: a flag of WeNet: streaming encoders are not"),
+        (recognize, "--penalty 0.5", "--penalty 0.5: a flag of WeNet: give --length_penalty"),
+        (average, "--max_epoch 20", "--max_epoch 20: a flag of WeNet: give --num N: the N best or last"),
+    ],
+)
+def test_a_flag_that_changes_the_result_is_refused_with_what_to_do(
+    command: object, line: str, message: str, capsys: Capsys
+) -> None:
+    shown = error_line(run_line(command, line), capsys)  # type: ignore[arg-type]
+    assert shown.startswith(message) and shown.endswith("(docs/from-wenet.md)")
+
+
+def test_no_flag_of_wenets_has_the_name_of_ours_and_all_are_documented() -> None:
+    documented = DOCS.read_text("utf-8")
+    for command, flags in FLAGS.items():
+        for name in flags:
+            assert re.search(rf"`{re.escape(name)}\b", documented), f"{command} {name}"
+    with pytest.raises(ConfigError):
+        translate_flags("train", ["--lfmmi_dir", "x"])
+    assert translate_flags("score", ["--config", "x"]) == ["--config", "x"], "other commands are left alone"

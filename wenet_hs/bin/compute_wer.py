@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scorer with the command line and output layout of WeNet's compute-wer.py, and the numbers of `wenet-hs score`.
+
+Example: wenet-hs compute-wer --char=0 --v=1 data/test/text exp/test/attention_rescoring/text
+
+The same as `wenet-hs compute-cer`, but its units are words unless --char=1 is given.
+"""
+
+import argparse
+
+from wenet_hs.bin import compute_cer
+from wenet_hs.bin.compute_cer import run
+from wenet_hs.bin.main import main_of
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags."""
+    compute_cer.add_arguments(parser, char=False)
+
+
+if __name__ == "__main__":
+    main_of(__name__)

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""WeNet's flags of `train`, `recognize` and `average`: our flags and settings, or what to do instead.
+
+docs/from-wenet.md explains them. Flags with our name and meaning are not listed.
+"""
+
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from wenet_hs.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class Flag(NamedTuple):
+    """What a flag of WeNet means here."""
+
+    ours: str = ""
+    """Our arguments, separated by spaces: {} is the value, {parent} its folder. Empty: there are none."""
+    reason: str = ""
+    """Without our arguments: why the flag has no effect, or what to do instead."""
+    harmless: Sequence[str] | None = None
+    """Without our arguments: the values that may be left out; with others the command stops. None: all values."""
+    has_value: bool = True
+
+
+def _without_effect(reason: str, *names: str, has_value: bool = True) -> dict[str, Flag]:
+    return {name: Flag(reason=reason, has_value=has_value) for name in names}
+
+
+def _refused(reason: str, *names: str, harmless: Sequence[str] = (), has_value: bool = True) -> dict[str, Flag]:
+    return {name: Flag(reason=reason, harmless=harmless, has_value=has_value) for name in names}
+
+
+_LORA = _refused(
+    "adapters are not implemented; `freeze` trains a part of a model", "--use_lora", "--only_optimize_lora"
+)
+_UPPER = _refused(
+    "with it WeNet converts all text to upper case; write such symbols in the unit table", "--non_lang_syms"
+)
+_STREAMING = "streaming encoders are not implemented; leave it out"
+FLAGS: dict[str, dict[str, Flag]] = {
+    "train": {
+        **dict.fromkeys(("--symbol_table", "--dict"), Flag("--override_config tokenizer_conf.symbol_table_path={}")),
+        "--bpe_model": Flag("--override_config tokenizer=bpe tokenizer_conf.bpe_path={}"),
+        "--cmvn": Flag("--override_config cmvn=global_cmvn cmvn_conf.cmvn_file={}"),
+        "--num_workers": Flag("--override_config num_workers={}"),
+        "--dtype": Flag("--override_config dtype={}"),
+        "--use_amp": Flag("--override_config dtype=fp16", has_value=False),
+        "--freeze_modules": Flag("--override_config freeze=[{}]"),
+        **_without_effect("TensorBoard's files are in MODEL_DIR/tensorboard", "--tensorboard_dir"),
+        **_without_effect("batches are always loaded ahead", "--prefetch"),
+        **_without_effect("batches are copied while the device computes", "--pin_memory", has_value=False),
+        **_without_effect("chosen by --device: nccl for cuda, gloo for cpu", "--ddp.dist_backend", "--dist_backend"),
+        **_without_effect("torchrun sets it", "--ddp.init_method", "--local_rank"),
+        **_without_effect("WENET_HS_RANK_TIMEOUT_S sets it", "--timeout"),
+        **_without_effect("only for deepspeed", "--deepspeed_config", "--deepspeed.save_states"),
+        **_without_effect("gradients are averaged in float32", "--fp16_grad_sync", has_value=False),
+        **_without_effect("the log has the number of parameters", "--print_model", has_value=False),
+        **_refused("torchrun is the one engine; leave it out", "--train_engine", harmless=("torch_ddp",)),
+        **_refused("torchrun is the one engine; leave it out", "--deepspeed", "--jit", has_value=False),
+        **_refused("give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"),
+        **_refused("LF-MMI is not implemented; leave it out", "--lfmmi_dir", harmless=("",)),
+        **_LORA,
+        **_UPPER,
+    },
+    "recognize": {
+        "--config": Flag("--model_dir {parent}"),
+        "--mode": Flag("--modes {}"),
+        "--gpu": Flag("--device cuda:{}"),
+        **_without_effect("the model folder has its own", "--dict", "--symbol_table", "--bpe_model", "--cmvn"),
+        **_without_effect("units are joined as in the training data", "--connect_symbol"),
+        **_without_effect("clips are loaded ahead", "--num_workers", "--prefetch"),
+        **_refused("give --result_dir DIR: the text is in DIR/<mode>/text", "--result_file"),
+        **_refused("give --length_penalty", "--penalty", harmless=("0", "0.0")),
+        **_refused("not implemented; leave it out", "--blank_penalty", harmless=("0", "0.0")),
+        **_refused("decoding computes in float32; leave it out", "--dtype", harmless=("fp32",)),
+        **_refused(_STREAMING, "--decoding_chunk_size", "--num_decoding_left_chunks", harmless=("-1",)),
+        **_refused(_STREAMING, "--simulate_streaming", has_value=False),
+        **_refused("decoding reads MODEL_DIR/train.yaml; change it there", "--override_config"),
+        **_refused("give an n-gram model over words: --lm FILE.arpa", "--hlg", "--word"),
+        **_refused("lists of words are not implemented; --lm takes a model of such text", "--context_list_path"),
+        **_refused("transducers are not implemented", "--search_transducer_weight", "--transducer_weight"),
+        **_LORA,
+        **_UPPER,
+    },
+    "average": {
+        "--src_path": Flag("--model_dir {}"),
+        "--val_best": Flag("--by cv_loss", has_value=False),
+        **_without_effect("every saved checkpoint counts once", "--mode"),
+        **_refused("give --num N: the N best or last", "--min_epoch", "--min_step", harmless=("0",)),
+        **_refused("give --num N: the N best or last", "--max_epoch", "--max_step", harmless=("65536",)),
+    },
+}
+
+
+def translate_flags(command: str, argv: Sequence[str]) -> list[str]:
+    """The arguments with WeNet's flags replaced by ours; flags without effect are logged.
+
+    Raises ConfigError for a flag that would change the result and has no equivalent.
+    """
+    flags, ours = FLAGS.get(command, {}), list[str]()
+    arguments, last = iter(argv), ""
+    for argument in arguments:
+        name, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", "")
+        last = name or last
+        if name in flags:
+            ours += _translate(name, value if equals else _next_value(flags[name], arguments), flags[name])
+        elif not name and last == "--override_config" and argument.count(" ") == 1 and "=" not in argument:
+            ours.append(argument.replace(" ", "="))  # WeNet's "key value"
+        else:
+            ours.append(argument)
+    if "--src_path" in argv and "--by" not in ours:  # WeNet averages the last ones without --val_best
+        ours += ["--by", "last"]
+    return ours
+
+
+def _next_value(flag: Flag, arguments: Iterator[str]) -> str:
+    return next(arguments, "") if flag.has_value else ""
+
+
+def _translate(name: str, value: str, flag: Flag) -> list[str]:
+    shown = f"{name} {value}".rstrip()
+    if not flag.ours and flag.harmless is not None and (value not in flag.harmless or not flag.has_value):
+        raise ConfigError(f"{shown}: a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
+    if not flag.ours:
+        logger.info("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
+    parent = Path(value).parent
+    ours = [part.format(value, parent=parent).replace("cuda:-1", "cpu") for part in flag.ours.split()]
+    if ours:
+        logger.info("%s: read as %s", shown, " ".join(ours))
+    return ours
