@@ -86,6 +86,45 @@ def one_field(text: str) -> str:
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
+_BINARY = (
+    (
+        0,
+        b"PK\x03\x04",
+        "a file of a spreadsheet or word processor; save it there as CSV in UTF-8",
+    ),  # .xlsx, .ods, .docx
+    (0, b"\xd0\xcf\x11\xe0", "a file of a spreadsheet or word processor; save it there as CSV in UTF-8"),  # .xls, .doc
+    (0, b"PAR1", "Parquet; in Python, `pandas.read_parquet(…).to_csv(…)` writes a table"),
+    (0, b"ARROW1", "a dataset in Arrow; in Python, `datasets.load_from_disk(…).to_csv(…)` writes a table"),
+    (257, b"ustar", "a tar; WeNet's shards are trained with a list of tars and --data_type shard, others unpack first"),
+    (0, b"RIFF", "audio, not text; name the table or list"),
+)
+"""Position, content there, and what such a file is and what to do."""
+
+
+def describe_binary(content: bytes) -> str | None:
+    """What a file is that is no text, and what to do; None: it may be text."""
+    return next((found for start, mark, found in _BINARY if content[start:].startswith(mark)), None)
+
+
+def read_bytes(path: Path) -> bytes:
+    """The content of a file; one named .gz or .xz is decompressed. Raises DataError."""
+    with _open_to_read(path) as file:
+        return file.read()
+
+
+@contextmanager
+def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
+    """A file, decompressed if it is named .gz or .xz; errors of the block become DataErrors."""
+    try:
+        with _OPEN.get(path.suffix, open)(path, "rb") as file:
+            yield file
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
+        what = f"{path}: not a complete {path.suffix} file ({one_line(error)})"
+        raise DataError(f"{what}; copy it again, or compress the text again") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+
+
 def read_lines(path: Path | str) -> list[str]:
     """All lines of `iterate_lines`."""
     return list(iterate_lines(path))
@@ -98,20 +137,16 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
     Raises DataError naming the file (and line) if it is missing, damaged or not UTF-8.
     """
     path = Path(path)
-    number = 0
-    try:
-        with _OPEN.get(path.suffix, open)(path, "rb") as file:
-            for number, line in enumerate(file, start=1):
-                content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+    with _open_to_read(path) as file:
+        for number, line in enumerate(file, start=1):
+            content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
+            try:
                 yield content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
-    except UnicodeDecodeError as error:
-        what = f"{path}:{number}: not UTF-8 at byte {error.start}"
-        raise DataError(f"{what}; convert the file to UTF-8") from error
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        what = f"{path}: not a complete {path.suffix} file ({one_line(error)})"
-        raise DataError(f"{what}; copy it again, or compress the text again") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+            except UnicodeDecodeError as error:
+                what = f"{path}:{number}: not UTF-8 at byte {error.start}"
+                if kind := describe_binary(read_bytes(path)[:1024]):
+                    raise DataError(f"{path}: {kind}") from error
+                raise DataError(f"{what}; convert the file to UTF-8") from error
 
 
 def remove_incomplete_line(path: Path) -> bytes:

@@ -68,7 +68,12 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     Raises DataError with one line per fault (the first ten): not JSON, a field missing or mistyped, a duplicate key.
     """
     lines = read_lines(path)
-    if next(filter(str.strip, lines), "{").lstrip()[0] not in "{[":  # one fault, not one per line
+    first = next(filter(str.strip, lines), "{").strip()
+    if first.endswith(".tar"):
+        raise DataError(
+            f"{path}: a list of shards (tars), which are trained with --data_type shard; give their data.list"
+        )
+    if first[0] not in "{[":  # one fault, not one per line
         command = "`wenet-hs prepare table|kaldi|folder|elan|praat`"
         raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
     return list(_parse_lines(path, lines))
@@ -129,6 +134,8 @@ def parse_utterance(line: str) -> Utterance:
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
         raise ValueError("expected a JSON object with key, wav and txt")
+    if "key" not in record and (found := describe_manifest(record)):
+        raise ValueError(found)
     fields: dict[str, Any] = {name: record[name] for name in _FIELDS if record.get(name) is not None}
     for name, remedy in _REMEDIES.items():
         if name not in fields:
@@ -150,6 +157,18 @@ def parse_utterance(line: str) -> Utterance:
     if "end" in fields and fields["end"] <= fields.get("start", 0):
         raise ValueError(f"'end' is {fields['end']:g}, expected more than 'start', {fields.get('start', 0):g}")
     return Utterance(**{**fields, "txt": unicodedata.normalize("NFC", fields["txt"])})
+
+
+def describe_manifest(record: Mapping[str, Any]) -> str | None:
+    """Which manifest of lhotse a record is from, and what to do with it; None: it is from another file."""
+    if str(record.get("type", "")).endswith("Cut") or {"supervisions", "recording"} <= record.keys():
+        how = "in Python, `lhotse.CutSet.from_file(…).decompose(FOLDER)` writes recordings and supervisions"
+        return f"cuts of lhotse; {how}, which `wenet-hs prepare table` reads"
+    if {"sources", "sampling_rate"} <= record.keys():
+        return "recordings of lhotse; give the supervisions beside them to `wenet-hs prepare table`"
+    if {"recording_id", "start", "duration"} <= record.keys():
+        return "supervisions of lhotse; make a data.list of them with `wenet-hs prepare table`"
+    return None
 
 
 def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:

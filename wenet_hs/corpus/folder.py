@@ -24,7 +24,8 @@ from wenet_hs.corpus.entries import Entry, find_split
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
-from wenet_hs.corpus.table import add_column_arguments, decode_text, read_table
+from wenet_hs.corpus.table import add_column_arguments, read_table
+from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder, real_path, walk_files
 from wenet_hs.errors import DataError, list_names
 

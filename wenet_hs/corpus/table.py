@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table of recordings and transcripts: CSV, TSV or JSON Lines, with the names of the columns in the first line.
+"""A table of recordings and transcripts: CSV, TSV or JSON, with the names of the columns in the first line.
 
 Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --lang mdw --out data
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
@@ -8,23 +8,25 @@ Columns are found by their usual names, in any case: path, audio, wav, file_name
 transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss);
 channel (left, right, A, B, or a number: from 0 if a 0 occurs, from 1 if the number of channels occurs); split; id.
 `--columns "split="` ignores this column. Delimiter and quoting are detected and printed. Other columns are ignored.
+
+Without names of columns a table or `key transcript` lines are read if their first line names an audio file; what was
+assumed is printed. JSON has one object per line, or one array or object of objects. Of lhotse give the supervisions,
+with the recordings beside them. Files may be compressed (.gz, .xz).
 """
 
 import argparse
-import csv
 import difflib
-import io
-import json
 import logging
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from wenet_hs.corpus import entries
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.table_files import Table, read_table_file
+from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.text.normalize import normalize_phones
 
@@ -45,8 +47,8 @@ COLUMNS = {
 """What a column contains → the names by which it is found, the most usual first."""
 _REQUIRED = ("audio", "text")
 _TIMES = ("start", "end", "duration")
-_DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
-csv.field_size_limit(2**31 - 1)  # a cell may be a whole transcript; the default is 131,072 characters
+_MAX_REPEATED = 0.1
+"""Share of the rows whose id another clip has too; up to it these are mistakes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -72,19 +74,23 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     return entries.prepare_entries(args, "table", read_table(args.table, args), {})
 
 
-def read_table(path: Path, args: argparse.Namespace) -> Iterator[Entry | Rejected]:
-    """The rows of a table.
+def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
+    """The rows of a table. `finder`: finds the audio, by which a table without names of columns is recognised.
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
     """
-    read = _read_json_lines if path.suffix in (".jsonl", ".json") else _read_delimited
-    table = read(path, args.encoding)
+    finder = finder or MediaFinder(args.audio_dir)
+    usual = {name for names in COLUMNS.values() for name in names}
+    table = read_table_file(
+        path, args.encoding, usual, lambda cell: isinstance(finder.find((cell,), path.parent), Path)
+    )
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
         raise DataError(f"{path}: {found}; give a table with the names of the columns")
     columns = _find_columns(path, table.header, args.columns)
     used = ", ".join(f"{name!r} is the {content}" for content, name in columns.items())
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), used)
+    _drop_repeated_ids(path, table, columns)
     for number, row in table.rows:
         where = f"{path.name}:{number}"
         if isinstance(row, str):
@@ -106,21 +112,22 @@ def read_table(path: Path, args: argparse.Namespace) -> Iterator[Entry | Rejecte
             txt=value.get("text", ""),
             start=start,
             end=end,
-            **{name: value.get(name) for name in ("key", "lang", "speaker", "channel", "split")},
+            channel=given["channel"] if isinstance(given.get("channel"), int) else value.get("channel"),
+            **{name: value.get(name) for name in ("key", "lang", "speaker", "split")},
         )
 
 
-_Rows = list[tuple[int, list[str]]]
-_Quoting = Literal["whole", "by line", "none"]
-"""Whether a quoted cell may have line ends, may not, or quotation marks are a part of the text."""
-
-
-class _Table(NamedTuple):
-    form: str
-    """What was detected, for the user."""
-    header: Sequence[str]
-    rows: Sequence[tuple[int, dict[str, Any] | str]]
-    """Line, and the values by column or why the row cannot be read."""
+def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> None:
+    """Use no column of ids that many rows share with other audio: these are of sentences (FLEURS) or recordings."""
+    if "key" not in columns:
+        return
+    selecting = [columns[name] for name in ("audio", *_TIMES, "channel") if name in columns]
+    rows = [row for _, row in table.rows if isinstance(row, dict)]
+    names = [str(row.get(columns["key"])) for row in rows]
+    clips = {(name, *(str(row.get(column)) for column in selecting)) for name, row in zip(names, rows, strict=True)}
+    if len(clips) - len(set(names)) > _MAX_REPEATED * len(rows):
+        found = f"{len(clips)} clips have {len(set(names))} different ids"
+        logger.info("%s: column %r names no clips: %s; it is not used", path, columns.pop("key"), found)
 
 
 def _read_times(value: Mapping[str, str]) -> tuple[float | None, float | None]:
@@ -181,119 +188,3 @@ def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
     """`did you mean …? ` with the columns that have similar names, or nothing."""
     near = {by_lower[one] for name in names for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)}
     return f"did you mean {list_names(sorted(near))}? " if near else ""
-
-
-# ---- reading
-
-
-def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
-    """The text of a file, and its encoding."""
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
-    if content[:4] in (b"PK\x03\x04", b"\xd0\xcf\x11\xe0"):  # .xlsx, .ods, .docx, .numbers; .xls, .doc
-        raise DataError(f"{path}: a file of a spreadsheet or word processor; save it there as CSV in UTF-8")
-    given = encoding
-    if encoding is None:
-        encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    try:
-        text = content.decode(encoding)
-    except LookupError as error:
-        raise ConfigError(f"--encoding {encoding}: Python knows no such encoding; examples: utf-8, cp1252") from error
-    except UnicodeDecodeError as error:
-        number = content[: error.start].count(b"\n") + 1
-        remedy = "or try another --encoding" if given else "or name its encoding, such as --encoding cp1252"
-        found = f"not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}"
-        raise DataError(f"{path}:{number}: {found}; save it as UTF-8, {remedy}") from error
-    if "\0" in text:
-        raise DataError(f"{path}: has zero bytes; if it is UTF-16 without a byte order mark, give --encoding utf-16-le")
-    return text, encoding.removesuffix("-sig")
-
-
-def _read_delimited(path: Path, encoding: str | None) -> _Table:
-    text, encoding = decode_text(path, encoding)
-    text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
-    first = text.lstrip().partition("\n")[0]
-    best: tuple[tuple[float, int, bool, int], str, _Rows] | None = None
-    quotings: tuple[_Quoting, ...] = ("whole", "by line", "none") if '"' in text else ("whole",)
-    for delimiter in filter(first.__contains__, _DELIMITERS):
-        for quoting in quotings:
-            try:
-                rows = _parse(text, delimiter, quoting)
-            except csv.Error:  # a quotation mark that is a part of the text, or is not closed
-                continue
-            header = rows[0][1] if rows else []
-            if len(header) > 1 and not (quoting == "none" and _is_quoted(rows)):
-                num_fitting = sum(len(row) == len(header) for _, row in rows)
-                # More rows first: a quotation mark may open in one row and close in another, as in a dialogue.
-                rank = (num_fitting / len(rows), len(rows), quoting != "none", len(header))
-                best = (rank, delimiter, rows) if best is None or rank > best[0] else best
-    if best is None and not first.strip():
-        return _Table("", [], [])
-    if best is None:
-        raise DataError(f"{path}:1: found one column, {first[:80]!r}; separate columns by tabs, commas or semicolons")
-    (_, _, is_quoted, _), delimiter, rows = best
-    header = [normalize_phones(name) for name in rows[0][1]]
-    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
-        raise DataError(f"{path}:1: several columns have the name {list_names(twice, ' or ')}; rename them")
-    values: list[tuple[int, dict[str, Any] | str]] = []
-    for number, row in rows[1:]:
-        reason = f"wrong number of columns: {len(row)}, the header has {len(header)}"
-        if not row:
-            reason = 'quotation mark: one is not closed, or has text after it; write "" for one in a cell'
-        values.append((number, dict(zip(header, row, strict=True)) if len(row) == len(header) else reason))
-    quoted = ", quoted" if is_quoted and '"' in text else ""
-    if several := [number for number, row in rows if "\n" in "".join(row)]:
-        quoted += f", {len(several)} rows with cells of several lines (the first in line {several[0]})"
-    return _Table(f"{_DELIMITERS[delimiter]}-separated{quoted}, {encoding}", header, values)
-
-
-def _is_quoted(rows: _Rows) -> bool:
-    """Whether quotation marks enclose cells, by rows that were read as if they were a part of the text."""
-    header = rows[0][1]
-    wrong = (row for _, row in rows if len(row) != len(header))
-    return all(re.fullmatch('".*"', name) for name in header) or any('"' in "".join(row) for row in wrong)
-
-
-def _parse(text: str, delimiter: str, quoting: _Quoting) -> _Rows:
-    """The first line and the values of each row that is not empty; no values of a line that `by line` cannot read.
-
-    Raises csv.Error for a wrong quotation mark, except `by line`.
-    """
-    style: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
-    rows = _Rows()
-    for number, piece in enumerate(text.split("\n") if quoting == "by line" else [text], start=1):
-        reader = csv.reader(io.StringIO(piece, newline=""), delimiter=delimiter, strict=True, quoting=style)
-        first = number
-        try:
-            for row in reader:
-                # Programs end lines with delimiters: columns that the header does not name are not there if empty.
-                while row and not row[-1].strip() and len(row) > (len(rows[0][1]) if rows else 0):
-                    row.pop()
-                if any(value.strip() for value in row):
-                    rows.append((first, row))
-                first = number + reader.line_num
-        except csv.Error:
-            if quoting != "by line":
-                raise
-            rows.append((number, []))
-    return rows
-
-
-def _read_json_lines(path: Path, encoding: str | None) -> _Table:
-    text, encoding = decode_text(path, encoding)
-    if text.lstrip().startswith("["):
-        raise DataError(f"{path}:1: a JSON array; write one JSON object per line")
-    rows: list[tuple[int, dict[str, Any] | str]] = []
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
-        reason = "not a JSON object"
-        try:
-            record = json.loads(line, object_hook=lambda one: {normalize_phones(name): one[name] for name in one})
-        except (RecursionError, ValueError) as error:  # lists in lists in lists …
-            record, reason = None, f"not JSON: {error}"
-        rows.append((number, record if isinstance(record, dict) else reason))
-    header = list(dict.fromkeys(name for _, row in rows if isinstance(row, dict) for name in row))
-    return _Table(f"JSON Lines, {encoding}", header, rows)

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Manifests of lhotse: supervisions with the audio of their recordings; others are refused by name."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+from wenet_hs.manifest import describe_manifest
+
+
+def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
+    """Give each supervision the `audio` of its recording, and its `channel` in that file, from 0.
+
+    The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in its name.
+    Returns: False for records that are not from lhotse.
+    Raises DataError for other manifests, if that of the recordings is missing, and for audio that is no file.
+    """
+    found = describe_manifest(records[0]) if records else None
+    if found is None:
+        return False
+    if "recording_id" not in records[0]:
+        raise DataError(f"{path}: {found}")
+    name = path.name.replace("supervisions", "recordings").removesuffix(".gz")
+    files = [one for one in (path.with_name(name), path.with_name(f"{name}.gz")) if one.is_file() and one != path]
+    if not files:
+        raise DataError(f"{path}: supervisions of lhotse, without {name}(.gz) beside it; put the recordings there")
+    try:
+        recordings = {one["id"]: one["sources"] for one in map(json.loads, filter(str.strip, read_lines(files[0])))}
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{files[0]}: no recordings of lhotse, one per line; write them again") from error
+    for record in records:
+        given = record.get("channel", 0)
+        channels = given if isinstance(given, list) else [given]
+        of_recording = recordings.get(record["recording_id"], [])
+        source = next((one for one in of_recording if {*channels} <= {*one.get("channels", channels)}), None)
+        if source is None:
+            continue  # the caller states that the row has no audio
+        if source.get("type") not in ("file", "url"):
+            what = f"recording {record['recording_id']!r} is of the type {source.get('type')!r}"
+            raise DataError(f"{files[0]}: {what}; save its audio as a file")
+        in_file = source.get("channels", channels)
+        record["audio"] = source["source"]
+        record["channel"] = in_file.index(channels[0]) if len(channels) == 1 < len(in_file) else None
+    return True
