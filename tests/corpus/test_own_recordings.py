@@ -20,7 +20,7 @@ from made_up_release import parse_prepare, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
-from wenet_hs.corpus import entries, table
+from wenet_hs.corpus import entries, table, table_files
 from wenet_hs.corpus.elan import read_elan
 from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.data.media import MediaFinder
@@ -804,8 +804,8 @@ def test_stats_of_an_earlier_run_do_not_outlive_a_failed_one(tmp_path: Path) -> 
 
 
 def test_a_table_is_parsed_once_if_it_has_one_delimiter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    parse, calls = table._parse, list[tuple[str, str]]()
-    monkeypatch.setattr(table, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
+    parse, calls = table_files._parse, list[tuple[str, str]]()
+    monkeypatch.setattr(table_files, "_parse", lambda *args: calls.append(args[1:]) or parse(*args))
     write_audio(tmp_path / "rec.wav")
     prepare(tmp_path / "out", write_table(tmp_path, rows_of(6)))
     assert calls == [(",", "whole")]

@@ -5,13 +5,15 @@ Example: wenet-hs prepare folder --corpus recordings --lang mdw --out data
 
 AudioFolder: metadata.csv or metadata.jsonl with the columns file_name and transcription (or other names that
 `prepare table` knows), in the folder or in subfolders such as train, validation and test, which then are the sets.
-Otherwise every x.wav has its transcript in x.txt; again, subfolders with the names of sets are the sets. A transcript
-may have times: labels of Audacity, SRT and WebVTT are one utterance per label, TIMIT's .TXT, .WRD and .PHN (with
-`--text_suffix .PHN --unit phone`) one per file.
+Otherwise every x.wav has its transcript in x.txt, beside it or, if none is, in another folder; or text files list the
+transcripts, as `prepare table` reads them (LibriSpeech, MLS, AISHELL). Again, subfolders with the names of sets are the
+sets. A transcript may have times: labels of Audacity, SRT and WebVTT are one utterance per label, TIMIT's .TXT, .WRD
+and .PHN (with `--text_suffix .PHN --unit phone`) one per file.
 """
 
 import argparse
 import logging
+import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -50,8 +52,24 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     ]
     audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
+    metadata = metadata or _find_listings(files, audio, args)
     rows = _read_metadata(metadata, audio, args) if metadata else _read_pairs(files, audio, args)
     return entries.prepare_entries(args, "folder", rows, {"layout": "metadata" if metadata else "pairs"})
+
+
+def _find_listings(files: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace) -> list[Path]:
+    """Text files whose first line names an audio file, where no audio file has a transcript of its own name."""
+    names = {_stem(Path(path.name), path.suffix) for path in audio}
+    texts = [path for path in files if path.suffix.lower() in (".txt", ".tsv", ".csv", args.text_suffix.lower())]
+    if any(_stem(Path(path.name), path.suffix) in names for path in texts):
+        return []
+
+    def names_audio(path: Path) -> bool:
+        with path.open("rb") as file:
+            first = re.split(r"[\s,;|]+", file.readline(4096).decode("utf-8-sig", "ignore").strip())
+        return any(Path(one).name in names or _stem(Path(Path(one).name), Path(one).suffix) in names for one in first)
+
+    return [path for path in texts if names_audio(path)]
 
 
 def _read_metadata(
@@ -65,7 +83,7 @@ def _read_metadata(
         real_path(path): name for path, name in name_speakers(audio, args.corpus, args.speaker_from).items()
     }
     for path in metadata:
-        for row in read_table(path, args):
+        for row in read_table(path, args, finder):
             if isinstance(row, Entry):
                 found = finder.find(row.audio, row.folder)
                 named.add(found)
@@ -75,7 +93,11 @@ def _read_metadata(
             yield row
     for path in audio:
         if real_path(path) not in named:
-            yield _without_partner(path, args.corpus, "no transcript: metadata does not name it")
+            yield _without_partner(
+                path,
+                args.corpus,
+                "no transcript: " + ("metadata does not name it" if len(metadata) == 1 else "no table names it"),
+            )
 
 
 def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
@@ -84,7 +106,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
     if not audio:
         found = f"no audio file ({' '.join(AUDIO_SUFFIXES)})" if corpus.is_dir() else "no such folder"
         raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
-    texts = {_stem(path, suffix): path for path in files if path.name.lower().endswith(suffix.lower())}
+    texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
         stems = {_stem(path, path.suffix) for path in audio}
         beside = Counter(path.suffix for path in set(files).difference(audio) if _stem(path, path.suffix) in stems)
@@ -93,8 +115,9 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
         raise DataError(f"{corpus}: {found}; see --text_suffix")
     speakers = name_speakers(audio, corpus, args.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
+    pairs = _pair(audio, texts, suffix)
     for path in audio:
-        text = texts.get(_stem(path, path.suffix))
+        text = pairs.get(path)
         if text is None:
             yield _without_partner(path, corpus, f"no transcript: no {path.stem}{suffix} beside it")
             continue
@@ -125,8 +148,19 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
         logger.warning("%s", fault)
     for form in filter(None, forms):
         logger.info("%d transcripts %s, such as %s", len(forms[form]), form, forms[form][0])
-    for stem in sorted(texts.keys() - {_stem(path, path.suffix) for path in audio}):
-        yield _without_partner(texts[stem], corpus, "no audio: none of its name beside it")
+    for text in sorted({*texts} - {*pairs.values()}):
+        yield _without_partner(text, corpus, "no audio: none of its name beside it")
+
+
+def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Path, Path]:
+    """Audio file → the transcript beside it; if none has one, that of its name in any folder (VCTK)."""
+    of_stem = {_stem(text, suffix): text for text in texts}
+    pairs = {path: of_stem[stem] for path in audio if (stem := _stem(path, path.suffix)) in of_stem}
+    of_name = {_stem(Path(text.name), suffix): text for text in texts}
+    names = Counter(_stem(Path(path.name), path.suffix) for path in audio)
+    if pairs or len(of_name) < len(texts) or names.total() > len(names):
+        return pairs
+    return {path: of_name[name] for path, name in zip(audio, names, strict=True) if name in of_name}
 
 
 def _read_transcript(text: Path, audio: Path, args: argparse.Namespace) -> tuple[str, list[Label]]:

@@ -12,7 +12,7 @@ from wenet_hs.manifest import describe_manifest
 
 
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
-    """Give each supervision the `audio` of its recording, and its `channel` in that file, from 0.
+    """Give each supervision the `audio` of its recording, and its `channel` in that file as a letter from A.
 
     The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in its name.
     Returns: False for records that are not from lhotse.
@@ -43,5 +43,6 @@ def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
             raise DataError(f"{files[0]}: {what}; save its audio as a file")
         in_file = source.get("channels", channels)
         record["audio"] = source["source"]
-        record["channel"] = in_file.index(channels[0]) if len(channels) == 1 < len(in_file) else None
+        is_one = len(channels) == 1 < len(in_file)
+        record["channel"] = chr(ord("A") + in_file.index(channels[0])) if is_one else None  # numbers may count from 1
     return True

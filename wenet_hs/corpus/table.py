@@ -80,10 +80,12 @@ def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
     """
     finder = finder or MediaFinder(args.audio_dir)
-    usual = {name for names in COLUMNS.values() for name in names}
-    table = read_table_file(
-        path, args.encoding, usual, lambda cell: isinstance(finder.find((cell,), path.parent), Path)
-    )
+
+    def is_audio(cell: str) -> bool:
+        found = finder.find((cell,), path.parent)
+        return isinstance(found, Path) or found.startswith("ambiguous")
+
+    table = read_table_file(path, args.encoding, {name for names in COLUMNS.values() for name in names}, is_audio)
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
         raise DataError(f"{path}: {found}; give a table with the names of the columns")
@@ -112,8 +114,7 @@ def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None 
             txt=value.get("text", ""),
             start=start,
             end=end,
-            channel=given["channel"] if isinstance(given.get("channel"), int) else value.get("channel"),
-            **{name: value.get(name) for name in ("key", "lang", "speaker", "split")},
+            **{name: value.get(name) for name in ("key", "lang", "speaker", "channel", "split")},
         )
 
 
@@ -122,8 +123,8 @@ def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> Non
     if "key" not in columns:
         return
     selecting = [columns[name] for name in ("audio", *_TIMES, "channel") if name in columns]
-    rows = [row for _, row in table.rows if isinstance(row, dict)]
-    names = [str(row.get(columns["key"])) for row in rows]
+    rows = [row for _, row in table.rows if isinstance(row, dict) and row.get(columns["key"]) not in (None, "")]
+    names = [str(row[columns["key"]]) for row in rows]
     clips = {(name, *(str(row.get(column)) for column in selecting)) for name, row in zip(names, rows, strict=True)}
     if len(clips) - len(set(names)) > _MAX_REPEATED * len(rows):
         found = f"{len(clips)} clips have {len(set(names))} different ids"
@@ -180,6 +181,8 @@ def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, s
         guess = _guess([name for content in missing for name in COLUMNS[content]], others)
         flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)
+        if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
+            guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
         raise DataError(f'{path}:1: no column of {", ".join(missing)}; {guess}name them: --columns "{flag}", of: {has}')
     return found
 

@@ -10,6 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, NamedTuple
@@ -45,7 +46,7 @@ def read_table_file(path: Path, encoding: str | None, names: Collection[str], is
             header: columns are then named audio, text, and by their number.
     """
     text, encoding = decode_text(path, encoding)
-    if re.match(r'\s*[\[{]\s*["{]', text):
+    if path.name.removesuffix(".gz").endswith((".json", ".jsonl")) or re.match(r'\s*[\[{]\s*["{]', text):
         return _read_json(path, text, encoding)
     text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
     if not text.strip():
@@ -62,7 +63,10 @@ def read_table_file(path: Path, encoding: str | None, names: Collection[str], is
         raise DataError(f"{path}:1: found one column, {first[:80]!r}; separate columns by tabs, commas or semicolons")
     header = [normalize_phones(name) for name in cells]
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
-        raise DataError(f"{path}:1: several columns have the name {list_names(twice, ' or ')}; rename them")
+        what = f"several columns have the name {list_names(twice, ' or ')}"
+        raise DataError(
+            f"{path}:1: {what}; rename them, or write a first line with names, such as path, text, start, end"
+        )
     return Table(f"{parsed.form}, {encoding}", header, _values(header, parsed.rows[1:]))
 
 
@@ -214,29 +218,29 @@ def _is_same(cells: Sequence[str], others: Sequence[str]) -> bool:
 
 def _read_json(path: Path, text: str, encoding: str) -> Table:
     """Objects, one per line or in one array or object; those of lhotse with their recordings."""
-    form, rows = "JSON Lines", list[tuple[int, Any]]()
-    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    is_whole = not isinstance(_parse_json(lines[0][1]), dict)
-    if is_whole:
-        content = _parse_json(text)
-        if isinstance(content, str):
-            raise DataError(f"{path}: {content}; write one JSON object per line, or one array of objects")
-        form, rows = "JSON", [*enumerate(_records(content), start=1)]
-    else:
-        rows = [(number, _parse_json(line)) for number, line in lines]
-    rows = [(number, row if isinstance(row, dict | str) else "not a JSON object") for number, row in rows]
-    records = [row for _, row in rows if isinstance(row, dict)]
+    form, rows = "JSON Lines", [*enumerate(text.split("\n"), start=1)]
+    values: list[tuple[int, Any]] = [(number, _parse_object(line)) for number, line in rows if line.strip()]
+    if len(values) == 1 or (values and isinstance(values[0][1], str)):  # one line, or the first is no object
+        with suppress(RecursionError, ValueError):
+            form, values = "JSON", [*enumerate(_records(json.loads(text, object_hook=_clean)), start=1)]
+            values = [(number, one if isinstance(one, dict) else "not a JSON object") for number, one in values]
+    records = [one for _, one in values if isinstance(one, dict)]
     if join_recordings(path, records):
         form += ", supervisions of lhotse"
-    return Table(f"{form}, {encoding}", list(dict.fromkeys(name for record in records for name in record)), rows)
+    return Table(f"{form}, {encoding}", list(dict.fromkeys(name for one in records for name in one)), values)
 
 
-def _parse_json(text: str) -> Any:
-    """The value, or as text why there is none."""
+def _parse_object(line: str) -> dict[str, Any] | str:
+    """The object, or why there is none."""
     try:
-        return json.loads(text, object_hook=lambda one: {normalize_phones(name): one[name] for name in one})
+        value = json.loads(line, object_hook=_clean)
     except (RecursionError, ValueError) as error:  # lists in lists in lists …
         return f"not JSON: {error}"
+    return value if isinstance(value, dict) else "not a JSON object"
+
+
+def _clean(record: dict[str, Any]) -> dict[str, Any]:
+    return {normalize_phones(name): value for name, value in record.items()}
 
 
 def _records(content: Any) -> list[Any]:
