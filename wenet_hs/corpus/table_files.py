@@ -18,6 +18,7 @@ from typing import Any, Literal, NamedTuple
 from wenet_hs.corpus.lhotse import join_recordings
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import describe_binary, read_bytes
+from wenet_hs.manifest import describe_manifest
 from wenet_hs.text.normalize import normalize_phones
 
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
@@ -220,7 +221,8 @@ def _read_json(path: Path, text: str, encoding: str) -> Table:
     """Objects, one per line or in one array or object; those of lhotse with their recordings."""
     form, rows = "JSON Lines", [*enumerate(text.split("\n"), start=1)]
     values: list[tuple[int, Any]] = [(number, _parse_object(line)) for number, line in rows if line.strip()]
-    if len(values) == 1 or (values and isinstance(values[0][1], str)):  # one line, or the first is no object
+    first = values[0][1] if values else {}
+    if isinstance(first, str) or (len(values) == 1 and not describe_manifest(first)):  # no object, or one of all lines
         with suppress(RecursionError, ValueError):
             form, values = "JSON", [*enumerate(_records(json.loads(text, object_hook=_clean)), start=1)]
             values = [(number, one if isinstance(one, dict) else "not a JSON object") for number, one in values]
