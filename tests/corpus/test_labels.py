@@ -111,6 +111,8 @@ OTHER = {
     "[00:00.000 --> 00:03.500]  mo lu\n": "times in an unknown form, '[00:00.000 --> 00:03.500]  mo lu'; convert it",
     "start\tend\ttext\n0\t3500\tmo\n4250\t6500\tlu": "times in an unknown form, '0\\t3500\\tmo'; convert it",
     "[00:01.20] mo lu\n[00:04.00] ke": "times in an unknown form, '[00:01.20] mo lu'; convert it",
+    "Name\tStart\tLength\nCue 1\t0:00.250\t0:03.250\nCue 2\t0:04.250\t0:02.250\n": "unknown form, 'Cue 1\\t0:00",
+    "utt\tAna\t00:00:00.250\t0.25\tmo\nutt\tAna\t00:00:04.250\t4.25\tlu": "times in an unknown form, 'utt\\tAna\\t00:",
     "0.25 3.5 mo\n4.25 6.5 lu\n": "times in an unknown form, '0.25 3.5 mo'; convert it",
     "0 3000000 sil\n3000000 9000000 a\n": "ends with sample 9000000, its audio has 96000; restore the audio",
 }

@@ -109,7 +109,9 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
         stems = {_stem(path, path.suffix) for path in audio}
-        beside = Counter(path.suffix for path in set(files).difference(audio) if _stem(path, path.suffix) in stems)
+        beside = Counter(
+            path.suffix for path in sorted(set(files).difference(audio)) if _stem(path, path.suffix) in stems
+        )
         there = list_names([f"x{one} ({num})" for one, num in beside.most_common()]) or "nothing"
         found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}, but {there}"
         raise DataError(f"{corpus}: {found}; see --text_suffix")

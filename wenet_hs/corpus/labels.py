@@ -58,8 +58,8 @@ _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _MARKUP = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^}]*\}")
 _SECONDS = re.compile(r"(-?\d+(?:[.,]\d+)?)\t(-?\d+(?:[.,]\d+)?)(?:\t(.*))?")
 _SAMPLES = re.compile(r"(\d+) (\d+) (\S.*)")
-_TIMES = re.compile(rf"[\W_]*(?:{_CLOCK}\b|\d+[.,]\d+[\s,;]|\d+\t\d+\t)")
-"""How a line with times of some form begins."""
+_TIMES = re.compile(rf"(?:.*\t)?[\W_]*(?:{_CLOCK}\b|\d+[.,]\d+[\s,;]|\d+\t\d+\t)")
+"""How a line with times of some form, or a column of it, begins."""
 
 
 def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] | None:
