@@ -44,7 +44,7 @@ def frequency(utterance: Utterance) -> int:
 
 def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]]:
     """The utterances by text, and key → reason of those that are rejected."""
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang xx --split_by none --max_rejected 0.9")
+    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
     args.module.run(args)
     rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
     return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, {key: reason for key, _, reason in rows}

@@ -131,7 +131,7 @@ def test_other_forms_are_refused_in_one_line_that_says_what_they_are(tmp_path: P
 
 def prepare(out: Path, words: str) -> tuple[list[Utterance], dict[str, int]]:
     """The utterances in the order of their times, and why others were left out."""
-    args = parse_prepare(f"folder {words} --out {out} --num_workers 0 --lang xx --split_by none --max_rejected 0.9")
+    args = parse_prepare(f"folder {words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
     total = args.module.run(args)["total"]
     found = [u for of_set in read_lists(out).values() for u in of_set]
     return sorted(found, key=lambda u: (u.wav, u.start or 0)), total["rejected"] | total["left_out"]

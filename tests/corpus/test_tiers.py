@@ -17,7 +17,7 @@ TEXTS = ["mo lu ke ba", "ba mo", "ke pi da na", "ti da", "so re lu", "na pi re",
 
 
 def prepare(out: Path, words: str) -> list[Utterance]:
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang xx --split_by none")
+    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none")
     stats: dict[str, Any] = args.module.run(args)
     assert stats["total"]["rejected"] == {}, stats
     return sorted((u for of_set in read_lists(out).values() for u in of_set), key=lambda u: (u.wav, u.start or 0))

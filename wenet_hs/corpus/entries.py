@@ -19,6 +19,7 @@ from unicodedata import normalize as normalize_unicode
 
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.channels import resolve_channels
+from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
 from wenet_hs.corpus.own_sets import MAX_LOSS, SPLIT_BY, describe_common, hold_out_sets
@@ -31,13 +32,13 @@ from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, n
 
 logger = logging.getLogger(__name__)
 
-UNDETERMINED = "und"
-"""ISO 639-2 code of an undetermined language."""
 _SPLIT_NAMES = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("dev", "valid", "validation", "val", "development"), "dev"),
     **dict.fromkeys(("test", "eval", "evaluation", "testing"), "test"),
 }
+_NO_SET = ("", "unassigned", "none", "null", "nan", "n/a", "-")
+"""Values of a set that say that there is none, as in Common Voice's spontaneous speech."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
     )
     add("--audio_dir", type=lambda path: Path(path).absolute(), help=audio_dir_help)
     lang_help = (
-        "code of the language where the data name none; it decides how text is normalised (default: %(default)s)"
+        "language where the data name none, by its code (tr, abz) or name; it decides how text is normalised "
+        "(default: %(default)s)"
     )
     add("--lang", "--language", default=UNDETERMINED, help=lang_help)
     unit_help = "what a transcript contains: text, or phones with spaces between them (default: char)"
@@ -179,13 +181,15 @@ def _find_audio(
     corpus = getattr(args, "corpus", None)
     finder = MediaFinder(args.audio_dir or (corpus if corpus is not None and corpus.is_dir() else None))
     found, rejected, removed = list[tuple[Entry, Path, str]](), list[Rejected](), Counter[str]()
-    spelling = dict[str, str]()  # a code in upper and lower case is one language
-    for entry in entries:
-        lang = spelling.setdefault((entry.lang or args.lang).casefold(), entry.lang or args.lang)
+    entries = list(entries)
+    places = [one.where if isinstance(one, Entry) else one.key for one in entries]
+    langs = resolve_languages([*zip((one.lang for one in entries), places, strict=True)], args.lang)
+    for entry, lang in zip(entries, langs, strict=True):
         if isinstance(entry, Rejected):
             rejected.append(replace(entry, lang=lang))
             continue
-        entry = replace(entry, lang=lang, split=None if args.ignore_sets else entry.split)
+        has_set = entry.split is not None and entry.split.strip().lower() not in _NO_SET and not args.ignore_sets
+        entry = replace(entry, lang=lang, split=entry.split if has_set else None)
         txt, of_text = _normalize(args, entry.txt, lang)
         removed.update(of_text)
         reason, is_fault = _fault(entry, txt)
@@ -351,6 +355,9 @@ def _make_splits(
         splits["train"], without = without, []
     reason = "no set: other utterances have one; give each a set, or none"
     left_out = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in without]
+    if left_out:
+        what = "utterances have no set, others have one: they are left out"
+        logger.info("%d %s; --ignore_sets makes sets of all", len(left_out), what)
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
