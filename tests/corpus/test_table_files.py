@@ -67,7 +67,7 @@ def test_tables_without_names_of_columns_are_read_and_what_was_assumed_is_printe
     caplog.set_level("INFO")
     for words in (f"table --table {table}", f"folder --corpus {tmp_path / 'corpus'}"):
         if name != "train.tsv" or words.startswith("table"):
-            found = prepare(tmp_path / words.split()[0], f"{words} --lang xx")
+            found = prepare(tmp_path / words.split()[0], f"{words} --lang qaa")
             assert {key: u.txt for key, u in found.items()} == dict(zip(NAMES, TEXTS, strict=True))
             assert re.search(assumed, caplog.text)
             caplog.clear()
