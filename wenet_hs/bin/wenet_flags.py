@@ -22,7 +22,7 @@ class Flag(NamedTuple):
     reason: str = ""
     """Without our arguments: why the flag has no effect, or what to do instead."""
     harmless: Sequence[str] | None = None
-    """Without our arguments: the values that may be left out; with others the command stops. None: all values."""
+    """Without our arguments: the values that change nothing; with others the command stops. None: all values."""
     has_value: bool = True
 
 
@@ -60,7 +60,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_without_effect("gradients are averaged in float32", "--fp16_grad_sync", has_value=False),
         **_without_effect("the log has the number of parameters", "--print_model", has_value=False),
         **_refused("torchrun is the one engine; leave it out", "--train_engine", harmless=("torch_ddp",)),
-        **_refused("torchrun is the one engine; leave it out", "--deepspeed", "--jit", has_value=False),
+        **_refused("not implemented; leave it out", "--deepspeed", "--jit", has_value=False),
         **_refused("give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"),
         **_refused("LF-MMI is not implemented; leave it out", "--lfmmi_dir", harmless=("",)),
         **_LORA,
@@ -125,7 +125,7 @@ def _translate(name: str, value: str, flag: Flag) -> list[str]:
     shown = f"{name} {value}".rstrip()
     if not flag.ours and flag.harmless is not None and (value not in flag.harmless or not flag.has_value):
         raise ConfigError(f"{shown}: a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
-    if not flag.ours:
+    if not flag.ours and flag.harmless is None:
         logger.info("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
     parent = Path(value).parent
     ours = [part.format(value, parent=parent).replace("cuda:-1", "cpu") for part in flag.ours.split()]
