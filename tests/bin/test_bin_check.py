@@ -11,6 +11,7 @@ import soundfile
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import check as command
+from wenet_hs.bin import prepare as prepare_command
 from wenet_hs.corpus.check import KINDS
 from wenet_hs.manifest import Utterance, write_data_list
 
@@ -184,3 +185,25 @@ def test_wrong_input_is_one_line(folder: Path, capsys: Capsys, line: str, messag
 def test_the_documentation_has_every_kind() -> None:
     text = DOCS.read_text("utf-8")
     assert [kind for kind in KINDS if not re.search(rf"^\|.*\b{kind}\b.*\|.*\|$", text, re.M)] == []
+
+
+@pytest.mark.parametrize("given", [(), ("train",), ("train", "test"), ("train", "dev", "test")])
+def test_common_speakers_are_a_remark_only_between_sets_that_the_data_gave(
+    folder: Path, capsys: Capsys, given: tuple[str, ...]
+) -> None:
+    """`prepare` states what the sets that it makes have in common, and `check` repeats this line."""
+    rows = [["audio", "text", "speaker", "start", "end", *["set"][: len(given)]]]
+    for number in range(10):
+        start, text = 1.3 * number, f"{SENTENCES[number % 4]} {'abcdelmnop'[number]}"
+        of_set = [given[number % len(given)]] if given else []
+        rows.append(["tape.flac", text, "ab"[number // 5], f"{start:.1f}", f"{start + 1.2:.1f}", *of_set])
+    Path("t.tsv").write_text("\n".join(map("\t".join, rows)), "utf-8")
+    assert run_line(prepare_command, "table --table t.tsv --out out --split_by none --num_workers 0") == 0
+    lists = " ".join(f"out/{name}/data.list" for name in ("train", "dev", "test"))
+    capsys.readouterr()
+    call(f"{lists} --out check.tsv")
+    findings = Path("check.tsv").read_text("utf-8").splitlines()
+    remarked = {tuple(line.split("\t")[::2]) for line in findings if "speaker in two sets" in line}
+    assert {of_set for of_set, _ in remarked} == {*given[1:]}
+    stated = [line for line in capsys.readouterr().out.splitlines() if "/out/stats.json: sets (" in line]
+    assert len(stated) == (len(given) < 3)

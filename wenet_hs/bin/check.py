@@ -15,7 +15,16 @@ from pathlib import Path
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, REMARK_RULE, Checked, check_lists, read_lists
+from wenet_hs.corpus.check import (
+    FAULT_RULE,
+    FAULTS,
+    KINDS,
+    REMARK_RULE,
+    Checked,
+    check_lists,
+    read_lists,
+    read_made_sets,
+)
 from wenet_hs.corpus.expectations import MIN_MINUTES, describe_results, find_too_little
 from wenet_hs.corpus.letters import name_unit
 from wenet_hs.corpus.output import hours_of
@@ -58,8 +67,11 @@ def run(args: argparse.Namespace) -> None:
     if unit == "bpe":
         raise ConfigError(f"{args.config}: tokenizer is bpe; give --unit char or --unit phone")
     sets = read_lists(args.lists)
-    checked = check_lists(sets, config=config, unit=unit, min_count=args.min_count, num_workers=args.num_workers)
-    facts = [*_facts(checked, args)]
+    made = read_made_sets(args.lists)
+    checked = check_lists(
+        sets, config=config, unit=unit, min_count=args.min_count, num_workers=args.num_workers, made_sets=made
+    )
+    facts = [*_facts(checked, args), *dict.fromkeys(made.values())]
     if args.out:
         findings = (one for found in checked.findings.values() for one in found)
         rows = ("\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n" for one in findings)

@@ -5,8 +5,10 @@ Each `find_…` yields all findings of a group. `KINDS` says which kinds are fau
 """
 
 import hashlib
+import json
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -117,11 +119,9 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
 
     Raises DataError with the faults of all lists.
     """
-    names = [path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths]
-    names = names if len(set(names)) == len(names) else [str(path) for path in paths]
     sets, faults = dict[str, list[Utterance]](), list[str]()
     first: dict[str, Path] = {}
-    for name, path in zip(names, paths, strict=True):
+    for name, path in zip(_name_sets(paths), paths, strict=True):
         try:
             if path.is_dir():
                 found = sorted(path.glob("**/data.list"), key=lambda one: (one.parent.name != "train", one))
@@ -140,6 +140,24 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
     return sets
 
 
+def _name_sets(paths: Sequence[Path]) -> list[str]:
+    names = [path.absolute().parent.name if path.name == "data.list" else path.stem for path in paths]
+    return names if len(set(names)) == len(names) else [str(path) for path in paths]
+
+
+def read_made_sets(paths: Sequence[Path]) -> dict[str, str]:
+    """Which sets `prepare` held out itself, by the stats.json beside their folder → what it printed about them."""
+    made = dict[str, str]()
+    for name, path in zip(_name_sets(paths), paths, strict=True):
+        stats = path.absolute().parent.parent / "stats.json"
+        if path.name == "data.list" and stats.is_file():
+            with suppress(ValueError):  # of another program
+                content = json.loads(stats.read_text("utf-8"))
+                if isinstance(content, dict) and path.absolute().parent.name in content.get("made_sets", ()):
+                    made[name] = f"{stats}: {content['sets']}"
+    return made
+
+
 def check_lists(
     sets: Sets,
     *,
@@ -147,11 +165,13 @@ def check_lists(
     unit: Unit = "char",
     min_count: int = 5,
     num_workers: int = 0,
+    made_sets: Collection[str] = (),
 ) -> Checked:
     """All findings about lists with unique keys. Decodes each utterance once.
 
     Args:
         config: features, subsampling and limits of the training.
+        made_sets: those that `prepare` held out; what speakers they have in common with others it has stated.
         min_count: a unit that occurs less often is rare.
     """
     utterances = [u for of_set in sets.values() for u in of_set]
@@ -164,7 +184,7 @@ def check_lists(
     split = make_tokenizer(unit, UnitTable.from_units(())).split
     units = Counter(x for u in utterances for x in split(u.txt))
     findings += find_lengths(sets, units, unit, config)
-    findings += find_shared(sets, clips)
+    findings += find_shared(sets, clips, made_sets)
     findings += find_overlapping(sets)
     findings += find_in_texts(sets, unit)
     findings += find_rare_units(sets, units, unit, min_count)
@@ -264,15 +284,18 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
 # ---- what utterances have in common
 
 
-def find_shared(sets: Sets, clips: Mapping[str, Clip]) -> Iterator[Finding]:
-    """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has too."""
+def find_shared(sets: Sets, clips: Mapping[str, Clip], made_sets: Collection[str] = ()) -> Iterator[Finding]:
+    """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has too.
+
+    Speakers of `made_sets` are not compared.
+    """
     sentences, speakers, audio = dict[object, tuple[str, str]](), dict[str, str](), dict[bytes, Utterance]()
     for name, u in _each(sets):
         if u.txt.strip():
             in_set, key = sentences.setdefault((u.lang, u.txt), (name, u.key))
             if in_set != name:
                 yield Finding(name, u.key, "sentence in two sets", f"also in {in_set}: {key}")
-        if u.speaker is not None and (in_set := speakers.setdefault(u.speaker, name)) != name:
+        if u.speaker is not None and name not in made_sets and (in_set := speakers.setdefault(u.speaker, name)) != name:
             yield Finding(name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}")
         clip = clips[u.key]
         if clip.digest and not clip.is_silent and (same := audio.setdefault(clip.digest, u)) is not u:

@@ -130,9 +130,9 @@ def prepare_entries(
     if len(usable) > 1 and len(texts) == 1:
         found = f"all {len(usable)} transcripts are {texts.pop()!r}"
         raise DataError(f"{_source(args)}: {found}; name the column or tier of the transcripts")
-    splits, left_out, sets = _make_splits(args, usable, given, rejected)
+    splits, left_out, made, sets = _make_splits(args, usable, given, rejected)
     rejected += left_out
-    facts |= {"sets": sets, "num_incomplete": checker.count_incomplete(splits)}
+    facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
     langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances)}
     langs |= {clip.lang: {} for clip in rejected}
     limit = args.max_rejected
@@ -344,8 +344,8 @@ def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> t
 
 def _make_splits(
     args: argparse.Namespace, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
-) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
-    """The three sets, the utterances in none, and in one line how they were made and what they have in common.
+) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
+    """The sets, the utterances in none, the names of the sets that were made, and how and what they have in common.
 
     Given sets are kept; test and dev are held out from train where they are absent.
     """
@@ -377,7 +377,7 @@ def _make_splits(
     line = f"sets ({rule}): {describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
     logger.info(line)
     splits = {name: [as_written[key] for key in sorted(u.key for u in chosen)] for name, chosen in splits.items()}
-    return splits, left_out + lost, line
+    return splits, left_out + lost, absent, line
 
 
 def _with_plain_text(utterance: Utterance, unit: str) -> Utterance:
