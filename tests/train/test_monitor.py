@@ -78,6 +78,14 @@ def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitt
     ]
 
 
+def test_a_damaged_record_of_an_earlier_run_does_not_end_the_training(tmp_path: Path) -> None:
+    damaged = b'{"kind": "train", "st\n'
+    (tmp_path / "metrics.jsonl").write_bytes(damaged)
+    with monitored(tmp_path, Progress(step=1, metrics_bytes=len(damaged))) as monitor:
+        monitor.valid(dict.fromkeys(LOSSES, 0.5))
+    assert len((tmp_path / "metrics.jsonl").read_bytes().splitlines()) == 2
+
+
 def test_a_constant_output_has_the_recorded_plateau_as_validation_loss(tiny_corpus: TinyCorpus, trained: Path) -> None:
     config, options = load_config(trained / "train.yaml"), tiny_corpus.options(trained)
     state, _, valid_set = load_parts(config, options, {}, World())

@@ -17,7 +17,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -33,6 +33,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignor
 
 from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
 from wenet_hs.devices import peak_memory_bytes
+from wenet_hs.errors import DataError
 from wenet_hs.train.optim import SMALLEST_SCALE
 from wenet_hs.train.state import Progress
 
@@ -174,7 +175,10 @@ class Monitor:
 
     def _diagnose(self, step: int, facts: Mapping[str, float]) -> None:
         """Warn if the model over-fits, once, or if CTC has not taken off although it should have."""
-        train, valid = losses_by_validation(read_curves(self._metrics_path))
+        curves = {}
+        with suppress(DataError):  # a damaged record of an earlier run must not end the training
+            curves = read_curves(self._metrics_path)
+        train, valid = losses_by_validation(curves)
         bound = -math.inf if self._plateau_ctc is None else self._plateau_ctc - TAKE_OFF_NATS
         is_late = step >= self._take_off_step and facts.get("loss_ctc", -math.inf) > bound > 0
         if is_overfitted(train, valid) or (is_late and train and train[-1] < bound):
