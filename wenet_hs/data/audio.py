@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading of audio: files, URLs and members of shards to mono waveforms at one sample rate.
 
-libsndfile decodes (wav, flac, mp3, ogg, …) and soxr resamples. libsndfile gives no error for a truncated wav or mp3.
-Therefore the length of the audio is compared with the length in the header: `check_length` decides for every command.
-Audio after what libsndfile believes to be the end (`containers`) is refused.
+libsndfile decodes (wav, flac, mp3, ogg, …), or PyAV what libsndfile cannot or wrongly reads (`decoders`), and soxr
+resamples. libsndfile gives no error for a truncated wav or mp3. Therefore the length of the audio is compared with the
+length in the header: `check_length` decides for every command.
 An Ogg file declares no length: only the duration in a list or corpus (`length_fault`) finds a truncated one.
 
 A source is a path, a URL (read by fsspec), or a part of either, written `PATH#OFFSET+SIZE` (a member of a tar).
 """
 
 import errno
-import io
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,7 +24,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.data import containers
-from wenet_hs.data.containers import SourceError
+from wenet_hs.data.containers import CONVERT, SourceError
+from wenet_hs.data.decoders import open_decoder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import BadClip, Utterance
 
@@ -39,9 +39,6 @@ _MAX_PEAK = 1e10
 """Float files may exceed 1, and unscaled integers reach 2^31. From about 1e12 on features are infinite in float32."""
 _CANCELLED = 0.01
 """Share of the energy of a channel. One of C channels with speech has a mean of 1 / C² of it."""
-_MP3_DELAY = 5 * 1152
-"""Samples that an encoder adds before and after the audio, and more: decoders remove them."""
-_CONVERT = "convert it to FLAC or wav"
 _CORRECT_SEGMENT = "correct start and end in the list"
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(::|://)")
 
@@ -214,7 +211,7 @@ def is_silent(waveform: Tensor) -> bool:
 
 
 @contextmanager
-def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFile, int, float]]:
+def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
     """Open audio and check its header. A SourceError raised in the block becomes an AudioError with the name.
 
     Yields: the file, its samples per channel, and the seconds that it lacks of the length in its header.
@@ -227,19 +224,14 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
                     raise SourceError("not a file", "give the path of an audio file")
                 where = "" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
                 raise SourceError(f"missing{where}")
-            declared_over_present = containers.declared_over_present(content)
-            opened = soundfile.SoundFile(io.BytesIO(content) if isinstance(content, bytes) else str(content))
-        except soundfile.LibsndfileError as error:
-            # libsndfile says "File does not exist …" of an existing file in an unknown format.
-            reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-            raise SourceError(f"not audio that can be read: {reason}") from error
+            declared_over_present, first = containers.read_sizes(content)
+            opened, num_frames = open_decoder(content, first)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # these are not faults of the file
                 raise
             raise SourceError(f"cannot be read ({error.strerror})") from error
         with opened as file:
             _check_header(file)
-            num_frames = _check_end(file, content)
             present_s = num_frames / file.samplerate
             yield file, num_frames, check_length(present_s, present_s * declared_over_present)
     except SourceError as fault:
@@ -247,32 +239,18 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[soundfile.SoundFil
         raise AudioError(name, str(fault), fault.remedy) from fault
 
 
-def _check_header(file: soundfile.SoundFile) -> None:
+def _check_header(file: Any) -> None:
     """Refuse damaged or hostile headers, with which resampling could need any amount of memory."""
     if not 1_000 <= file.samplerate <= 1_000_000:
         raise SourceError(f"declares a sample rate of {file.samplerate} Hz")
     if file.channels > 64:
         raise SourceError(f"declares {file.channels} channels, more than 64")
     if file.frames >= 2**62:
-        raise SourceError("no length in its header, as after writing to a pipe", _CONVERT)
+        raise SourceError("no length in its header, as after writing to a pipe", CONVERT)
     if file.frames > 24 * 3600 * file.samplerate:
         raise SourceError(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
     if file.frames <= 0:
         raise SourceError("empty: no samples")
-
-
-def _check_end(file: soundfile.SoundFile, content: str | Path | bytes) -> int:
-    """The samples per channel. Raises SourceError if the file has more audio than libsndfile reads."""
-    num_frames: int = file.frames
-    if file.format not in ("MP3", "OGG"):
-        return num_frames
-    end = containers.find_end(content)
-    if end.is_joined:
-        raise SourceError("joined files: only the first one can be read", _CONVERT)
-    if end.num_samples - num_frames > _MP3_DELAY:
-        found = f"{num_frames / file.samplerate:.2f} of {end.num_samples / file.samplerate:.2f} s can be read"
-        raise SourceError(f"joined files, or a variable bit rate without a header: {found}", _CONVERT)
-    return num_frames if end.is_stated or not end.num_samples else min(num_frames, end.num_samples)
 
 
 def _segment(num_samples: int, rate: int, start: float | None, end: float | None) -> tuple[int, int]:
@@ -291,7 +269,7 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
     return first, last
 
 
-def _read_mono(file: soundfile.SoundFile, num_samples: int, channel: int | None) -> Samples:
+def _read_mono(file: Any, num_samples: int, channel: int | None) -> Samples:
     """Up to `num_samples` samples (n,) of a channel, or of the mean of all; fewer if the file ends earlier.
 
     Reading stops at the first short block: after a gap in a damaged mp3 the next block would repeat earlier samples,

@@ -6,10 +6,19 @@ import os
 import re
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import BinaryIO, NamedTuple
 
+CONVERT = "convert it to FLAC or wav"
 _UNKNOWN = (0, 2**32 - 1, 2**64 - 1)
-"""Sizes in a header whose program did not know it, such as one that wrote to a pipe."""
+"""Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that wrote to a pipe."""
+_MAX_CHUNKS = 1000  # without a limit a file of zeros is searched without end
+_MAX_REST_S = 0.1  # after the samples of a wav: padding, or a tag that is cut off
+_MEDIA = re.compile(
+    rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|#!AMR|\x30\x26\xb2\x75|RIFF.{4}AVI |FLV\x01|\0\0\x01\xba"
+    rb"|G.{187}G|.{4}G.{191}G|\xff[\xf0\xf1\xf8\xf9]",
+    re.S,
+)
+"""MP4, Matroska, AMR, ASF (WMA), AVI, FLV, MPEG program and transport streams, AAC."""
 _KBITS = {  # per second, of MPEG layer III by its index; 0 has no frames of a known length
     1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
@@ -27,32 +36,74 @@ class SourceError(Exception):
         self.remedy = remedy
 
 
-def declared_over_present(source: str | Path | bytes) -> float:
-    """Declared bytes per byte in the file, at least 1: of the samples of a wav, or of a whole RF64, AIFF or AU file.
+def open_bytes(source: str | Path | bytes) -> BinaryIO:
+    """A local file, or bytes as a file."""
+    return io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")
 
-    libsndfile accepts files that are shorter than their headers state. Any other file has 1. Raises SourceError for an
-    empty file, and for a wav that is too long for its 32 bits.
+
+def is_media(source: str | Path | bytes) -> bool:
+    """Whether a file is audio or video that FFmpeg reads and libsndfile does not, by its first bytes."""
+    with open_bytes(source) as file:
+        return _MEDIA.match(file.read(200)) is not None
+
+
+def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
+    """What the sizes in a header say, compared with the bytes that are present.
+
+    libsndfile accepts files that are shorter than their headers state, and reads no more than they state. The size of
+    the samples of a wav means nothing if it is beyond the end and one of those that programs write to a pipe; or
+    if what follows is neither other chunks nor short: then the samples go on to the end of the file.
+
+    Returns: declared bytes per byte in the file, at least 1 (of the samples of a wav, or of a whole RF64, AIFF or AU
+        file), and the first byte of samples that go on to the end; 0: the header is right.
+    Raises: SourceError for an empty file, and for wavs that were joined.
     """
-    with io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb") as file:
+    with open_bytes(source) as file:
         total = file.seek(0, os.SEEK_END)
         if not total:
             raise SourceError("empty: 0 bytes")
         file.seek(0)
         header = file.read(28)
         if header[:4] != b"RIFF" or header[8:12] != b"WAVE":
-            return max(1.0, _declared_bytes(header) / total)
-        file.seek(12)
-        for _ in range(1000):  # chunks; without a limit a file of zeros is searched without end
-            chunk = file.read(8)
-            size = int.from_bytes(chunk[4:], "little")
-            if chunk[:4] == b"data":
-                present = total - file.tell()
-                if present - size >= 2**32:
-                    found = f"declares {size / 1e9:.1f} of {present / 1e9:.1f} GB of samples: too long for a wav"
-                    raise SourceError(found, "convert it to FLAC or RF64")
-                return 1.0 if size in _UNKNOWN[1:] else max(1.0, size / max(present, 1))
-            file.seek(size + size % 2, os.SEEK_CUR)
-    return 1.0
+            return max(1.0, _declared_bytes(header) / total), 0
+        byte_rate, first = 0, 12
+        for _ in range(_MAX_CHUNKS):
+            name, size = _read_chunk(file, first)
+            first += 8
+            if name == b"fmt ":
+                byte_rate = int.from_bytes(file.read(12)[8:], "little")
+            if name == b"data":
+                rest = total - first - size
+                if rest < 0:
+                    is_unknown = any(abs(size - power) <= 2**16 for power in (2**31, 2**32))
+                    return 1.0 if is_unknown else size / max(total - first, 1), 0
+                is_short = size > 0 and rest <= _MAX_REST_S * byte_rate
+                return 1.0, 0 if is_short or _are_chunks(file, first + size, total) else first
+            first += size + size % 2
+    return 1.0, 0
+
+
+def _read_chunk(file: BinaryIO, position: int) -> tuple[bytes, int]:
+    file.seek(position)
+    chunk = file.read(8)
+    return chunk[:4], int.from_bytes(chunk[4:], "little")
+
+
+def _are_chunks(file: BinaryIO, position: int, total: int) -> bool:
+    """Whether what begins here are chunks up to the end of a wav, or tags. Raises SourceError for another wav."""
+    name, _ = _read_chunk(file, position)
+    if name == b"RIFF":
+        raise SourceError("joined files: only the first one can be read", CONVERT)
+    if name[:3] in (b"ID3", b"TAG", b"APE"):
+        return True
+    for _ in range(_MAX_CHUNKS):
+        if position + 8 > total:
+            return True
+        name, size = _read_chunk(file, position)
+        if not re.fullmatch(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}", name):
+            return False
+        position += 8 + size + size % 2
+    return False
 
 
 def _declared_bytes(header: bytes) -> int:
@@ -68,22 +119,25 @@ def _declared_bytes(header: bytes) -> int:
 
 
 class End(NamedTuple):
-    """What follows after the end that libsndfile believes in."""
+    """What libsndfile does not know of the end of an MP3 or Ogg file, or of its beginning."""
 
-    num_samples: int
+    num_samples: int = 0
     """Samples per channel of all frames of an MP3; 0 for another file, or if it has no frame of layer III."""
-    is_stated: bool
+    is_stated: bool = False
     """Whether the first frame of an MP3 states the length (Xing, VBRI). If not, libsndfile guesses it."""
-    is_joined: bool
-    """Whether an Ogg stream follows after another one, of which libsndfile reads only the first one."""
+    fault: str | None = None
+    """What libsndfile does not read of an Ogg file."""
 
 
 def find_end(source: str | Path | bytes) -> End:
     """Read a whole MP3 or Ogg file for its end; a file that did not change since is not read again."""
-    if isinstance(source, bytes):
-        return _find_end(source)
-    stat = Path(source).stat()
-    return _find_end_of_file(source, stat.st_size, stat.st_mtime_ns)
+    return _find_end(source) if isinstance(source, bytes) else _find_end_of_file(source, *file_state(source))
+
+
+def file_state(path: str | Path) -> tuple[int, int]:
+    """The size and time of a file, which differ after it changed."""
+    stat = Path(path).stat()
+    return stat.st_size, stat.st_mtime_ns
 
 
 @lru_cache(maxsize=4096)
@@ -93,9 +147,24 @@ def _find_end_of_file(path: str | Path, size: int, time_ns: int) -> End:
 
 def _find_end(data: bytes) -> End:
     if not data.startswith(b"OggS"):
-        return End(*_count_mp3_samples(data), is_joined=False)
+        return End(*_count_mp3_samples(data))
     first = re.search(rb"OggS\0[^\x02]", data)  # the first page after those with which streams begin
-    return End(0, False, is_joined=first is not None and data.find(b"OggS\0\x02", first.start()) >= 0)
+    if first is not None and data.find(b"OggS\0\x02", first.start()) >= 0:
+        return End(fault="joined files: only the first one can be read")
+    if data[28:35] == b"\x01vorbis" and _has_audio_with_headers(data):
+        return End(fault="Vorbis with audio on the page of its headers: its beginning cannot be read")
+    return End()
+
+
+def _has_audio_with_headers(data: bytes) -> bool:
+    """Whether a packet follows on the page on which the third packet of an Ogg stream ends."""
+    position, num_packets, lacing = 0, 0, b""
+    while num_packets < 3 and data.startswith(b"OggS", position):
+        begin = position + 27
+        lacing = data[begin : begin + data[begin - 1]]
+        num_packets += sum(size < 255 for size in lacing)
+        position = begin + len(lacing) + sum(lacing)
+    return num_packets > 3 or lacing.endswith(b"\xff")
 
 
 def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
