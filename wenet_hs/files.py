@@ -86,7 +86,9 @@ def one_field(text: str) -> str:
     return _CONTROL.sub(lambda found: found.group().encode("unicode_escape").decode("ascii"), text)
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _BINARY = (
+    (0, LFS_POINTER, "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"),
     (
         0,
         b"PK\x03\x04",
@@ -102,14 +104,17 @@ _BINARY = (
 
 
 def describe_binary(content: bytes) -> str | None:
-    """What a file is that is no text, and what to do; None: it may be text."""
+    """What a file is that is not the text, and what to do; None: it may be text."""
     return next((found for start, mark, found in _BINARY if content[start:].startswith(mark)), None)
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a file; one named .gz or .xz is decompressed. Raises DataError."""
+    """The content of a text file; one named .gz or .xz is decompressed. Raises DataError, also if it is no text."""
     with _open_to_read(path) as file:
-        return file.read()
+        content = file.read()
+    if kind := describe_binary(content):
+        raise DataError(f"{path}: {kind}")
+    return content
 
 
 @contextmanager
@@ -139,13 +144,14 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
     path = Path(path)
     with _open_to_read(path) as file:
         for number, line in enumerate(file, start=1):
+            if number == 1 and line.startswith(LFS_POINTER):
+                read_bytes(path)
             content = line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line
             try:
                 yield content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
             except UnicodeDecodeError as error:
                 what = f"{path}:{number}: not UTF-8 at byte {error.start}"
-                if kind := describe_binary(read_bytes(path)[:1024]):
-                    raise DataError(f"{path}: {kind}") from error
+                read_bytes(path)  # says what it is
                 raise DataError(f"{what}; convert the file to UTF-8") from error
 
 

@@ -123,7 +123,7 @@ def test_shards_at_a_url(utterances: list[Utterance], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("members", "fault"),
     [
-        ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/ogg/opus member, only .txt"),
+        ({"a.txt": b"b"}, "utterance 'a': no .wav/flac/mp3/… member, only .txt"),
         ({"a.wav": b"b", "a.json": b"{}"}, "utterance 'a': no .txt member, only .wav, .json"),
         ({"a.wav": b"b", "a.flac": b"b", "a.txt": b""}, "utterance 'a': two audio members: .wav, .flac, .txt"),
         ({"a.wav": b"b", "a.txt": b"\xff"}, "utterance 'a': 'utf-8' codec can't decode byte 0xff"),

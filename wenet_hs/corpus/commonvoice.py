@@ -40,6 +40,7 @@ from wenet_hs.corpus.output import (
 from wenet_hs.corpus.splits import hold_out, shuffled
 from wenet_hs.corpus.subset import PAPER_HOURS, ratio_for, read_prepared, read_statistics, sampling_ratios
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.files import describe_binary
 from wenet_hs.manifest import Utterance
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.normalize import normalize_counted
@@ -266,6 +267,8 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
         raise DataError(f"{path}: {fault}; check that --corpus is a Common Voice release") from error
+    if found := describe_binary(lines[0]):
+        raise DataError(f"{path}: {found}")
     header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:

@@ -28,7 +28,7 @@ from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
 from wenet_hs.corpus.table import add_column_arguments, read_table
 from wenet_hs.corpus.table_files import decode_text
-from wenet_hs.data.media import AUDIO_SUFFIXES, MediaFinder, real_path, walk_files
+from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, choose_audio, real_path, walk_files
 from wenet_hs.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     files = [
         path for folder, _, names in walk_files(args.corpus) for name in names if (path := folder / name).is_file()
     ]
-    audio = [path for path in files if path.suffix.lower() in AUDIO_SUFFIXES]
+    audio = choose_audio(files)
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
     metadata = metadata or _find_listings(files, audio, args)
     rows = _read_metadata(metadata, audio, args) if metadata else _read_pairs(files, audio, args)
@@ -104,7 +104,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
     """Each audio file with the transcript beside it, and the files without the other one."""
     corpus, suffix = args.corpus, args.text_suffix
     if not audio:
-        found = f"no audio file ({' '.join(AUDIO_SUFFIXES)})" if corpus.is_dir() else "no such folder"
+        found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else "no such folder"
         raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:

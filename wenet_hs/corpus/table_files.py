@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from wenet_hs.corpus.lhotse import join_recordings
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import describe_binary, read_bytes
+from wenet_hs.files import read_bytes
 from wenet_hs.manifest import describe_manifest
 from wenet_hs.text.normalize import normalize_phones
 
@@ -74,8 +74,6 @@ def read_table_file(path: Path, encoding: str | None, names: Collection[str], is
 def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
     """The text of a file, and its encoding. Raises DataError, also for a file that is no text."""
     content = read_bytes(path)
-    if found := describe_binary(content):
-        raise DataError(f"{path}: {found}")
     given = encoding
     if encoding is None:
         encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"

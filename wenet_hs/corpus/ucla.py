@@ -20,7 +20,7 @@ from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.output import Rejected, split_names, write_corpus
 from wenet_hs.corpus.splits import shuffled
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import read_lines
+from wenet_hs.files import read_bytes, read_lines
 from wenet_hs.manifest import Utterance
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.normalize import normalize_phones
@@ -141,7 +141,7 @@ def _check_langs(args: argparse.Namespace, folders: dict[str, Path]) -> list[str
 
 def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], rejected: list[Rejected]) -> None:
     """Add the lines of one `text.txt` to the utterances (by key) or the rejected."""
-    lines = (folder / "text.txt").read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    lines = read_bytes(folder / "text.txt").removeprefix(b"\xef\xbb\xbf").split(b"\n")
     for number, raw in enumerate(lines, start=1):
         where = f"{lang}:text.txt:{number}"
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from wenet_hs.errors import DataError, list_names, one_line
+from wenet_hs.files import read_bytes
 from wenet_hs.text.normalize import normalize_phones
 
 
@@ -15,11 +16,9 @@ def read_eaf(path: Path) -> ElementTree.Element:
     """The document of an ELAN file of format 2 or 3. Raises DataError."""
     remedy = "open it in ELAN and save it again"
     try:
-        document = ElementTree.fromstring(path.read_bytes())
+        document = ElementTree.fromstring(read_bytes(path))
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
         raise DataError(f"{path}: not XML ({error}); {remedy}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     if document.tag != "ANNOTATION_DOCUMENT" or document.find("HEADER") is None or document.find("TIME_ORDER") is None:
         raise DataError(f"{path}: not an ELAN file (<{document.tag}>); {remedy}")
     version = document.get("FORMAT") or document.get("VERSION") or "?"
@@ -116,12 +115,10 @@ def read_textgrid(path: Path) -> Grid:
     """
     remedy = "save it as text file in Praat"
     try:
-        data = path.read_bytes()
+        data = read_bytes(path)
         if not data.strip() or data.startswith(b"ooBinaryFile"):
             raise DataError(f"{path}: {'a binary file' if data.strip() else 'empty'}; {remedy}")
         return _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path}: neither UTF-8 nor UTF-16; save it again in Praat") from error
     except StopIteration as error:

@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from wenet_hs.files import LFS_POINTER
+
 CONVERT = "convert it to FLAC or wav"
 _UNKNOWN = (0, 2**32 - 1, 2**64 - 1)
 """Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that wrote to a pipe."""
@@ -63,7 +65,9 @@ def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
         if not total:
             raise SourceError("empty: 0 bytes")
         file.seek(0)
-        header = file.read(28)
+        header = file.read(40)
+        if header == LFS_POINTER:
+            raise SourceError("a Git LFS pointer, not the audio: run `git lfs pull` in its folder", "or leave it out")
         if header[:4] != b"RIFF" or header[8:12] != b"WAVE":
             return max(1.0, _declared_bytes(header) / total), 0
         byte_rate, first = 0, 12

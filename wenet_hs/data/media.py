@@ -14,12 +14,17 @@ from wenet_hs.errors import list_names
 
 logger = logging.getLogger(__name__)
 
-AUDIO_SUFFIXES = (".wav", ".flac", ".mp3", ".ogg", ".opus", ".aiff", ".aif", ".aifc", ".au", ".w64")
-_UNREADABLE = (
-    *(".mp4", ".m4v", ".mpg", ".mpeg", ".mts", ".m2ts", ".mov", ".avi", ".mkv", ".webm", ".wmv", ".3gp", ".mxf"),
-    *(".m4a", ".aac", ".wma", ".amr"),
+AUDIO_SUFFIXES = (
+    *(".wav", ".wave", ".flac", ".mp3", ".mp2", ".ogg", ".oga", ".opus", ".aiff", ".aif", ".aifc", ".au", ".snd"),
+    *(".w64", ".rf64", ".caf", ".sph", ".nist"),
 )
-"""Suffixes of video, and of audio that libsndfile does not read."""
+"""Suffixes of audio that libsndfile reads, the preferred ones first."""
+MEDIA_SUFFIXES = (
+    *(".m4a", ".aac", ".wma", ".amr", ".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi", ".wmv", ".mts"),
+    *(".m2ts", ".mpg", ".mpeg", ".flv"),
+)
+"""Suffixes of audio and video that need PyAV. A file of the same name that libsndfile reads is preferred."""
+ALL_SUFFIXES = (*AUDIO_SUFFIXES, *MEDIA_SUFFIXES)
 _MAX_PARTS = 6  # of a path that are compared
 _URL = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+://")
 
@@ -76,42 +81,38 @@ class MediaFinder:
             return "no audio is named"
         folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
-        for written in audio:  # a backslash may be a part of a name on the disk
-            if "\\" in written and (found := _exact(Path(written), roots)):
-                return self._link(found, names, math.inf)
         ambiguous = ""
-        for name in names:
-            same = [one for one in names if one.name == name.name]  # several links to one file: search none first
-            if found := next(filter(None, (_exact(one, roots) for one in same)), None):
-                return self._link(found, names, math.inf)
-            index = self._index(roots[-1])
-            for candidate in _with_suffixes(Path(name.name)):  # the exact name before other suffixes
-                alike, num_common = _most_alike(index, candidate.name, name)
-                if beside := [path for path in alike if path.parent == folder]:  # ELAN's rule too
-                    alike, num_common = beside, math.inf
-                if len({path.parent for path in alike}) == 1:  # names that differ in case
-                    alike = [path for path in alike if _nfc(path.name) == _nfc(candidate.name)] or alike
-                if len(alike) == 1:
-                    return self._link(alike[0], names, num_common)
-                if alike:
-                    ambiguous = f"{list_names(sorted(map(str, alike)), most=2)}; name the folder in the path"
-                    break
+        for suffixes in (AUDIO_SUFFIXES, MEDIA_SUFFIXES):
+            for written in audio:  # a backslash may be a part of a name on the disk
+                if "\\" in written and (found := _exact(Path(written), roots, suffixes)):
+                    return self._link(found, names, math.inf)
+            for name in names:
+                same = [one for one in names if one.name == name.name]  # several links to one file: search none first
+                if found := next(filter(None, (_exact(one, roots, suffixes) for one in same)), None):
+                    return self._link(found, names, math.inf)
+                index = self._index(roots[-1])
+                for candidate in _with_suffixes(Path(name.name), suffixes):  # the exact name before other suffixes
+                    alike, num_common = _most_alike(index, candidate.name, name)
+                    if beside := [path for path in alike if path.parent == folder]:  # ELAN's rule too
+                        alike, num_common = beside, math.inf
+                    if len({path.parent for path in alike}) == 1:  # names that differ in case
+                        alike = [path for path in alike if _nfc(path.name) == _nfc(candidate.name)] or alike
+                    if len(alike) == 1:
+                        return self._link(alike[0], names, num_common)
+                    if alike:
+                        ambiguous = f"{list_names(sorted(map(str, alike)), most=2)}; name the folder in the path"
+                        break
         if ambiguous:
             return f"ambiguous: {ambiguous}"
         if url := next(filter(_URL.match, audio), None):
             return f"URL: {url}; download the file, and give its path"
-        remedy = ""
-        if names[0].suffix.lower() in _UNREADABLE:
-            remedy = "; extract the audio as .wav beside it"
-            if any(Path(root, name).is_file() for root in roots for name in (names[0], names[0].name)):
-                return f"unreadable: {names[0].name} has a format that cannot be read{remedy}"
         stems = {name.stem for name in names if name.suffix}  # an annotation file of the same name adds nothing
         wanted = dict.fromkeys(
             name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)"
             for name in names
             if name.suffix or name.name not in stems
         )
-        return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders{remedy}"
+        return f"missing: no {list_names([*wanted])} in {roots[-1]} and its subfolders"
 
     def _link(self, found: Path, names: Sequence[Path], num_common: float) -> Path:
         several = sorted({name.name for name in names if name.suffix.lower() in AUDIO_SUFFIXES})
@@ -145,7 +146,7 @@ class MediaFinder:
             of_name = self._files.setdefault(root, {})
             for _, folder, files in walk_files(root):
                 for file in files:
-                    if file.lower().endswith(AUDIO_SUFFIXES):
+                    if file.lower().endswith(ALL_SUFFIXES):
                         path = folder / file
                         parts = [*map(fold_name, path.parts)]
                         for first in range(max(0, len(parts) - _MAX_PARTS), len(parts)):
@@ -153,9 +154,16 @@ class MediaFinder:
         return self._files[root]
 
 
-def _exact(name: Path, roots: Sequence[Path]) -> Path | None:
-    """The file at a path below one of the folders; with the suffix of the name, or of audio."""
-    paths = (root / candidate for candidate in _with_suffixes(name) for root in roots)
+def choose_audio(paths: Sequence[Path]) -> list[Path]:
+    """The files that are audio, and those that need PyAV if no audio of the same name is beside them."""
+    of_audio = {path.with_suffix("") for path in paths if path.suffix.lower() in AUDIO_SUFFIXES}
+    found = [path for path in paths if path.suffix.lower() in ALL_SUFFIXES]
+    return [path for path in found if path.suffix.lower() in AUDIO_SUFFIXES or path.with_suffix("") not in of_audio]
+
+
+def _exact(name: Path, roots: Sequence[Path], suffixes: Sequence[str]) -> Path | None:
+    """The file at a path below one of the folders; with the suffix of the name, or one of `suffixes`."""
+    paths = (root / candidate for candidate in _with_suffixes(name, suffixes) for root in roots)
     found = next(filter(os.path.isfile, paths), None)  # False for a name that no disk can hold
     return found and real_path(found)
 
@@ -205,10 +213,10 @@ def local_paths(written: str) -> list[Path]:
     return [Path(one) for one in dict.fromkeys((path, unquote(path))) if Path(one).name]
 
 
-def _with_suffixes(path: Path) -> list[Path]:
-    """The path, if it may be audio, and the same name with each suffix of audio, in place of its own or after it."""
-    is_audio = path.suffix.lower() in AUDIO_SUFFIXES
-    own = [path] if is_audio else [path.with_name(path.name + suffix) for suffix in AUDIO_SUFFIXES]
-    is_media = is_audio or path.suffix.lower() in _UNREADABLE  # else the suffix is a part of the name
-    others = [path.with_suffix(suffix) for suffix in AUDIO_SUFFIXES] if is_media else []
+def _with_suffixes(path: Path, suffixes: Sequence[str]) -> list[Path]:
+    """The path, if it has one of the suffixes, and the same name with each of them, in place of its own or after it."""
+    is_one = path.suffix.lower() in suffixes
+    own = [path] if is_one else [path.with_name(path.name + suffix) for suffix in suffixes]
+    is_media = path.suffix.lower() in ALL_SUFFIXES  # else the suffix is a part of the name
+    others = [path.with_suffix(suffix) for suffix in suffixes] if is_media else []
     return [*own, *(other for other in others if other != path)]

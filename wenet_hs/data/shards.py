@@ -20,7 +20,6 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
 import numpy as np
-import soundfile
 
 from wenet_hs.data.audio import (
     call_fsspec,
@@ -32,6 +31,8 @@ from wenet_hs.data.audio import (
     segment_duration,
 )
 from wenet_hs.data.containers import SourceError
+from wenet_hs.data.decoders import open_decoder
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.errors import DataError, refuse_faults
 from wenet_hs.files import open_atomic, read_lines, write_atomic
@@ -41,7 +42,6 @@ logger = logging.getLogger(__name__)
 
 DataType = Literal["raw", "shard"]
 DATA_TYPES: tuple[DataType, ...] = ("raw", "shard")
-AUDIO_SUFFIXES = ("wav", "flac", "mp3", "ogg", "opus")
 _SUFFIXES = {"WAV": "wav", "WAVEX": "wav", "FLAC": "flac", "MPEG": "mp3", "MP3": "mp3", "OGG": "ogg"}  # libsndfile's
 _MAX_TEXT_BYTES = 1 << 20
 _NUM_THREADS = 16
@@ -177,9 +177,9 @@ def _members(file: IO[bytes]) -> dict[str, dict[str, tarfile.TarInfo]]:
 
 def _utterance(path: str, file: IO[bytes], key: str, parts: dict[str, tarfile.TarInfo]) -> Utterance:
     """Raises ValueError with what is missing or wrong."""
-    audio = [member for suffix, member in parts.items() if suffix.lower() in AUDIO_SUFFIXES]
+    audio = [member for suffix, member in parts.items() if f".{suffix.lower()}" in ALL_SUFFIXES]
     if len(audio) != 1 or "txt" not in parts:
-        missing = "txt" if "txt" not in parts else "/".join(AUDIO_SUFFIXES)
+        missing = "txt" if "txt" not in parts else "wav/flac/mp3/…"
         there = ", ".join(f".{suffix}" for suffix in parts)
         raise ValueError(f"two audio members: {there}" if len(audio) > 1 else f"no .{missing} member, only {there}")
     record: dict[str, Any] = json.loads(_text(file, parts["json"])) if "json" in parts else {}
@@ -249,7 +249,8 @@ def _audio(utterance: Utterance) -> tuple[str, bytes, float]:
         read_duration(utterance.wav)  # refuses what is not audio
         content = fetch(utterance.wav)
         content = content if isinstance(content, bytes) else Path(content).read_bytes()
-        suffix = _SUFFIXES.get(str(soundfile.info(io.BytesIO(content)).format))  # the name of the file may be wrong
+        with open_decoder(content, 0)[0] as file:
+            suffix = _SUFFIXES.get(file.format)  # the name of the file may be wrong
         if suffix is not None:
             return suffix, content, duration_s
     from scipy.io import wavfile  # slow to import; libsndfile would write the time into the file

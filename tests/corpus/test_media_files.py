@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings of phones and cameras, every suffix that can be read, and files that Git LFS has not fetched."""
+
+import io
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import soundfile
+from annotation_forms import write_audio
+from made_up_release import parse_prepare, read_lists
+from pympi import Eaf
+
+from wenet_hs.corpus.table_files import decode_text
+from wenet_hs.data.annotations import read_eaf, read_textgrid
+from wenet_hs.data.audio import AudioError, read_duration
+from wenet_hs.data.media import MediaFinder
+from wenet_hs.data.shards import open_list, write_shards
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance, read_data_list
+
+TEXTS = [f"{a}{b}" for a in ("pa", "ta", "ka") for b in ("me", "ne")]
+
+
+def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]]:
+    """The utterances by text, and name → reason of those that are rejected."""
+    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang xx --split_by none --max_rejected 0.9")
+    args.module.run(args)
+    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
+    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, {key: reason for key, _, reason in rows}
+
+
+def write_m4a(path: Path, seconds: float = 1.5) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with av.open(str(path), "w", format="mp4") as file:
+        stream = file.add_stream("aac", rate=16000)
+        stream.layout = "mono"
+        samples = np.random.default_rng(0).uniform(-0.3, 0.3, (1, round(16000 * seconds))).astype(np.float32)
+        frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout="mono")
+        frame.sample_rate, frame.pts = 16000, 0
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    return path
+
+
+def test_a_folder_of_phone_recordings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number, text in enumerate(TEXTS):
+        path = tmp_path / "phone" / f"r{number}.m4a"
+        write_m4a(path) if number % 2 else write_audio(path.with_suffix(".wav"), 1.5)
+        path.with_suffix(".txt").write_text(text)
+    write_m4a(tmp_path / "phone" / "r0.m4a", 2.0)
+    (tmp_path / "phone" / "r0.MP4").write_bytes(b"the picture of r0.wav")
+    found, rejected = prepare(tmp_path / "out", f"folder --corpus {tmp_path / 'phone'}")
+    assert {txt: Path(u.wav).suffix for txt, u in found.items()} == {
+        text: ".m4a" if number % 2 else ".wav" for number, text in enumerate(TEXTS)
+    }
+    assert {u.duration for u in found.values()} == {1.5} and not rejected
+    monkeypatch.setitem(sys.modules, "av", None)
+    found, rejected = prepare(tmp_path / "without", f"folder --corpus {tmp_path / 'phone'}")
+    assert len(found) == 3
+    [reason] = {*rejected.values()}
+    assert reason == "m4a, AAC or video: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
+
+
+def test_elan_links_to_video_and_audio_beside_it_is_preferred(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_m4a(tmp_path / "media" / f"{name}.mp4", 12.0)
+        eaf = Eaf()
+        eaf.add_linked_file(f"file:///D:/x/{name}.mp4", mimetype="video/mp4")
+        for number, text in enumerate(TEXTS):
+            eaf.add_annotation("default", 1000 * number, 1000 * number + 900, f"{text} {name}")
+        eaf.to_file(str(tmp_path / f"{name}.eaf"))
+    write_audio(tmp_path / "media" / "b.flac")
+    found, _ = prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
+    assert {(txt[-1], Path(u.wav).name) for txt, u in found.items()} == {("a", "a.mp4"), ("b", "b.flac")}
+    assert len(found) == 2 * len(TEXTS)
+
+
+def test_every_suffix_that_can_be_read_is_found(tmp_path: Path) -> None:
+    forms = {
+        **{
+            ".sph": "NIST",
+            ".nist": "NIST",
+            ".oga": "OGG",
+            ".caf": "CAF",
+            ".wave": "WAV",
+            ".snd": "AU",
+            ".rf64": "RF64",
+        },
+        **{".mp2": "MP3", ".aifc": "AIFF", ".w64": "W64", ".opus": "OGG"},
+    }
+    samples = np.random.default_rng(0).uniform(-0.3, 0.3, 16000)
+    rows = ["path\ttext"]
+    for number, (suffix, container) in enumerate(forms.items()):
+        path = tmp_path / "audio" / "deep" / f"r{number}{suffix.upper() if number % 2 else suffix}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        buffer = io.BytesIO()
+        soundfile.write(buffer, samples, 16000, format=container)
+        path.write_bytes(buffer.getvalue())
+        written = (path, f"D:\\x\\{path.name}", path.stem)[number % 3]
+        rows.append(f"{written}\t{'abcdefghijkl'[number]} a")
+    (tmp_path / "t.tsv").write_text("\n".join(rows) + "\n")
+    found, rejected = prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'} --audio_dir {tmp_path / 'audio'}")
+    assert (len(found), rejected) == (len(forms), {})
+
+
+def test_shards_of_media_have_their_samples(tmp_path: Path) -> None:
+    utterance = Utterance(key="a", wav=str(write_m4a(tmp_path / "a.m4a")), txt="a", duration=1.5)
+    assert len([*write_shards([utterance], tmp_path / "shards", num_utts_per_shard=1)]) == 1
+    [member] = open_list(tmp_path / "shards" / "data.list", "shard")
+    assert read_duration(member.wav) == 1.5
+
+
+def test_a_missing_recording_is_called_missing(tmp_path: Path) -> None:
+    found = MediaFinder(tmp_path).find(["video.mp4"], tmp_path)
+    assert found == f"missing: no video.mp4 in {tmp_path} and its subfolders"
+
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\nsize 123456\n"
+
+
+def test_pointers_of_git_lfs_are_named_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "pointer"
+    path.write_text(POINTER)
+    for read in (read_eaf, read_textgrid, read_data_list, lambda path: decode_text(path, None)):
+        with pytest.raises(DataError) as caught:
+            read(path)
+        found = "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"
+        assert str(caught.value) == f"{path}: {found}"
+    with pytest.raises(
+        AudioError, match="a Git LFS pointer, not the audio: run `git lfs pull` in its folder; or leave"
+    ):
+        read_duration(path)
+    for name in ("x.txt", "x.wav"):
+        (tmp_path / "folder" / name).parent.mkdir(exist_ok=True)
+        (tmp_path / "folder" / name).write_text(POINTER)
+    for number, text in enumerate(TEXTS):
+        write_audio(tmp_path / "folder" / f"r{number}.wav", 1.5)
+        (tmp_path / "folder" / f"r{number}.txt").write_text(text)
+    (tmp_path / "folder" / "y.txt").write_text("y")
+    (tmp_path / "folder" / "y.wav").write_text(POINTER)
+    _, rejected = prepare(tmp_path / "out", f"folder --corpus {tmp_path / 'folder'}")
+    assert {name: reason.partition(": ")[0] for name, reason in rejected.items()} == {
+        "x.txt": "unreadable",
+        "y": "a Git LFS pointer, not the audio",
+    }
+    (tmp_path / "corpus" / "xx").mkdir(parents=True)
+    for table in ("train.tsv", "validated.tsv"):
+        (tmp_path / "corpus" / "xx" / table).write_text(POINTER)
+    with pytest.raises(DataError, match=r"\.tsv: a Git LFS pointer"):
+        prepare(tmp_path / "cv", f"commonvoice --corpus {tmp_path / 'corpus'}")
