@@ -197,6 +197,7 @@ SUPERVISION = json.dumps({"id": "s", "recording_id": "r", "start": 0, "duration"
         ("a.parquet", b"PAR1\xff\xff", "a.parquet: Parquet; in Python, `pandas.read_parquet"),
         ("a.wav", b"RIFF\xff\xff", "a.wav: audio, not text"),
     ],
+    ids=["cuts", "supervisions", "shards", "tar", "parquet", "wav"],
 )
 def test_other_files_are_named_by_check_and_training(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
@@ -211,6 +212,7 @@ def test_other_files_are_named_by_check_and_training(tmp_path: Path, name: str, 
         ("cuts.jsonl", CUT.encode(), "cuts.jsonl: cuts of lhotse"),
         ("t.csv.gz", b"\x1f\x8b\x08", "t.csv.gz: not a complete .gz file"),
     ],
+    ids=["parquet", "cuts", "gz"],
 )
 def test_other_files_are_named_by_prepare(tmp_path: Path, name: str, content: bytes, message: str) -> None:
     (tmp_path / name).write_bytes(content)
