@@ -85,10 +85,33 @@ def test_warnings_about_silence_and_about_audio_too_short_for_the_encoder(
     assert not caplog.text
     soundfile.write(tmp_path / "silent.wav", np.full(8000, 0.25), 16000)
     recognizer.transcribe(tmp_path / "silent.wav")
-    assert f"{tmp_path / 'silent.wav'}: 0.500 s of silence; it has no speech to transcribe" in caplog.text
+    assert f"{tmp_path / 'silent.wav'}: no speech was found in 0.500 s; its text is empty" in caplog.text
     found = recognizer.transcribe((noise(0.05), 16000))
     assert (found.text, len(found.nbest), found.units) == ("", 1, None)
-    assert "the audio: 0.050 s is too short for the encoder: its text is empty" in caplog.text
+    assert "the audio: no speech was found in 0.050 s; its text is empty" in caplog.text
+    soundfile.write(tmp_path / "short.wav", noise(0.5), 16000)
+    recognizer.transcribe_recording(tmp_path / "short.wav", spans=[(0.1, 0.15)])
+    assert f"{tmp_path / 'short.wav'}: 0.050 s is too short for the encoder: its text is empty" in caplog.text
+
+
+@pytest.mark.parametrize("kind", ["zeros", "offset", "dither", "click", "speech"])
+@pytest.mark.parametrize("rate", [16000, 44100])
+def test_a_recording_without_speech_has_no_text_whether_it_is_cut_or_not(
+    recognizer: Recognizer, tmp_path: Path, kind: str, rate: int
+) -> None:
+    samples = np.zeros(2 * rate, np.float32)
+    samples += {"offset": 0.25, "dither": 4e-5 * np.random.default_rng(0).uniform(-1, 1, 2 * rate)}.get(kind, 0.0)
+    samples[rate : rate + 100] += 0.5 if kind == "click" else 0.0
+    if kind == "speech":
+        samples[rate // 2 : rate // 2 + rate] = np.resize(noise(1.0), rate)
+    path = tmp_path / "a.wav"
+    soundfile.write(path, samples, rate, subtype="FLOAT")
+    found, segments = recognizer.transcribe(path), recognizer.transcribe_recording(path).segments
+    assert (bool(found.text), len(segments)) == ((True, 1) if kind == "speech" else (False, 0))
+    assert found.text == found.nbest[0].text
+    given = recognizer.transcribe_recording(path, spans=[(0.0, 0.4), (0.5, 1.5)]).segments
+    if kind != "offset" or rate == 16000:  # a constant has edges after resampling
+        assert [bool(one.text) for one in given] == [False, kind in ("speech", "click")]
 
 
 def test_options_of_another_mode_are_an_error_or_one_warning(

@@ -39,7 +39,9 @@ from wenet_hs.decode.segments import (
     cut_span,
     find_speech,
     frame_levels,
+    join_regions,
     plan_batches,
+    speech_regions,
 )
 from wenet_hs.devices import find_device
 
@@ -50,6 +52,7 @@ Source = str | Path | bytes | tuple[Waveform, float]
 """A file, the bytes of a file, or (waveform, sample rate)."""
 
 _BATCH_SIZE = 8  # segments of long audio
+_NO_TEXT = Alternative(text="", score=0.0, units=())
 _MAX_CHANNELS = 64
 _MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were converted to floats unscaled
 
@@ -59,7 +62,7 @@ class Transcript:
     """The text of an utterance."""
 
     text: str
-    """Of the best hypothesis, empty if the audio is too short for the model."""
+    """Of the best hypothesis, empty if the audio has no speech or is too short for the model."""
     score: float
     """Of the best hypothesis, natural logarithm."""
     nbest: tuple[Alternative, ...]
@@ -116,17 +119,20 @@ class Recognizer:
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
         pieces = [Piece(0, duration_s)]
-        if 0 < max_segment_s < duration_s:
-            pieces = cut_pieces(0, duration_s, cut_at_pauses(frame_levels(waveform_N.numpy(), rate), max_segment_s))
         name = str(source) if isinstance(source, str | Path) else "the audio"
-        if is_silent(waveform_N):
-            logger.warning("%s: %.3f s of silence; it has no speech to transcribe", name, duration_s)
+        levels_T = frame_levels(waveform_N.numpy(), rate)
+        if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):  # as `find_speech`
+            logger.warning("%s: no speech was found in %.3f s; its text is empty", name, duration_s)
+            pieces = []
+        elif 0 < max_segment_s < duration_s:
+            pieces = cut_pieces(0, duration_s, cut_at_pauses(levels_T, max_segment_s))
 
         def read(piece: Piece) -> Tensor:
             end = None if piece.end_s is None else round(piece.end_s * rate)
             return waveform_N[round(piece.begin_s * rate) : end]
 
-        joined = join_segments(self._decode(read, pieces, mode, name), self._experiment.tokenizer)
+        segments = self._decode(read, pieces, mode, name) or [Segment(0.0, [_NO_TEXT])]
+        joined = join_segments(segments, self._experiment.tokenizer)
         return Transcript(
             text=joined.nbest[0].text,
             score=joined.nbest[0].score,
@@ -206,14 +212,17 @@ class Recognizer:
         """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
         model, found = self._experiment.model, dict[Piece, Segment]()
         for batch in plan_batches(pieces, _BATCH_SIZE):
-            features = [waveform_features(read(piece), self._conf) for piece in batch]
-            if model.encoder.subsampled_length(min(map(len, features))) < 1:
+            waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
+            found |= {piece: Segment(piece.begin_s, [_NO_TEXT]) for piece in batch if piece not in waves}
+            features = [waveform_features(wave, self._conf) for wave in waves.values()]
+            if waves and model.encoder.subsampled_length(min(map(len, features))) < 1:
                 shortest_s = batch[-1].duration_s
                 logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)
-            padded = pad_features(model, features)
-            nbests = decode(model, *padded, [mode], self.options, lm=self._lm, align=True)[mode]
-            for piece, nbest in zip(batch, nbests, strict=True):
-                found[piece] = make_segment(nbest, piece.begin_s, self._experiment)
+            if waves:
+                padded = pad_features(model, features)
+                nbests = decode(model, *padded, [mode], self.options, lm=self._lm, align=True)[mode]
+                for piece, nbest in zip(waves, nbests, strict=True):
+                    found[piece] = make_segment(nbest, piece.begin_s, self._experiment)
             on_progress(len(batch), len(pieces))
         return [found[piece] for piece in pieces]
 

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from wenet_hs.data.audio import (
     Samples,
+    is_silent,
     length_fault,
     read_duration,
     read_segment,
@@ -242,15 +243,17 @@ def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> 
     Raises: DataError if the audio cannot be read; ConfigError if silero-vad is not installed.
     """
     detect = _load_silero() if vad == "silero" else None
-    levels, regions, read_s = list[Levels](), list[tuple[float, float]](), 0.0
+    levels, regions, read_s, is_all_silent = list[Levels](), list[tuple[float, float]](), 0.0, True
     for samples, rate in _read_blocks(Utterance(key="", wav=str(path), txt=""), read_duration(path)):
         levels.append(frame_levels(samples, rate))
+        is_all_silent &= is_silent(torch.from_numpy(samples))
         if detect is not None:
             wave_N = resample(torch.from_numpy(samples), rate, _SILERO_RATE)
             regions += [(read_s + begin, read_s + end) for begin, end in detect(wave_N)]
         read_s += len(samples) / rate
     levels_T = np.concatenate(levels)
-    regions = speech_regions(levels_T) if detect is None else regions
+    if detect is None and not is_all_silent:  # a constant offset or dither has a level too
+        regions = speech_regions(levels_T)
     pieces = list[Piece]()
     for begin, end in join_regions(regions, read_s):
         of_region = levels_T[round(begin * FRAMES_PER_SECOND) : round(end * FRAMES_PER_SECOND)]
