@@ -21,6 +21,7 @@ from wenet_hs.data.audio import AudioError, read_utterance
 from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.data.shards import open_lists, write_shards
 from wenet_hs.decode.segments import find_cuts
+from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, format_utterance, parse_utterance
 from wenet_hs.report.utterances import embed_audio
 
@@ -240,3 +241,48 @@ def test_tiers_with_the_name_of_a_channel(
             words = f"{form} --corpus {path.with_suffix(suffix)} --tier *"
             found, _ = prepare(tmp_path / f"out-{path.stem}-{form}", words)
             assert [found[text].channel for text in TEXTS[:2]] == [*expected]
+
+
+@pytest.mark.parametrize(
+    ("command", "channel"),
+    [
+        ("flac -c -d -s X |", None),
+        ("/usr/bin/flac -cds --silent 'X' |", None),
+        ("cat X|", None),
+        ("tools/sph2pipe_v2.5/sph2pipe -f wav -p X |", None),
+        ("sph2pipe -f wav -p -c 2 X |", 1),
+        ("sox X -t wav - |", None),
+        ('sox -t wav "X" -r 16000 -b 16 -e signed -t wav - remix 2 |', 1),
+        ("sox X -t wav - rate -v 16k |", None),
+        ("sox X -c 1 -t wav - |", None),
+        ("ffmpeg -nostdin -v error -i X -vn -ar 16000 -ac 1 -acodec pcm_s16le -f wav - 2>/dev/null |", None),
+        ("ffmpeg -i X -f wav pipe:1 |", None),
+    ],
+)
+def test_commands_that_only_decode_a_file_are_its_path(tmp_path: Path, command: str, channel: int | None) -> None:
+    call = str(write_call(tmp_path / "call.wav", 200, 330))
+    words = write_kaldi(tmp_path / "train", command.replace("X", call), ["", "0"] if channel else ["", ""])
+    found, rejected = prepare(tmp_path / "out", words)
+    assert not rejected and {(u.wav, u.channel) for u in found.values()} == {(call, channel)}
+
+
+def test_a_segment_of_a_channel_that_a_command_does_not_give_is_refused(tmp_path: Path) -> None:
+    call = write_call(tmp_path / "call.wav", 200, 330)
+    _, rejected = prepare(tmp_path / "out", write_kaldi(tmp_path / "train", f"sph2pipe -p -c 1 {call} |", ["", "1"]))
+    assert {*rejected.values()} == {"outside the audio: channel 1 of a command that gives only one"}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "sox X -t wav - trim 0 9 |",
+        "sox -v 2 X -t wav - |",
+        "sox X -t wav - speed 1.1 |",
+        "sox -t raw -r 8000 X -t wav - |",
+    ]
+    + ["ffmpeg -ss 3 -i X -f wav - |", "ffmpeg -i X -af volume=2 -f wav - |", "sph2pipe -t 0:3 -f wav X |"]
+    + ["flac -cd --skip=9 X |", "flac -c -d X | sox - -t wav - speed 2 |", "cat X; rm X |", "cat $(ls) |", "cat |"],
+)
+def test_commands_that_do_more_are_refused(tmp_path: Path, command: str) -> None:
+    with pytest.raises(DataError, match="1 of 1 recordings are commands, such as call: .*; run each once"):
+        prepare(tmp_path / "out", write_kaldi(tmp_path / "train", command, ["", ""]))

@@ -936,7 +936,7 @@ def test_kaldi_refuses_commands_and_counts_what_does_not_fit(tmp_path: Path, cap
     write_audio(tmp_path / "a b.wav", seconds=0.5)
     folder.mkdir(parents=True)
     (folder / "wav.scp").write_text(
-        "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)) + "v sox x.mp3 -t wav - |\n"
+        "".join(f"u{n} {tmp_path}/a b.wav\n" for n in range(6)) + "v sox x.mp3 -t wav - trim 0 9 |\n"
     )
     (folder / "text").write_text("".join(f"u{n} text {n}\n" for n in range(5)) + "w lost\n")
     with pytest.raises(

@@ -23,6 +23,17 @@ from wenet_hs.manifest import read_text
 
 logger = logging.getLogger(__name__)
 
+_PATH = r"""(?:"(?P<double>[^"$`]+)"|'(?P<single>[^']+)'|(?P<plain>(?!-)[^\s"'|;&<>$`*?()\\]+))"""
+_DECODERS = (
+    rf"cat {_PATH}",
+    rf"flac (?:(?:-[cds]+|--decode|--stdout|--(?:totally-)?silent) )+{_PATH}(?: -[cds]+)*",
+    rf"sph2pipe (?:-p |-f \w+ |-c (?P<channel>[1-9]) )*{_PATH}(?: -)?",
+    rf"sox (?:-t (?!raw)\w+ )?{_PATH}(?: -[tbre] \S+|(?P<mix> -c 1))* -"
+    r"(?: remix (?P<channel>[1-9]\d?)|(?P<mean> channels 1))?(?: rate (?:-\w )*\w+)?",
+    rf"ffmpeg (?:-nostdin |-hide_banner |-y |-(?:v|loglevel) \S+ )*-i {_PATH}"
+    r"(?: -vn| -nostdin| -y|(?P<mix> -ac 1)| -(?:f|ar|acodec|c:a|v|loglevel) \S+)* (?:-|pipe:1?)",
+)
+"""Commands that decode a file, may resample it, and may take one channel, counted from 1, or the mean of all."""
 _UNSUPPORTED = (
     ("commands", re.compile(r"\|$"), "run each once, and write the path of the file that it makes"),
     ("pieces of Kaldi archives", re.compile(r"\.ark:\d+(\[.*\])?$"), "write audio files, and their paths"),
@@ -53,13 +64,18 @@ def _read(corpus: Path) -> Iterator[Entry | Rejected]:
 def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
     """The utterances of one folder. `split`: the set that they are given to.
 
-    Raises DataError when a file is missing or has a name twice, or audio is the output of a command.
+    Raises DataError when a file is missing or has a name twice, or audio is the output of a command that does more
+    than to decode a file.
     """
     files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
     maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
     recordings, segments = maps["wav.scp"], maps.get("segments", {})
     speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
     sides = {name: _side(value) for name, value in maps.get("reco2file_and_channel", {}).items()}
+    decoded = {name: file for name, value in recordings.items() if (file := _decoded_file(value))}
+    recordings |= {name: path for name, (path, _) in decoded.items()}
+    if decoded:
+        logger.info("%s: %d commands only decode a file, which is read", folder / "wav.scp", len(decoded))
     for what, pattern, remedy in _UNSUPPORTED:
         if found := [name for name, value in recordings.items() if pattern.search(value)]:
             counted = f"{len(found)} of {len(recordings)} recordings are {what}"
@@ -79,6 +95,10 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         except ValueError:
             yield Rejected(key, "", f"segments: expected `recording start end [channel]`, found {segments[key]!r}", "")
             continue
+        side = decoded[recording][1] if recording in decoded else None
+        if side and channel:
+            yield Rejected(key, audio, f"outside the audio: channel {channel} of a command that gives only one", "")
+            continue
         # Kaldi's paths are relative to the folder in which its recipe runs, two levels above data/train.
         audio_paths = (audio,) if Path(audio).is_absolute() else (audio, str(Path.cwd() / audio))
         yield Entry(
@@ -91,7 +111,7 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             speaker=speakers.get(key) or None,
             start=start,
             end=end,
-            channel=sides.get(recording) if channel is None else channel,
+            channel=side or (sides.get(recording) if channel is None else channel),
             split=split,
         )
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
@@ -111,6 +131,20 @@ def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
     recording, start, end, *rest = line.split()
     channel = int(rest[0]) if rest else -1
     return recording, float(start), None if float(end) < 0.0 else float(end), None if channel < 0 else channel
+
+
+def _decoded_file(command: str) -> tuple[str, str] | None:
+    """The file that a command decodes, and the channel that it gives: ch1, mono for the mean, "" for all.
+
+    None: it is no command, or does something else.
+    """
+    words = re.sub(r"^\S*/| 2> ?/dev/null$", "", " ".join(command.removesuffix("|").split()))
+    matches = (re.fullmatch(pattern, words) for pattern in _DECODERS if command.endswith("|"))
+    if (match := next(filter(None, matches), None)) is None:
+        return None
+    found = {name: value for name, value in match.groupdict().items() if value}
+    path = found.get("double") or found.get("single") or found["plain"]
+    return path, f"ch{found['channel']}" if "channel" in found else "mono" if {"mix", "mean"} & {*found} else ""
 
 
 def _side(line: str) -> str:
