@@ -272,7 +272,7 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
     [
         (
             "path,words\na.wav,x\n",
-            r'bad.csv:1: no column of text; name them: --columns "text=…", of: path, words',
+            r'bad.csv:1: no column of text; did you mean words. name them: --columns "text=…", of: path, words',
         ),
         (
             "fille,tekst,speaker\nrec.wav,x,y\n",
@@ -365,7 +365,9 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
     [whole] = [u for of_set in read_lists(tmp_path / "csv").values() for u in of_set if u.txt == "whole"]
     assert (whole.start, whole.end) == (None, None)
     # A duration without a start is the length of the file, and is not read.
-    (tmp_path / "t.csv").write_text("path,text,duration,id\n" + "".join(f"rec.wav,t{n},8 s,{n}\n" for n in range(5)))
+    (tmp_path / "t.csv").write_text("path,text,duration\n" + "".join(f"{n}.wav,t{n},8 s\n" for n in range(5)))
+    for n in range(5):
+        write_audio(tmp_path / f"{n}.wav")
     assert prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")["num_in"] == 5
     for one, other in (("start", "end"), ("end", "start")):
         (tmp_path / "t.csv").write_text(f"path,text,{one}\nrec.wav,x,1\n")
@@ -911,9 +913,10 @@ def test_one_recording_by_two_paths_is_one_recording(tmp_path: Path) -> None:
 
 
 def test_values_of_json_that_are_no_text_are_rejected(tmp_path: Path) -> None:
-    write_audio(tmp_path / "rec.wav")
-    rows: list[dict[str, Any]] = [{"path": "rec.wav", "text": f"t{n}", "id": n} for n in range(4)]
-    rows += [{"path": "rec.wav", "text": ["pa", "na"]}, {"path": {"bytes": None}, "text": "x"}]
+    for n in range(5):
+        write_audio(tmp_path / f"{n}.wav")
+    rows: list[dict[str, Any]] = [{"path": f"{n}.wav", "text": f"t{n}"} for n in range(4)]
+    rows += [{"path": "4.wav", "text": ["pa", "na"]}, {"path": {"bytes": None}, "text": "x"}]
     (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     stats = prepare(tmp_path / "out", f"table --table {tmp_path / 't.jsonl'}")
     assert stats["total"]["rejected"] == {"text": 1, "path": 1}

@@ -160,7 +160,7 @@ def test_supervisions_of_lhotse_have_the_audio_and_channel_of_their_recordings(t
     several = {**source, "channels": [0, 1]}
     for given, expected in ((1, "B"), ([0], "A"), ([0, 1], None)):
         path = write_lhotse(tmp_path, suffix, [{**supervisions[0], "channel": given}], several)
-        (_, row), *_ = read_table_file(path, None, (), lambda cell: False).rows
+        (_, row), *_ = read_table_file(path, None, str.isalpha, lambda cell: False).rows
         assert isinstance(row, dict) and (row["audio"], row["channel"]) == ("call.wav", expected)
     with pytest.raises(DataError, match="'call' is of the type 'command'; save its audio as a file"):
         prepare(

@@ -4,10 +4,13 @@
 Example: wenet-hs prepare table --table recordings.csv --audio_dir recordings --lang mdw --out data
          wenet-hs prepare table --table my.tsv --columns "audio=File text=Orthography" --out data
 
-Columns are found by their usual names, in any case: path, audio, wav, file_name; sentence, text, transcript,
-transcription; speaker, client_id; language, lang, locale; start, end or duration (seconds, mm:ss or h:mm:ss);
-channel (left, right, A, B, or a number: from 0 if a 0 occurs, from 1 if the number of channels occurs); split; id.
-`--columns "split="` ignores this column. Delimiter and quoting are detected and printed. Other columns are ignored.
+Columns are found by the usual names of many tools (COLUMNS in wenet_hs/corpus/columns.py), in any case: path, audio,
+wav, file_name; sentence, text, transcript, transcription, wrd; speaker, client_id, spk_id; language, lang, locale (code
+or name); start, begin, onset, end or duration; channel (left, right, A, B, or a number: from 0 if a 0 occurs, from 1 if
+the number of channels occurs); split; id. Times are seconds, mm:ss or h:mm:ss; milliseconds if the name of the column
+says so (start_ms, ELAN's `Begin Time - msec`). `--columns "split="` ignores this column. Delimiter, quoting, and the
+columns that are used and not used are printed. Many rows that give a whole file different texts are refused: then the
+columns of times were not found.
 
 Without names of columns a table or `key transcript` lines are read if their first line names an audio file; what was
 assumed is printed. JSON has one object per line, or one array or object of objects. Of lhotse give the supervisions,
@@ -15,40 +18,36 @@ with the recordings beside them. Files may be compressed (.gz, .xz).
 """
 
 import argparse
-import difflib
+import json
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import entries
+from wenet_hs.corpus.columns import (
+    COLUMNS,
+    TIMES,
+    find_columns,
+    find_near_names,
+    has_other_unit,
+    is_in_milliseconds,
+    is_usual_name,
+)
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table_files import Table, read_table_file
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 
-COLUMNS = {
-    "audio": ("audio", "path", "wav", "file_name", "filename", "file", "audio_path", "audio_file", "audio_filepath"),
-    "text": ("text", "sentence", "transcript", "transcription", "txt"),
-    "speaker": ("speaker", "client_id", "speaker_id", "spk"),
-    "lang": ("language", "lang", "locale"),
-    "start": ("start", "begin", "start_time", "begin_time", "offset"),
-    "end": ("end", "stop", "end_time", "stop_time"),
-    "duration": ("duration", "dur"),
-    "channel": ("channel", "audio_channel", "channel_id", "channel_index", "channel_selector", "chan"),
-    "split": ("split", "set", "subset"),
-    "key": ("id", "key", "utterance_id", "utt_id"),
-}
-"""What a column contains → the names by which it is found, the most usual first."""
-_REQUIRED = ("audio", "text")
-_TIMES = ("start", "end", "duration")
 _MAX_REPEATED = 0.1
-"""Share of the rows whose id another clip has too; up to it these are mistakes."""
+"""Share of the rows whose id another clip has too, or whose file another text; up to it these are mistakes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -85,25 +84,35 @@ def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None 
         found = finder.find((cell,), path.parent)
         return isinstance(found, Path) or found.startswith("ambiguous")
 
-    table = read_table_file(path, args.encoding, {name for names in COLUMNS.values() for name in names}, is_audio)
+    table = read_table_file(path, args.encoding, is_usual_name, is_audio)
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
         raise DataError(f"{path}: {found}; give a table with the names of the columns")
-    columns = _find_columns(path, table.header, args.columns)
-    used = ", ".join(f"{name!r} is the {content}" for content, name in columns.items())
-    logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), used)
+    columns = find_columns(path, table.header, args.columns)
+    in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
+    used = [f"{name!r} is the {content}{' in ms' * (content in in_ms)}" for content, name in columns.items()]
+    logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(used))
+    unused = [name for name in table.header if name and name not in columns.values()]
+    _report_unused(path, unused, {*columns, *re.findall(r"(\w+)=", args.columns)})
     _drop_repeated_ids(path, table, columns)
+    values = {
+        number: {content: text for content, name in columns.items() if (text := _text(row.get(name)))}
+        for number, row in table.rows
+        if isinstance(row, dict)
+    }
+    doubtful = _find_doubtful(path, table, values, unused)
     for number, row in table.rows:
         where = f"{path.name}:{number}"
         if isinstance(row, str):
             yield Rejected(where, "", row, "")
             continue
-        given = {content: row[name] for content, name in columns.items() if row.get(name) not in (None, "")}
-        value = {content: str(one).strip() for content, one in given.items()}
+        value = values[number]
         try:
-            if wrong := [content for content, one in given.items() if isinstance(one, list | dict)]:
+            if wrong := [content for content in value if _is_json(row[columns[content]])]:
                 raise ValueError(f"{columns[wrong[0]]}: {value[wrong[0]][:40]} is no text or number")
-            start, end = _read_times(value)
+            if number in doubtful:
+                raise ValueError("several transcripts: other rows have another text for the whole file; keep one row")
+            start, end = _read_times(value, in_ms)
         except ValueError as error:
             yield Rejected(value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
             continue
@@ -118,11 +127,23 @@ def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None 
         )
 
 
+def _text(cell: Any) -> str:
+    return "" if cell is None else str(cell).strip()
+
+
+def _is_json(value: Any) -> bool:
+    """Whether a value is a list or object, also as text: Label Studio writes segments into cells."""
+    if isinstance(value, str) and re.match(r'\s*[\[{]\s*["\[{]', value):
+        with suppress(ValueError):
+            value = json.loads(value)
+    return isinstance(value, list | dict)
+
+
 def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> None:
     """Use no column of ids that many rows share with other audio: these are of sentences (FLEURS) or recordings."""
     if "key" not in columns:
         return
-    selecting = [columns[name] for name in ("audio", *_TIMES, "channel") if name in columns]
+    selecting = [columns[name] for name in ("audio", *TIMES, "channel") if name in columns]
     rows = [row for _, row in table.rows if isinstance(row, dict) and row.get(columns["key"]) not in (None, "")]
     names = [str(row[columns["key"]]) for row in rows]
     clips = {(name, *(str(row.get(column)) for column in selecting)) for name, row in zip(names, rows, strict=True)}
@@ -131,9 +152,60 @@ def _drop_repeated_ids(path: Path, table: Table, columns: dict[str, str]) -> Non
         logger.info("%s: column %r names no clips: %s; it is not used", path, columns.pop("key"), found)
 
 
-def _read_times(value: Mapping[str, str]) -> tuple[float | None, float | None]:
+def _report_unused(path: Path, unused: Sequence[str], known: set[str]) -> None:
+    hints = find_near_names(unused, known | ({"end"} if "start" in known else set()))
+    if unused:
+        line = "; ".join([f"columns not used: {list_names([repr(name) for name in unused], most=20)}", *hints])
+        logger.log(logging.WARNING if hints else logging.INFO, "%s: %s", path, line)
+
+
+def _find_doubtful(
+    path: Path, table: Table, values: Mapping[int, Mapping[str, str]], unused: Sequence[str]
+) -> set[int]:
+    """The lines of rows for one whole file (and channel) with different texts.
+
+    Raises DataError if they are many: then there is a column of times that was not found.
+    """
+    files = defaultdict[tuple[str, str], dict[int, str]](dict)
+    for number, value in values.items():
+        if {"audio", "text"} <= value.keys() and not {*TIMES} & value.keys():
+            files[value["audio"], value.get("channel", "")][number] = value["text"]
+    doubtful = {number for of_file in files.values() if len({*of_file.values()}) > 1 for number in of_file}
+    if len(doubtful) > _MAX_REPEATED * sum(map(len, files.values())):
+        intervals = _find_likely_times(table, values, doubtful, unused)
+        start, end = intervals or ("…", "…")
+        advice = f"{start!r} and {end!r} may be their times" if intervals else "name the columns of times"
+        found = f"{len(doubtful)} rows give whole files, which other rows give with another text"
+        remedy = f'{advice}: --columns "start={start} end={end}", or keep one row per file'
+        raise DataError(f"{path}:{min(doubtful)}: {found}; {remedy}")
+    return doubtful
+
+
+def _find_likely_times(
+    table: Table, values: Mapping[int, Mapping[str, str]], numbers: Collection[int], names: Sequence[str]
+) -> tuple[str, str] | None:
+    """Two columns of numbers by which most of these rows are intervals that follow each other in their file."""
+    rows = [(values[number]["audio"], row) for number, row in table.rows if number in numbers and isinstance(row, dict)]
+    times = dict[str, list[float]]()
+    for name in names:
+        if not has_other_unit(name):
+            with suppress(ValueError):
+                times[name] = [read_seconds(_text(row.get(name))) for _, row in rows[:1000]]
+    for pair in permutations(times, 2):
+        found = sorted(zip((audio for audio, _ in rows), times[pair[0]], times[pair[1]], strict=False))
+        following = [one[2] <= other[1] for one, other in pairwise(found) if one[0] == other[0]]
+        if all(start < end for _, start, end in found) and sum(following) > len(following) / 2:
+            return pair
+    return None
+
+
+def _read_times(value: Mapping[str, str], in_ms: Collection[str]) -> tuple[float | None, float | None]:
     """Begin and end of a row in seconds; neither: the whole file. Raises ValueError if one of them is missing."""
-    start, end, duration = (read_seconds(value[name]) if name in value else None for name in _TIMES)
+    given = {name: value[name] for name in TIMES if name in value}
+    if wrong := [text for name, text in given.items() if name in in_ms and not re.fullmatch(r"\d+(\.\d+)?", text)]:
+        raise ValueError(f"times: {wrong[0]!r} is not a number of milliseconds")
+    times = {name: read_seconds(text) / (1000 if name in in_ms else 1) for name, text in given.items()}
+    start, end, duration = map(times.get, TIMES)
     if end is None and start is not None and duration is not None:
         end = start + duration
     if (start is None) != (end is None and duration is None):
@@ -151,43 +223,3 @@ def read_seconds(text: str) -> float:
         return sum((int(value) * 60**power for power, value in enumerate(reversed(before), start=1)), float(last))
     except ValueError:
         raise ValueError(f"times: {text!r} is not a number of seconds, mm:ss or h:mm:ss") from None
-
-
-def _find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
-    """Content → name of its column."""
-    by_lower = {name.strip().lower(): name for name in reversed(header)}
-    fitting = {content: [by_lower[name] for name in names if name in by_lower] for content, names in COLUMNS.items()}
-    for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen))):  # a name may have spaces
-        content, equals, name = pair.partition("=")
-        if content not in COLUMNS or not equals:
-            raise ConfigError(f"--columns {pair!r}: expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
-        if name and name not in header:
-            guess = _guess([name], by_lower)
-            raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
-        fitting[content] = [name] if name else []
-    if len(fitting["text"]) > 1:
-        of_text = list_names([repr(name) for name in fitting["text"]])
-        raise DataError(f'{path}:1: several columns can be the transcript: {of_text}; name it: --columns "text=…"')
-    found = {content: names[0] for content, names in fitting.items() if names}
-    missing = [content for content in _REQUIRED if content not in found]
-    if "start" in found and not {"end", "duration"} & found.keys():
-        missing.append("end")
-    if "end" in found and "start" not in found:
-        missing.append("start")
-    if "start" not in found:
-        found.pop("duration", None)  # that of the file
-    if missing:
-        others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
-        guess = _guess([name for content in missing for name in COLUMNS[content]], others)
-        flag = " ".join(f"{content}=…" for content in missing)
-        has = list_names(header, most=20)
-        if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
-            guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
-        raise DataError(f'{path}:1: no column of {", ".join(missing)}; {guess}name them: --columns "{flag}", of: {has}')
-    return found
-
-
-def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
-    """`did you mean …? ` with the columns that have similar names, or nothing."""
-    near = {by_lower[one] for name in names for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)}
-    return f"did you mean {list_names(sorted(near))}? " if near else ""

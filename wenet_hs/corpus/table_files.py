@@ -9,7 +9,7 @@ import io
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from statistics import mean
@@ -38,13 +38,15 @@ class Table(NamedTuple):
     """Line, and the values by column or why the row cannot be read."""
 
 
-def read_table_file(path: Path, encoding: str | None, names: Collection[str], is_audio: Callable[[str], bool]) -> Table:
+def read_table_file(
+    path: Path, encoding: str | None, is_name: Callable[[str], bool], is_audio: Callable[[str], bool]
+) -> Table:
     """The rows of a file. Raises DataError if it has another form.
 
     Args:
-        names: usual names of columns, in lower case.
-        is_audio: whether a cell names an audio file. A first line with such a cell and without usual names is no
-            header: columns are then named audio, text, and by their number.
+        is_name: whether a cell is a usual name of a column.
+        is_audio: whether a cell names an audio file. A first line with such a cell and without two usual names is no
+            header (one may be a transcript): columns are then named audio, text, and by their number.
     """
     text, encoding = decode_text(path, encoding)
     if path.name.removesuffix(".gz").endswith((".json", ".jsonl")) or re.match(r'\s*[\[{]\s*["{]', text):
@@ -55,9 +57,10 @@ def read_table_file(path: Path, encoding: str | None, names: Collection[str], is
     first = text.lstrip().partition("\n")[0]
     parsed = _split_columns(text, first)
     cells = parsed.rows[0][1] if parsed else []
-    if not any(name.strip().lower() in names for name in cells):
+    if len({*filter(is_name, cells)}) < 2:
         for form, rows in (parsed, _split_keys(text)) if parsed else (_split_keys(text),):
-            audio = next((number for number, cell in enumerate(rows[0][1]) if is_audio(cell)), None)
+            named = (number for number, cell in enumerate(rows[0][1]) if not is_name(cell) and is_audio(cell))
+            audio = next(named, None)
             if audio is not None:
                 return _without_header(path, f"{form}, {encoding}", rows, audio)
     if parsed is None:

@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Columns of a table: what they contain, by their usual names, and which others have names that are near."""
+
+import difflib
+import re
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
+
+from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.text.normalize import normalize_phones
+
+COLUMNS = {
+    "audio": (
+        *("audio", "path", "wav", "file_name", "file", "audio_path", "audio_file", "audio_file_path", "wav_path"),
+        *("wav_file", "wav_file_name", "audio_file_name", "file_path", "sound", "sound_file", "media", "media_file"),
+        *("recording", "recording_id"),
+    ),
+    "text": ("text", "sentence", "transcript", "transcription", "txt", "wrd", "orthography", "normalized_text"),
+    "speaker": ("speaker", "client_id", "speaker_id", "spk", "spk_id", "speaker_name", "participant", "participant_id"),
+    "lang": ("language", "lang", "locale", "language_code", "lang_code"),
+    "start": (
+        *("start", "begin", "start_time", "begin_time", "onset", "offset", "segment_start", "t_start", "time_start"),
+        *("start_timestamp", "tmin", "xmin"),
+    ),
+    "end": (
+        *("end", "stop", "end_time", "stop_time", "segment_end", "t_end", "time_end", "end_timestamp", "tmax", "xmax"),
+    ),
+    "duration": ("duration", "dur", "audio_duration"),
+    "channel": ("channel", "audio_channel", "channel_id", "channel_index", "channel_selector", "chan"),
+    "split": ("split", "set", "subset", "partition"),
+    "key": ("id", "key", "utterance_id", "utt_id", "utt", "segment_id"),
+}
+"""What a column contains → the names by which it is found, the most usual first: in any case, with any signs or none
+between the words, and with a unit of time."""
+TIMES = ("start", "end", "duration")
+_UNIT = re.compile(
+    r"(?P<name>.+?)_(in_)?((?P<ms>ms|msecs?|millis|milliseconds?)|s|secs?|seconds?|ss_msec|(hh?_)?mm_ss(_ms(ec)?)?|hms)"
+)
+_HINTED = ("speaker", "lang", "start", "end", "channel", "split")
+_FACTS = {"age", "gender", "sex"}
+_OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
+
+
+def is_usual_name(name: str) -> bool:
+    """Whether a column of this name is found."""
+    return any(_fits(name, content, usual) for content, names in COLUMNS.items() for usual in names)
+
+
+def is_in_milliseconds(name: str) -> bool:
+    """Whether the name of a column of times says that it has milliseconds, as `Begin Time - msec` of ELAN."""
+    found = _UNIT.fullmatch(_join_words(name))
+    return bool(found and found["ms"])
+
+
+def has_other_unit(name: str) -> bool:
+    """Whether the name has the word of a unit that is not read."""
+    return bool(_OTHER_UNITS & {*_join_words(name).split("_")})
+
+
+def _fits(name: str, content: str, usual: str) -> bool:
+    plain = _join_words(name)
+    found = _UNIT.fullmatch(plain) if content in TIMES else None
+    return (found["name"] if found else plain).replace("_", "") == usual.replace("_", "")
+
+
+def _join_words(name: str) -> str:
+    """The words in lower case: `begin_time_ss_msec` of `Begin Time - ss.msec`, `file_name` of `fileName`."""
+    return re.sub(r"[\W_]+", "_", re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name)).strip("_").lower()
+
+
+def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
+    """Content → name of its column. `chosen`: --columns."""
+    fitting = {
+        content: [name for usual in names for name in header if _fits(name, content, usual)]
+        for content, names in COLUMNS.items()
+    }
+    if "onset" in map(_join_words, fitting["start"][:1]):  # then an offset is the end; NeMo's is the start
+        fitting["end"] += [name for name in header if _fits(name, "end", "offset")]
+    fitting["text"] = [name for name in fitting["text"] if not _fits(name, "text", "normalized_text")] or fitting[
+        "text"
+    ]
+    by_lower = {name.strip().lower(): name for name in reversed(header)}
+    for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen))):  # a name may have spaces
+        content, equals, name = pair.partition("=")
+        if content not in COLUMNS or not equals:
+            raise ConfigError(f"--columns {pair!r}: expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
+        if name and name not in header:
+            guess = _guess([name], by_lower)
+            raise ConfigError(f"--columns {pair!r}: {guess}{path.name} has the columns: {list_names(header, most=20)}")
+        fitting[content] = [name] if name else []
+    if len(fitting["text"]) > 1:
+        of_text = list_names([repr(name) for name in fitting["text"]])
+        raise DataError(f'{path}:1: several columns can be the transcript: {of_text}; name it: --columns "text=…"')
+    found = {content: names[0] for content, names in fitting.items() if names}
+    if units := [found[content] for content in TIMES if content in found and has_other_unit(found[content])]:
+        raise DataError(
+            f"{path}:1: {units[0]!r} has another unit; write seconds, milliseconds (name: start_ms) or h:mm:ss"
+        )
+    missing = [content for content in ("audio", "text") if content not in found]
+    if "start" in found and not {"end", "duration"} & found.keys():
+        missing.append("end")
+    if "end" in found and "start" not in found:
+        missing.append("start")
+    if "start" not in found:
+        found.pop("duration", None)  # that of the file
+    if missing:
+        others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
+        guess = _guess([name for content in missing for name in COLUMNS[content]], others)
+        flag = " ".join(f"{content}=…" for content in missing)
+        has = list_names(header, most=20)
+        if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
+            guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
+        raise DataError(f'{path}:1: no column of {", ".join(missing)}; {guess}name them: --columns "{flag}", of: {has}')
+    return found
+
+
+def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
+    """`did you mean …? ` with the columns that have similar names, or nothing."""
+    near = {by_lower[one] for name in names for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)}
+    return f"did you mean {list_names(sorted(near))}? " if near else ""
+
+
+def find_near_names(unused: Sequence[str], known: Collection[str]) -> list[str]:
+    """A hint for each content that is not `known` and seems to be in a column that is not used."""
+    hints = []
+    for content in _HINTED:
+        for name in unused if content not in known else ():
+            plain = _join_words(name)
+            words = {*plain.split("_")}
+            near = words & {*COLUMNS[content]} or difflib.get_close_matches(plain, COLUMNS[content], 1, 0.75)
+            if near and not words & _FACTS and not has_other_unit(name):
+                hints.append(f'{name!r} looks like the {content}: --columns "{content}={name}"')
+                break
+    return hints
