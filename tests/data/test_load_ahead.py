@@ -2,7 +2,9 @@
 """Values in order, computed at most AHEAD, errors at their position, for a thread and for processes."""
 
 import contextlib
+import errno
 import os
+import resource
 import signal
 import sys
 import threading
@@ -16,7 +18,7 @@ import torch
 
 from wenet_hs.data import loading
 from wenet_hs.data.loading import AHEAD, load_ahead
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
@@ -45,6 +47,14 @@ def threads_after_fft(position: int) -> set[Path]:
 def stuck(path: Path, position: int) -> None:
     path.write_text(f"{os.getpid()}\n")
     time.sleep(60)
+
+
+def many_tensors(position: int) -> list[torch.Tensor]:
+    return [torch.zeros(10) for _ in range(10)]  # each needs an open file on its way to the parent
+
+
+def no_files_left(position: int) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "noise.wav")
 
 
 def is_running(pid: int) -> bool:
@@ -120,3 +130,26 @@ def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch:
         os.kill(parent, signal.SIGKILL)
         os.waitpid(parent, 0)
     assert within(5, lambda: not is_running(int(path.read_text())))
+
+
+@linux_only
+@pytest.mark.parametrize("num_free", [6, 10, 17, 24, 40])
+def test_too_few_open_files_end_the_training_in_one_line(
+    num_free: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
+    kept = []
+    resource.setrlimit(resource.RLIMIT_NOFILE, (highest + num_free, limits[1]))
+    try:
+        with pytest.raises(ConfigError, match=r"num_workers 2: too many open files; raise .* with `ulimit -n 65536`"):
+            kept += load_ahead(many_tensors, range(100), num_workers=2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_file_that_cannot_be_opened_for_too_many_others_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"noise.wav: too many open files; raise their limit with `ulimit -n 65536`"):
+        list(load_ahead(no_files_left, range(3), num_workers=1))

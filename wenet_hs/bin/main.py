@@ -5,6 +5,7 @@ Example: wenet-hs recognize --model_dir exp/hsoftmax --test_data data/test/data.
 """
 
 import argparse
+import errno
 import importlib
 import io
 import logging
@@ -19,7 +20,7 @@ from types import FrameType, ModuleType
 
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
-from wenet_hs.errors import ConfigError, WenetHsError
+from wenet_hs.errors import ConfigError, WenetHsError, too_many_files
 from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
 COMMANDS = {
@@ -120,6 +121,9 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         return 2
     except OSError as error:
         where = error.filename2 or error.filename or f"wenet-hs {name}"
+        if error.errno == errno.EMFILE:
+            print(too_many_files(where), file=sys.stderr)
+            return 2
         print(f"{where}: {error.strerror or error}; check the path, its permissions and the disk", file=sys.stderr)
         return 2
     except KeyboardInterrupt as error:  # the message, if any, says how to continue

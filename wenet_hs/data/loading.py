@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Computation of values ahead of their use, in order, by a thread or by worker processes."""
 
+import errno
 import os
 import signal
 import time
@@ -11,6 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import count
+from multiprocessing.queues import Queue
 from pathlib import Path
 from threading import Thread, get_native_id
 from typing import TypeVar
@@ -18,7 +20,7 @@ from typing import TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from wenet_hs.errors import WenetHsError
+from wenet_hs.errors import WenetHsError, too_many_files
 
 AHEAD = 2
 """Values computed ahead by the thread, or by each worker process."""
@@ -29,6 +31,7 @@ _EXIT_S = 1.0
 _PARENT_SIGNALS = {signal.SIGTERM, signal.SIGINT, signal.SIGUSR1}
 """Signals that the training process handles; its workers must not react to them."""
 
+_TOO_MANY = os.strerror(errno.EMFILE)
 _thread_numbers = count()
 
 Value = TypeVar("Value")
@@ -109,6 +112,10 @@ class _LoadedValues(Dataset[Value | _Failure]):
             return self._load(position)
         except WenetHsError as error:
             return _Failure(error)
+        except OSError as error:
+            if error.errno == errno.EMFILE:
+                return _Failure(too_many_files(error.filename or "a worker process"))
+            return _Failure(RuntimeError(f"a worker process failed:\n{traceback.format_exc()}"))
         except Exception:
             return _Failure(RuntimeError(f"a worker process failed:\n{traceback.format_exc()}"))
 
@@ -124,11 +131,27 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
         worker_init_fn=_init_worker,
         generator=torch.Generator(),  # otherwise DataLoader draws from the global state, and a resumed run differs
     )
-    # The iterator is not a local variable: an exception would keep it in a reference cycle, see _Failure.
-    for value in _start_workers(loader):
-        if isinstance(value, _Failure):
-            raise value.error
-        yield value
+    failure: Exception | None = None  # raised after the block, without its context: see _Failure
+    try:
+        for value in _start_workers(loader):  # no local variable: an exception would keep it in a reference cycle
+            if isinstance(value, _Failure):
+                failure = value.error
+                break
+            yield value
+    except (OSError, EOFError, RuntimeError) as error:
+        if not _lacks_files(error):
+            raise
+        failure = too_many_files(f"num_workers {num_workers}")
+    if failure is not None:
+        raise failure
+
+
+def _lacks_files(error: Exception) -> bool:
+    """Whether a worker could not send a value, or this process could not receive it, because of open files."""
+    is_lost = isinstance(error, EOFError | ConnectionError)  # a worker could not open the file of a tensor again
+    texts = (_TOO_MANY, "ancdata", "exited unexpectedly")
+    is_killed = any(text in str(error) for text in ("exit code", "signal"))  # a worker that crashed
+    return is_lost or (any(text in str(error) for text in texts) and not is_killed)
 
 
 def _unchanged(value: Value) -> Value:
@@ -148,10 +171,23 @@ def _init_worker(worker: int) -> None:
     """Ignore the signals that Ctrl-C and schedulers send to the whole process group: the parent may finish a step."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+    Queue._on_queue_feeder_error = staticmethod(_end_worker)  # type: ignore[attr-defined]
     if hasattr(signal, "sigtimedwait"):  # elsewhere (macOS) SIGTERM ends the worker, whoever sent it
         Thread(target=_exit_with_parent, args=(os.getppid(),), daemon=True).start()
     else:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _PARENT_SIGNALS)
+
+
+def _end_worker(error: Exception, value: object) -> None:
+    """End a worker that cannot send a value. Python's queue would lose it, and the parent wait for it without end.
+
+    Exit code 0 is for too many open files: torch then raises an error where the parent waits, not in the midst of a
+    step.
+    """
+    if _TOO_MANY in str(error):  # an OSError, or a RuntimeError of torch
+        os._exit(0)
+    traceback.print_exception(error)
+    os._exit(1)
 
 
 def _exit_with_parent(parent: int) -> None:
