@@ -62,7 +62,11 @@ def test_the_list_of_commands(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -
     [
         (DataError("a: b; c"), 2, "a: b; c"),
         (OSError(errno.ENOSPC, "No space left on device", "x/text"), 2, "x/text: No space left on device; check the "),
-        (OSError(errno.EMFILE, "Too many open files", "x.wav"), 2, "x.wav: too many open files; raise their limit with "),
+        (
+            OSError(errno.EMFILE, "Too many open files", "x.wav"),
+            2,
+            "x.wav: too many open files; raise their limit with ",
+        ),
         (OSError(errno.EIO, "Input/output error"), 2, "wenet-hs made-up: Input/output error; check the path, its perm"),
         (
             UnicodeEncodeError("utf-8", "é/\udce9.wav", 2, 3, "surrogates not allowed"),
