@@ -54,7 +54,8 @@ def write_rows(folder: Path, header: str, row: str) -> dict[str, tuple[float, fl
         ("client_id path sentence locale segment", "speaker=client_id audio=path text=sentence lang=locale"),
         ("id file_name raw_transcription transcription", "key=id audio=file_name text=transcription"),  # FLEURS
         ("id audio raw_text normalized_text split speaker_id", "key=id audio=audio text=normalized_text split=split"),
-        ("audio text normalized_text", "audio=audio text=text"),
+        ("id wav length words", "key=id audio=wav text=words"),  # SpeechBrain's template
+        ("audio text words normalized_text", "audio=audio text=text"),
         ("segment_id audio begin_time end_time text", "key=segment_id audio=audio start=begin_time end=end_time"),
         ("id recording_id start duration text", "key=id audio=recording_id start=start duration=duration"),  # lhotse
         ("file tmin text tmax", "audio=file start=tmin text=text end=tmax"),  # Praat
@@ -85,6 +86,13 @@ def test_columns_are_found_by_the_names_that_tools_write(header: str, expected: 
 )
 def test_times_have_the_unit_that_the_name_of_the_column_says(tmp_path: Path, header: str, row: str) -> None:
     times = write_rows(tmp_path, f"wav,text,{header}", f"{{wav}},{{text}},{row}")
+    assert {text: (u.start, u.end) for text, u in prepare(tmp_path)[0].items()} == times
+
+
+def test_an_export_that_names_the_annotation_files_finds_their_audio(tmp_path: Path) -> None:
+    header = "Tier,File Path,Begin Time - ss.msec,End Time - ss.msec,Annotation"
+    times = write_rows(tmp_path, header, "A,file:///C:/x/{wav},{start},{end},{text}")
+    (tmp_path / "t.csv").write_text((tmp_path / "t.csv").read_text().replace(".wav", ".eaf"))
     assert {text: (u.start, u.end) for text, u in prepare(tmp_path)[0].items()} == times
 
 

@@ -271,8 +271,8 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
     ("content", "message"),
     [
         (
-            "path,words\na.wav,x\n",
-            r'bad.csv:1: no column of text; did you mean words. name them: --columns "text=…", of: path, words',
+            "path,uttered\na.wav,x\n",
+            r'bad.csv:1: no column of text; name them: --columns "text=…", of: path, uttered',
         ),
         (
             "fille,tekst,speaker\nrec.wav,x,y\n",

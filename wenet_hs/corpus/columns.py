@@ -9,13 +9,15 @@ from pathlib import Path
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.text.normalize import normalize_phones
 
+_OTHER_TEXTS = ("normalized_text", "words", "annotation")
+"""Names of transcripts, if no other column is one."""
 COLUMNS = {
     "audio": (
         *("audio", "path", "wav", "file_name", "file", "audio_path", "audio_file", "audio_file_path", "wav_path"),
         *("wav_file", "wav_file_name", "audio_file_name", "file_path", "sound", "sound_file", "media", "media_file"),
         *("recording", "recording_id"),
     ),
-    "text": ("text", "sentence", "transcript", "transcription", "txt", "wrd", "orthography", "normalized_text"),
+    "text": ("text", "sentence", "transcript", "transcription", "txt", "wrd", "orthography", *_OTHER_TEXTS),
     "speaker": ("speaker", "client_id", "speaker_id", "spk", "spk_id", "speaker_name", "participant", "participant_id"),
     "lang": ("language", "lang", "locale", "language_code", "lang_code"),
     "start": (
@@ -76,9 +78,8 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     }
     if "onset" in map(_join_words, fitting["start"][:1]):  # then an offset is the end; NeMo's is the start
         fitting["end"] += [name for name in header if _fits(name, "end", "offset")]
-    fitting["text"] = [name for name in fitting["text"] if not _fits(name, "text", "normalized_text")] or fitting[
-        "text"
-    ]
+    other = [name for usual in _OTHER_TEXTS for name in header if _fits(name, "text", usual)]
+    fitting["text"] = [name for name in fitting["text"] if name not in other] or other[:1]
     by_lower = {name.strip().lower(): name for name in reversed(header)}
     for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen))):  # a name may have spaces
         content, equals, name = pair.partition("=")

@@ -116,9 +116,10 @@ def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None 
         except ValueError as error:
             yield Rejected(value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
             continue
+        audio = value.get("audio", "")
         yield Entry(
             where=where,
-            audio=(value.get("audio", ""),),
+            audio=(audio, re.sub(r"(?i)\.(eaf|textgrid)$", "", audio)),  # exports name the annotation file
             folder=path.parent,
             txt=value.get("text", ""),
             start=start,
