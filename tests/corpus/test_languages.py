@@ -94,7 +94,7 @@ def test_codes_and_names_of_one_language_are_one_language(caplog: pytest.LogCapt
 
 
 def test_what_is_no_language_in_the_data_is_refused_but_new_codes_are_kept(caplog: pytest.LogCaptureFixture) -> None:
-    with pytest.raises(DataError, match=r"^t\.tsv:3: language: 'Dialect A' is no known code .*; or ignore the c"):
+    with pytest.raises(DataError, match=r"^t\.tsv:3: language: 'Dialect A' is no known code .*; or leave it out"):
         resolve_languages([("tr", "t.tsv:2"), ("Dialect A", "t.tsv:3")], "und")
     assert resolve_languages([("qxz", "t.tsv:2"), ("en_accented", "t.tsv:3")], "und") == ["qxz", "en_accented"]
     assert caplog.messages[0] == "t.tsv:2: 'qxz' is no known code of a language; it is kept, check it"

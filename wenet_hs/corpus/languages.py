@@ -84,7 +84,7 @@ def _language_of(value: str, where: str) -> str:
         return find_language(value)
     except ValueError as error:
         if not _MAYBE_CODE.fullmatch(value):
-            raise DataError(f'{where}: language: {error}; or ignore the column: --columns "lang="') from None
+            raise DataError(f'{where}: language: {error}; or leave it out (of a table: --columns "lang=")') from None
         logger.warning("%s: %r is no known code of a language; it is kept, check it", where, value)
         return value
 

@@ -17,7 +17,7 @@ elan=                         # or an .eaf file, or a folder with them
 praat=                        # or a .TextGrid file, or a folder with them
 kaldi=                        # or a data folder of Kaldi
 folder=                       # or a folder of audio files with transcripts
-lang=und                      # code of the language: decides how text is normalised
+lang=und                      # language, by code or name: decides how text is normalised
 prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
 size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours (tools/own_settings.py)
 min_minutes=                  # stop with less training speech than this (default: 10, the least in RESULTS.md); 0: never
