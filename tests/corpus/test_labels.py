@@ -83,6 +83,23 @@ def test_a_line_with_a_space_does_not_end_a_cue(tmp_path: Path) -> None:
     assert labels(tmp_path, " 1 \n 00:00:00,250 --> 00:00:03,500 \nmo\n \nlu\n") == [(2, *SPANS[0], "mo lu", None)]
 
 
+def test_rolling_captions_have_each_line_once(tmp_path: Path) -> None:
+    cues = [
+        ("00:00:00.000 --> 00:00:02.990", " \nmo<00:00:01.000><c> lu</c>"),
+        ("00:00:02.990 --> 00:00:03.000", "mo lu\n "),
+        ("00:00:03.000 --> 00:00:05.990", "mo lu\nke"),  # a line of one word has no times
+        ("00:00:05.990 --> 00:00:06.000", "ke\n "),
+        ("00:00:06.000 --> 00:00:08.000", "ke\nba<00:00:07.000><c> mo</c>"),
+    ]
+    text = "WEBVTT\nKind: captions\n\n" + "".join(f"{t} align:start position:0%\n{body}\n\n" for t, body in cues)
+    found = labels(tmp_path, text)
+    assert found and [(begin, words) for _, begin, _, words, _ in found] == [
+        (0.0, "mo lu"),
+        (3.0, "ke"),
+        (6.0, "ba mo"),
+    ]
+
+
 PLAIN = [
     *["mo lu ke ba", "mo\nlu\n", "1 2 3 4", "0 800 555", "1 2 buckle my shoe\n3 4 knock", "12:30 we left", ""],
     *["[laughs] mo", "12:30 we left\nlu ke\nmo", "a --> b", "@ home", "room 101 3 4", "3.5 kilos", "- mo\n- lu"],

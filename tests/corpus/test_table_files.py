@@ -115,8 +115,9 @@ RECORDS = [{"wav": f"{{data_root}}/a/{key}.wav", "text": text} for key, text in 
         json.dumps(dict(zip(NAMES, RECORDS, strict=True)), indent=2),
         json.dumps({"version": 1, "data": RECORDS}),
         "".join(json.dumps(record) + "\n" for record in RECORDS),
+        json.dumps([{"audio": {"path": one["wav"], "bytes": None}, "text": one["text"]} for one in RECORDS]),
     ],
-    ids=["array", "speechbrain", "member", "lines"],
+    ids=["array", "speechbrain", "member", "lines", "huggingface"],
 )
 def test_json_over_several_lines_and_compressed(tmp_path: Path, content: str, compress: bool) -> None:
     write_clips(tmp_path / "a")

@@ -104,7 +104,8 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
     """Each audio file with the transcript beside it, and the files without the other one."""
     corpus, suffix = args.corpus, args.text_suffix
     if not audio:
-        found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else "no such folder"
+        found = "a file, not a folder; unpack it if it is an archive" if corpus.is_file() else "no such folder"
+        found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else found
         raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
@@ -114,7 +115,9 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
         )
         there = list_names([f"x{one} ({num})" for one, num in beside.most_common()]) or "nothing"
         found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}, but {there}"
-        raise DataError(f"{corpus}: {found}; see --text_suffix")
+        tables = sorted(path.name for path in files if path.suffix in (".tsv", ".csv", ".jsonl", ".json"))
+        remedy = f"give one of {list_names(tables)} to `wenet-hs prepare table`" if tables else "see --text_suffix"
+        raise DataError(f"{corpus}: {found}; {remedy}")
     speakers = name_speakers(audio, corpus, args.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
     pairs = _pair(audio, texts, suffix)

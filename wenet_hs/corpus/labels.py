@@ -54,6 +54,7 @@ _CUE = re.compile(
 )
 """An optional identifier, and the times with settings."""
 _ARROW = re.compile(r"\d *-->")
+_WORD_TIME = re.compile(rf"<{_CLOCK}>")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _MARKUP = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^}]*\}")
 _SECONDS = re.compile(r"(-?\d+(?:[.,]\d+)?)\t(-?\d+(?:[.,]\d+)?)(?:\t(.*))?")
@@ -94,15 +95,21 @@ def _read_seconds_labels(lines: list[tuple[int, str]]) -> list[Label]:
 
 def _read_cues(text: str, cues: list[re.Match[str]], form: str) -> Iterator[Label]:
     """The cues without markup. In WebVTT one ends at an empty line: notes and styles may follow."""
+    is_rolling, shown = bool(_WORD_TIME.search(text)) and "align:start position:0%" in text, ""
     for cue, following in pairwise([*cues, None]):
         assert cue is not None
         body = text[cue.end() + 1 : following.start() if following else None]
         body = re.split(r"^\n|\n\n", body, maxsplit=1)[0] if form == "WebVTT" else body
         voices = {" ".join(html.unescape(name).split()) for name in _VOICE.findall(body)}
-        plain = " ".join(html.unescape(_MARKUP.sub("", body)).split())
+        plain = [" ".join(html.unescape(_MARKUP.sub("", one)).split()) for one in body.split("\n")]
+        if is_rolling:  # YouTube's captions show the line before once more
+            plain = [one for one in plain if one and one != shown]
+            shown = plain[-1] if plain else shown
         line = text.count("\n", 0, cue.start("start")) + 1
         speaker = voices.pop() if len(voices) == 1 else None
-        yield Label(line, read_seconds(cue["start"]), read_seconds(cue["end"]), plain, speaker)
+        if plain or not is_rolling:
+            text_of_cue = " ".join(filter(None, plain))
+            yield Label(line, read_seconds(cue["start"]), read_seconds(cue["end"]), text_of_cue, speaker)
 
 
 def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list[tuple[float, float, str]]:

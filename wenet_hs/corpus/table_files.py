@@ -242,7 +242,10 @@ def _parse_object(line: str) -> dict[str, Any] | str:
     return value if isinstance(value, dict) else "not a JSON object"
 
 
-def _clean(record: dict[str, Any]) -> dict[str, Any]:
+def _clean(record: dict[str, Any]) -> Any:
+    """The object with clean names; of audio as Hugging Face writes it the path."""
+    if "path" in record and record.keys() <= {"path", "bytes", "array", "sampling_rate"} and len(record) > 1:
+        return record["path"]
     return {normalize_phones(name): value for name, value in record.items()}
 
 

@@ -20,7 +20,7 @@ AUDIO_SUFFIXES = (
 )
 """Suffixes of audio that libsndfile reads, the preferred ones first."""
 MEDIA_SUFFIXES = (
-    *(".m4a", ".aac", ".wma", ".amr", ".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".webm", ".avi", ".wmv", ".mts"),
+    *(".m4a", ".aac", ".wma", ".amr", ".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".mka", ".webm", ".avi", ".wmv", ".mts"),
     *(".m2ts", ".mpg", ".mpeg", ".flv"),
 )
 """Suffixes of audio and video that need PyAV. A file of the same name that libsndfile reads is preferred."""
