@@ -8,6 +8,7 @@ Example: python tools/progress.py --jobs 2 --config conf/own.yaml --first exp/ba
 """
 
 import argparse
+import math
 import re
 import signal
 import sys
@@ -35,23 +36,25 @@ class Part:
     minutes: float | None
     """Time left; None if it is not known yet."""
     is_over: bool
+    max_minutes: float
+    """Setting of this name; infinity without it."""
 
 
-def read_part(folder: str, planned: int) -> Part:
+def read_part(folder: str, planned: int, max_minutes: float = math.inf) -> Part:
     """The state of the training in `folder` by the end of its log; `planned`: its steps before it has begun."""
     path = Path(f"{folder}.log")
     text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
     found = _STEP.findall(text)
     step, total, loss, minutes = found[-1] if found else ("0", str(planned), "", "")
     is_over = _END.search(text) is not None
-    return Part(folder, int(step), int(total), loss, float(minutes) if minutes else None, is_over)
+    return Part(folder, int(step), int(total), loss, float(minutes) if minutes else None, is_over, max_minutes)
 
 
 def minutes_of_all(phases: list[list[Part]], jobs: int) -> float | None:
     """The time until all parts have ended; None before one of them has a time.
 
     `phases`: parts that begin when all of the phase before have ended, `jobs` of them at a time. A part that has not
-    begun is expected to be as fast per step as the one before it.
+    begun is expected to take its `max_minutes` or, without that, to be as fast per step as the one before it.
     """
     per_step, total = None, 0.0
     for phase in phases:
@@ -60,7 +63,8 @@ def minutes_of_all(phases: list[list[Part]], jobs: int) -> float | None:
             if part.minutes is not None and part.total > part.step:
                 per_step = part.minutes / (part.total - part.step)
             if not part.is_over:
-                left.append((per_step or 0.0) * (part.total - part.step))
+                is_limited = part.minutes is None and part.max_minutes < math.inf
+                left.append(part.max_minutes if is_limited else (per_step or 0.0) * (part.total - part.step))
         total += max(max(left, default=0.0), sum(left) / jobs)
     return None if per_step is None else total
 
@@ -77,6 +81,12 @@ def lines_of(phases: list[list[Part]], jobs: int) -> list[str]:
             name = "/".join(Path(part.name).parts[-2:])
             lines.append(f"{name}: step {part.step} of {part.total} | {part.loss}{time_left}")
     return lines
+
+
+def max_minutes(settings: str) -> float:
+    """`max_minutes` of the settings for --override_config; infinity without it."""
+    found = re.findall(r"\bmax_minutes=([\d.]+)", settings)
+    return float(found[-1]) if found else math.inf
 
 
 def planned_steps(config: Path, settings: str) -> int:
@@ -102,12 +112,13 @@ def main() -> None:
         parser.add_argument(f"--{name}_settings", default="", help="their settings for --override_config")
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
-    steps = [planned_steps(args.config, settings) for settings in (args.first_settings, args.second_settings)]
+    settings = (args.first_settings, args.second_settings)
+    limits = [(planned_steps(args.config, one), max_minutes(one)) for one in settings]
 
     def read_lines() -> list[str]:
         time.sleep(1)
-        phases = zip((args.first, args.second), steps, strict=True)
-        return lines_of([[read_part(name, planned) for name in names] for names, planned in phases], args.jobs)
+        phases = zip((args.first, args.second), limits, strict=True)
+        return lines_of([[read_part(name, *limit) for name in names] for names, limit in phases], args.jobs)
 
     if sys.stdout.isatty():
         with Live(transient=True, auto_refresh=False) as live:

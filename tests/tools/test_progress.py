@@ -44,6 +44,14 @@ def test_a_line_has_the_steps_that_run_and_the_time_of_all_parts(tmp_path: Path)
     assert tool.lines_of(phases[:1], 1) == [f"{shown(base)}: step 1000 of 3000 | loss 0.431 | 10 min left"]
 
 
+def test_a_part_that_has_not_begun_takes_its_max_minutes(tmp_path: Path) -> None:
+    tool = load_tool()
+    base = write_log(tmp_path, "base", 400, 3000, " | 0.2 min left")  # the limit of time ends it, not its steps
+    phases = [[tool.read_part(base, 3000, 3.0)], [tool.read_part(str(tmp_path / "softmax"), 3000, 3.0)]]
+    assert tool.lines_of(phases, 1)[0].endswith("0 min left; all 2 trainings: about 3 min")
+    assert tool.max_minutes("save_interval=250 max_minutes=3") == 3.0
+
+
 def test_a_part_that_is_over_has_no_line_and_one_without_a_time_no_promise(tmp_path: Path) -> None:
     tool = load_tool()
     base = write_log(tmp_path, "base", 3000, 3000, end=f"{tmp_path}/base/final.pt: trained\n")
