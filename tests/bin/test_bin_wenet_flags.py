@@ -38,6 +38,22 @@ def test_wenets_command_line_of_training_is_read(caplog: pytest.LogCaptureFixtur
     assert len(caplog.messages) == 10, "every flag is named, except an engine that is ours"
 
 
+def test_help_is_never_the_value_of_a_flag() -> None:
+    assert translate_flags("train", ["--cmvn", "--help", "--use_amp"]) == ["--cmvn", "--help", "--use_amp"]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("--src_path=exp", "--model_dir exp --by last"),
+        ("--src_path=exp --by=loss", "--model_dir exp --by=loss"),
+        ("--val_best --src_path exp", "--by cv_loss --model_dir exp"),
+    ],
+)
+def test_without_val_best_the_last_checkpoints_are_averaged(line: str, expected: str) -> None:
+    assert translate_flags("average", line.split()) == expected.split()
+
+
 def test_overrides_with_a_space_are_wenets() -> None:
     line = ["--override_config", "optim_conf.lr 0.001", "seed=1", "--override_config", "a.b 3", "--model_dir", "my exp"]
     assert translate_flags("train", line) == [

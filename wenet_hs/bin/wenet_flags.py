@@ -5,7 +5,8 @@ docs/from-wenet.md explains them. Flags with our name and meaning are not listed
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,20 +27,17 @@ class Flag(NamedTuple):
     has_value: bool = True
 
 
-def _without_effect(reason: str, *names: str, has_value: bool = True) -> dict[str, Flag]:
-    return {name: Flag(reason=reason, has_value=has_value) for name in names}
-
-
-def _refused(reason: str, *names: str, harmless: Sequence[str] = (), has_value: bool = True) -> dict[str, Flag]:
+def _without_effect(
+    reason: str, *names: str, harmless: Sequence[str] | None = None, has_value: bool = True
+) -> dict[str, Flag]:
     return {name: Flag(reason=reason, harmless=harmless, has_value=has_value) for name in names}
 
 
-_LORA = _refused(
-    "adapters are not implemented; `freeze` trains a part of a model", "--use_lora", "--only_optimize_lora"
-)
-_UPPER = _refused(
-    "with it WeNet converts all text to upper case; write such symbols in the unit table", "--non_lang_syms"
-)
+_refused = partial(_without_effect, harmless=())
+_ALSO_REFUSED = {
+    **_refused("adapters are not implemented; `freeze` trains a part of a model", "--use_lora", "--only_optimize_lora"),
+    **_refused("with it WeNet converts all text to upper case; write such symbols in units.txt", "--non_lang_syms"),
+}
 _STREAMING = "streaming encoders are not implemented; leave it out"
 FLAGS: dict[str, dict[str, Flag]] = {
     "train": {
@@ -48,13 +46,14 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--cmvn": Flag("--override_config cmvn=global_cmvn cmvn_conf.cmvn_file={}"),
         "--num_workers": Flag("--override_config num_workers={}"),
         "--dtype": Flag("--override_config dtype={}"),
+        "--gpu": Flag("--device cuda:{}"),
         "--use_amp": Flag("--override_config dtype=fp16", has_value=False),
         "--freeze_modules": Flag("--override_config freeze=[{}]"),
         **_without_effect("TensorBoard's files are in MODEL_DIR/tensorboard", "--tensorboard_dir"),
         **_without_effect("batches are always loaded ahead", "--prefetch"),
         **_without_effect("batches are copied while the device computes", "--pin_memory", has_value=False),
         **_without_effect("chosen by --device: nccl for cuda, gloo for cpu", "--ddp.dist_backend", "--dist_backend"),
-        **_without_effect("torchrun sets it", "--ddp.init_method", "--local_rank"),
+        **_without_effect("torchrun sets it", "--ddp.init_method", "--ddp.rank", "--ddp.world_size", "--local_rank"),
         **_without_effect("WENET_HS_RANK_TIMEOUT_S sets it", "--timeout"),
         **_without_effect("only for deepspeed", "--deepspeed_config", "--deepspeed.save_states"),
         **_without_effect("gradients are averaged in float32", "--fp16_grad_sync", has_value=False),
@@ -63,8 +62,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_refused("not implemented; leave it out", "--deepspeed", "--jit", has_value=False),
         **_refused("give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"),
         **_refused("LF-MMI is not implemented; leave it out", "--lfmmi_dir", harmless=("",)),
-        **_LORA,
-        **_UPPER,
+        **_ALSO_REFUSED,
     },
     "recognize": {
         "--config": Flag("--model_dir {parent}"),
@@ -83,8 +81,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_refused("give an n-gram model over words: --lm FILE.arpa", "--hlg", "--word"),
         **_refused("lists of words are not implemented; --lm takes a model of such text", "--context_list_path"),
         **_refused("transducers are not implemented", "--search_transducer_weight", "--transducer_weight"),
-        **_LORA,
-        **_UPPER,
+        **_ALSO_REFUSED,
     },
     "average": {
         "--src_path": Flag("--model_dir {}"),
@@ -101,34 +98,35 @@ def translate_flags(command: str, argv: Sequence[str]) -> list[str]:
 
     Raises ConfigError for a flag that would change the result and has no equivalent.
     """
-    flags, ours = FLAGS.get(command, {}), list[str]()
-    arguments, last = iter(argv), ""
+    if "--help" in argv or "-h" in argv:  # never the value of a flag of WeNet's: the libraries are stand-ins then
+        return list(argv)
+    flags, ours, names = FLAGS.get(command, {}), list[str](), [""]
+    arguments = iter(argv)
     for argument in arguments:
         name, equals, value = argument.partition("=") if argument.startswith("--") else ("", "", "")
-        last = name or last
+        names += [name] if name else []
         if name in flags:
-            ours += _translate(name, value if equals else _next_value(flags[name], arguments), flags[name])
-        elif not name and last == "--override_config" and argument.count(" ") == 1 and "=" not in argument:
+            if not equals and flags[name].has_value:
+                value = next(arguments, "")
+            ours += _translate(name, value, flags[name])
+        elif not name and names[-1] == "--override_config" and argument.count(" ") == 1 and "=" not in argument:
             ours.append(argument.replace(" ", "="))  # WeNet's "key value"
         else:
             ours.append(argument)
-    if "--src_path" in argv and "--by" not in ours:  # WeNet averages the last ones without --val_best
-        ours += ["--by", "last"]
+    if "--src_path" in names and not {"--val_best", "--by"}.intersection(names):
+        ours += ["--by", "last"]  # WeNet averages the last ones without --val_best
     return ours
-
-
-def _next_value(flag: Flag, arguments: Iterator[str]) -> str:
-    return next(arguments, "") if flag.has_value else ""
 
 
 def _translate(name: str, value: str, flag: Flag) -> list[str]:
     shown = f"{name} {value}".rstrip()
-    if not flag.ours and flag.harmless is not None and (value not in flag.harmless or not flag.has_value):
-        raise ConfigError(f"{shown}: a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
-    if not flag.ours and flag.harmless is None:
-        logger.info("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
-    parent = Path(value).parent
-    ours = [part.format(value, parent=parent).replace("cuda:-1", "cpu") for part in flag.ours.split()]
-    if ours:
+    if flag.ours:
+        parent = Path(value).parent
+        ours = [part.format(value, parent=parent).replace("cuda:-1", "cpu") for part in flag.ours.split()]
         logger.info("%s: read as %s", shown, " ".join(ours))
-    return ours
+        return ours
+    if flag.harmless is None:
+        logger.info("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
+    elif value not in flag.harmless or not flag.has_value:
+        raise ConfigError(f"{shown}: a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
+    return []

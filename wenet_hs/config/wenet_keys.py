@@ -40,16 +40,9 @@ IGNORED_KEYS: dict[str, str] = {key: reason for reason, keys in _IGNORED.items()
 
 RENAMED_KEYS = {
     **dict.fromkeys(("symbol_table", "dict"), "tokenizer_conf.symbol_table_path"),
-    **{"bpe_model": "tokenizer_conf.bpe_path", "split_with_space": "tokenizer: phone", "tokenizer_type": "tokenizer"},
-    **{
-        "mel_bins": "dataset_conf.fbank_conf.num_mel_bins",
-        "learning_rate": "optim_conf.lr",
-        "hsoftmax": "head: hsoftmax",
-    },
-    **{name: f"--{name}" for name in ("train_data", "cv_data", "data_type", "checkpoint", "device")},
-    **{"enc_init": "--checkpoint", "gpu": "--device"},
+    "bpe_model": "tokenizer_conf.bpe_path",
 }
-"""Other names, of flags of WeNet and of older versions → the setting or the flag of `train`."""
+"""Flags of WeNet → the setting."""
 
 _LAYER_SETTINGS: dict[str, Scalar] = {
     **dict.fromkeys(("query_bias", "key_bias", "value_bias", "mlp_bias"), True),
