@@ -2,6 +2,7 @@
 """The curves of a training: the losses of each validation, and the rule for over-fitting."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ def test_each_validation_has_the_mean_training_loss_since_the_last_one(tmp_path:
     without_ctc = {kind: [one | {"loss_ctc": 0.0} for one in rows] for kind, rows in read_curves(path).items()}
     assert losses_by_validation(without_ctc) == ([9.0, 9.0], [9.0, 9.0])
     assert losses_by_validation(read_curves(tmp_path / "none")) == ([], [])
+
+
+def test_a_long_training_costs_little_at_each_validation() -> None:
+    rows = [{"step": float(step), "loss": 1.0} for step in range(20_000)]
+    began = time.perf_counter()
+    train, valid = losses_by_validation({"train": rows, "valid": rows[1::4]})
+    assert len(train) == len(valid) == 5_000 and time.perf_counter() - began < 1, "one pass, not one per validation"
 
 
 def test_one_published_training_ends_over_fitted_the_one_with_the_least_real_speech() -> None:

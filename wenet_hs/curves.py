@@ -3,8 +3,9 @@
 
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
 
@@ -39,14 +40,17 @@ def losses_by_validation(curves: Curves) -> tuple[list[float], list[float]]:
 
     The training loss is the mean of the records since the validation before; a validation without one is left out.
     """
-    found = []
-    for before, valid in pairwise([{"step": 0.0}, *curves.get("valid", [])]):
-        since = [one for one in curves.get("train", []) if before["step"] < one["step"] <= valid["step"]]
+    records, first = curves.get("train", []), 0
+    train_losses, valid_losses = list[float](), list[float]()
+    for valid in curves.get("valid", []):
+        last = bisect_right(records, valid["step"], key=itemgetter("step"))
+        since, first = records[first:last], last
         name = "loss_ctc" if any(one.get("loss_ctc") for one in since) else "loss"
         train = [one[name] for one in since if name in one]
         if train and name in valid:
-            found.append((fmean(train), valid[name]))
-    return [train for train, _ in found], [valid for _, valid in found]
+            train_losses.append(fmean(train))
+            valid_losses.append(valid[name])
+    return train_losses, valid_losses
 
 
 def is_overfitted(train_losses: Sequence[float], valid_losses: Sequence[float]) -> bool:
@@ -73,13 +77,11 @@ def is_model_overfitted(model_dir: Path, weights: Path) -> bool:
     record = weights.with_suffix(".json")
     try:
         curves = read_curves(model_dir / "metrics.jsonl")
-        steps = [int(weights.name[5:])] if weights.name.startswith("step-") else [math.inf]
+        step = float(weights.name[5:]) if weights.name.startswith("step-") else math.inf
         if curves and record.is_file():
-            steps = [int(one["step"]) for one in json.loads(record.read_text("utf-8"))["checkpoints"]]
+            checkpoints = json.loads(record.read_text("utf-8"))["checkpoints"]
+            step = max((one["step"] for one in checkpoints), default=math.inf)
     except (DataError, KeyError, TypeError, ValueError):
         return False
-    until = {
-        kind: [one for one in records if one["step"] <= max(steps, default=math.inf)]
-        for kind, records in curves.items()
-    }
+    until = {kind: [one for one in records if one["step"] <= step] for kind, records in curves.items()}
     return is_overfitted(*losses_by_validation(until))

@@ -216,7 +216,7 @@ class Recognizer:
             found |= {piece: Segment(piece.begin_s, [_NO_TEXT]) for piece in batch if piece not in waves}
             features = [waveform_features(wave, self._conf) for wave in waves.values()]
             if waves and model.encoder.subsampled_length(min(map(len, features))) < 1:
-                shortest_s = batch[-1].duration_s
+                shortest_s = min(piece.duration_s for piece in waves)
                 logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)
             if waves:
                 padded = pad_features(model, features)

@@ -162,7 +162,7 @@ class Monitor:
         if len(self._last_seconds) < EXPECTED_AFTER:
             return ""
         seconds = median(self._last_seconds) * (self._total_steps - self._progress.step)
-        return f" | {min(seconds, self._max_seconds - self._progress.seconds) / 60:.1f} min left"
+        return f" | {max(0.0, min(seconds, self._max_seconds - self._progress.seconds)) / 60:.1f} min left"
 
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
