@@ -8,11 +8,14 @@ Example: python tools/progress.py --jobs 2 --config conf/own.yaml --first exp/ba
 """
 
 import argparse
+import logging
 import math
+import os
 import re
 import signal
 import sys
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -20,8 +23,13 @@ from types import FrameType
 from rich.live import Live
 from rich.text import Text
 
+from wenet_hs.config.load import load_config
+from wenet_hs.errors import ConfigError
+
 INTERVAL_S = 60
-_STEP = re.compile(r"step (\d+) of (\d+) \| (loss [\d.]+|loss nan).*?(?:\| (-?[\d.]+) min left)?$", re.MULTILINE)
+END_BYTES = 65536
+"""Of a log, which are read every second."""
+_STEP = re.compile(r"step (\d+) of (\d+) \| (loss [\d.]+|loss nan).*?(?:\| ([\d.]+) min left)?$", re.MULTILINE)
 _END = re.compile(r": trained( already .*)?$", re.MULTILINE)
 
 
@@ -42,8 +50,10 @@ class Part:
 
 def read_part(folder: str, planned: int, max_minutes: float = math.inf) -> Part:
     """The state of the training in `folder` by the end of its log; `planned`: its steps before it has begun."""
-    path = Path(f"{folder}.log")
-    text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+    text = ""
+    with suppress(FileNotFoundError), Path(f"{folder}.log").open("rb") as file:
+        file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
+        text = file.read().decode("utf-8", errors="replace")
     found = _STEP.findall(text)
     step, total, loss, minutes = found[-1] if found else ("0", str(planned), "", "")
     is_over = _END.search(text) is not None
@@ -83,18 +93,13 @@ def lines_of(phases: list[list[Part]], jobs: int) -> list[str]:
     return lines
 
 
-def max_minutes(settings: str) -> float:
-    """`max_minutes` of the settings for --override_config; infinity without it."""
-    found = re.findall(r"\bmax_minutes=([\d.]+)", settings)
-    return float(found[-1]) if found else math.inf
-
-
-def planned_steps(config: Path, settings: str) -> int:
-    """`total_steps` of the settings for --override_config, or of the YAML; 0 if neither has it."""
-    for text in (settings, config.read_text("utf-8") if config.is_file() else ""):
-        if found := re.findall(r"\btotal_steps\W{1,3}(\d+)", text):
-            return int(found[-1])
-    return 0
+def planned_end(config: Path, settings: str) -> tuple[int, float]:
+    """`total_steps` and `max_minutes` with the settings for --override_config; without them 0 and infinity."""
+    try:
+        loaded = load_config(config, settings.split())
+    except ConfigError:  # the training itself prints what is wrong
+        return 0, math.inf
+    return loaded.scheduler_conf.total_steps or 0, loaded.max_minutes or math.inf
 
 
 def stop(number: int, frame: FrameType | None) -> None:
@@ -113,7 +118,8 @@ def main() -> None:
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, stop)
     settings = (args.first_settings, args.second_settings)
-    limits = [(planned_steps(args.config, one), max_minutes(one)) for one in settings]
+    logging.disable()  # the trainings print the same warnings
+    limits = [planned_end(args.config, one) for one in settings]
 
     def read_lines() -> list[str]:
         time.sleep(1)

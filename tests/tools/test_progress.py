@@ -2,6 +2,7 @@
 """The progress of a recipe's trainings: the steps that run, and the time that is left of all parts."""
 
 import importlib.util
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,6 @@ def test_a_part_that_has_not_begun_takes_its_max_minutes(tmp_path: Path) -> None
     base = write_log(tmp_path, "base", 400, 3000, " | 0.2 min left")  # the limit of time ends it, not its steps
     phases = [[tool.read_part(base, 3000, 3.0)], [tool.read_part(str(tmp_path / "softmax"), 3000, 3.0)]]
     assert tool.lines_of(phases, 1)[0].endswith("0 min left; all 2 trainings: about 3 min")
-    assert tool.max_minutes("save_interval=250 max_minutes=3") == 3.0
 
 
 def test_a_part_that_is_over_has_no_line_and_one_without_a_time_no_promise(tmp_path: Path) -> None:
@@ -65,16 +65,25 @@ def test_a_part_that_is_over_has_no_line_and_one_without_a_time_no_promise(tmp_p
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ("", 2400),
-        ("save_interval=250 scheduler_conf.total_steps=3000", 3000),
-        ('scheduler_conf={"warmup_steps":400,"total_steps":4800}', 4800),
-        ("scheduler_conf.total_steps=3000 scheduler_conf.total_steps=8", 8),
+        ("", (2400, math.inf)),
+        ("save_interval=250 scheduler_conf.total_steps=3000 max_minutes=3", (3000, 3.0)),
+        ('scheduler_conf={"warmup_steps":400,"total_steps":4800}', (4800, math.inf)),
+        ("scheduler_conf.total_steps=3000 scheduler_conf.total_steps=800", (800, math.inf)),
+        ("max_minutes=3 max_minutes=null", (2400, math.inf)),
+        ("max_minute=3", (0, math.inf)),
     ],
 )
-def test_planned_steps_are_those_of_the_last_setting_or_the_yaml(settings: str, expected: int) -> None:
+def test_the_planned_end_is_that_of_the_last_setting_or_the_yaml(settings: str, expected: tuple[int, float]) -> None:
     tool = load_tool()
-    assert tool.planned_steps(ROOT / "conf" / "own.yaml", settings) == expected
-    assert tool.planned_steps(Path("none.yaml"), "") == 0
+    assert tool.planned_end(ROOT / "conf" / "own.yaml", settings) == expected
+
+
+def test_a_long_log_is_read_from_its_end(tmp_path: Path) -> None:
+    tool = load_tool()
+    head = write_log(tmp_path, "softmax", 20, 2000)
+    with Path(f"{head}.log").open("a", encoding="utf-8") as log:
+        log.write("x" * 2 * tool.END_BYTES + "\n12:00:00 INFO step 40 of 2000 | loss 0.3 (att …\n")
+    assert tool.read_part(head, 2000).step == 40
 
 
 def test_a_log_gets_a_line_per_minute(
@@ -91,6 +100,7 @@ def test_a_log_gets_a_line_per_minute(
     monkeypatch.setattr(tool.time, "sleep", sleep)
     monkeypatch.setattr(tool.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(tool.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(tool.logging, "disable", lambda: None)
     monkeypatch.setattr(sys, "argv", ["progress.py", "--config", "none.yaml", "--second", head])
     with pytest.raises(SystemExit):
         tool.main()
