@@ -92,6 +92,16 @@ def test_warnings_about_silence_and_about_audio_too_short_for_the_encoder(
     soundfile.write(tmp_path / "short.wav", noise(0.5), 16000)
     recognizer.transcribe_recording(tmp_path / "short.wav", spans=[(0.1, 0.15)])
     assert f"{tmp_path / 'short.wav'}: 0.050 s is too short for the encoder: its text is empty" in caplog.text
+    with pytest.raises(DataError, match=r"short\.wav: a segment from 0\.6 to 1 s has no audio in the 0\.50 s; correct"):
+        recognizer.transcribe_recording(tmp_path / "short.wav", spans=[(0.0, 0.5), (0.6, 1.0)])
+
+
+def test_the_length_of_a_clip_that_is_too_short_is_not_that_of_a_silent_one(
+    recognizer: Recognizer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    soundfile.write(tmp_path / "a.wav", np.concatenate((noise(0.5), np.zeros(8000, np.float32))), 16000)
+    recognizer.transcribe_recording(tmp_path / "a.wav", spans=[(0.1, 0.15), (0.8, 0.82)])
+    assert "a.wav: 0.050 s is too short for the encoder" in caplog.text and "0.020 s" not in caplog.text
 
 
 @pytest.mark.parametrize("kind", ["zeros", "offset", "dither", "click", "speech"])

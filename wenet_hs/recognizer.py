@@ -44,6 +44,7 @@ from wenet_hs.decode.segments import (
     speech_regions,
 )
 from wenet_hs.devices import find_device
+from wenet_hs.errors import DataError
 
 logger = logging.getLogger(__name__)
 
@@ -168,6 +169,10 @@ class Recognizer:
             groups = [[piece] for piece in speech]
         else:
             duration_s = read_duration(path)
+            for begin, end in spans:
+                if not begin < min(end, duration_s):
+                    what = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
+                    raise DataError(f"{path}: {what}; correct its times, or give the whole recording")
             groups = [cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans]
         rate, tokenizer = self._conf.resample_conf.resample_rate, self._experiment.tokenizer
         if not groups:
