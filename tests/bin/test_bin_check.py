@@ -78,7 +78,7 @@ def test_clean_lists(folder: Path, capsys: Capsys) -> None:
 def test_too_little_training_speech_is_an_error_unless_it_is_accepted(folder: Path, capsys: Capsys) -> None:
     little = (
         "0.2 minutes of training speech are less than --min_minutes 10 (the least in our results is 10; "
-        "with a few minutes a model learns its sentences by heart); add transcribed speech, or give --min_minutes 0"
+        "with a few minutes a model memorizes its sentences); add transcribed speech, or give --min_minutes 0"
     )
     assert error_line(run_line(command, "--num_workers 0 train/data.list dev/data.list"), capsys) == (
         f"train/data.list, dev/data.list: {little}"

@@ -27,9 +27,9 @@ PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, char: bool = True) -> None:
-    """Declare the flags. `char`: the default of --char."""
-    add = parser.add_argument
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the flags. The units of compute-wer are words by default."""
+    add, char = parser.add_argument, not parser.prog.endswith("compute-wer")
     char_help = f"units are 1: letters; 0: words (default: {char:d})"
     add("--char", type=switch, metavar="0|1", default=char, help=char_help)
     add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: only the overall line; 2: with keys (default: 1)")
@@ -39,13 +39,8 @@ def add_arguments(parser: argparse.ArgumentParser, *, char: bool = True) -> None
     add("--cluster", type=Path, metavar="FILE", help="units with a line of their own: <NAME> unit unit </NAME>")
     add("--rt", type=switch, metavar="0|1", default=False, help="1: remove <tags>, also <unk> (default: 0)")
     add("--maxw", type=int, default=sys.maxsize, metavar="N", help="units per line (default: all)")
-    add(
-        "--padding-symbol",
-        type=str.lower,
-        choices=tuple(PADDING),
-        default="space",
-        help="the character that fills columns (default: space)",
-    )
+    padding_help = "the character that fills columns (default: space)"
+    add("--padding-symbol", type=str.lower, choices=tuple(PADDING), default="space", help=padding_help)
     add("ref", type=Path, help="reference: `key transcript` per line")
     add("hyp", type=Path, help="hypotheses in the same format")
 

@@ -6,19 +6,10 @@ Example: wenet-hs compute-wer --char=0 --v=1 data/test/text exp/test/attention_r
 The same as `wenet-hs compute-cer`, but its units are words unless --char=1 is given.
 """
 
-import argparse
-
-from wenet_hs.bin import compute_cer
-from wenet_hs.bin.compute_cer import run
+from wenet_hs.bin.compute_cer import add_arguments, run
 from wenet_hs.bin.main import main_of
 
 __all__ = ["add_arguments", "run"]
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
-    compute_cer.add_arguments(parser, char=False)
-
 
 if __name__ == "__main__":
     main_of(__name__)

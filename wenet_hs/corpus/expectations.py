@@ -43,5 +43,5 @@ def find_too_little(hours: float, min_minutes: float) -> str:
     if round(60 * hours, 1) >= min_minutes:
         return ""
     found = f"{60 * hours:.1f} minutes of training speech are less than --min_minutes {min_minutes:g}"
-    why = f"the least in our results is {MIN_MINUTES:g}; with a few minutes a model learns its sentences by heart"
+    why = f"the least in our results is {MIN_MINUTES:g}; with a few minutes a model memorizes its sentences"
     return f"{found} ({why}); add transcribed speech, or give --min_minutes 0"

@@ -54,12 +54,8 @@ FREE_TO_CHANGE = frozenset(
     (
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
         *("keep_best", "keep_best_by", "early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
-        *(
-            "dataset_conf.max_bad_clips",
-            "dataset_conf.max_unknown_units",
-            "encoder_conf.gradient_checkpointing",
-            "decoder_conf.gradient_checkpointing",
-        ),
+        *("dataset_conf.max_bad_clips", "dataset_conf.max_unknown_units"),
+        *("encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
     )
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
