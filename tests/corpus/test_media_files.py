@@ -64,6 +64,17 @@ def test_a_folder_of_phone_recordings(tmp_path: Path, monkeypatch: pytest.Monkey
     assert reason == "m4a, AAC or video: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
 
 
+def test_the_file_at_the_path_is_used_not_audio_of_its_name_in_another_folder(tmp_path: Path) -> None:
+    rows = ["path,text"]
+    for number, text in enumerate(TEXTS):
+        write_m4a(tmp_path / "first" / f"r{number}.m4a")
+        write_audio(tmp_path / "second" / f"r{number}.wav", 2.0)
+        rows.append(f"first/r{number}.m4a,{text}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    found, rejected = prepare(tmp_path / "out", f"table --table {tmp_path / 't.csv'}")
+    assert [u.wav for u in found.values() if not u.wav.endswith(".m4a")] == [] and not rejected
+
+
 def test_elan_links_to_video_and_audio_beside_it_is_preferred(tmp_path: Path) -> None:
     for name in ("a", "b"):
         write_m4a(tmp_path / "media" / f"{name}.mp4", 12.0)

@@ -162,8 +162,9 @@ def choose_audio(paths: Sequence[Path]) -> list[Path]:
 
 
 def _exact(name: Path, roots: Sequence[Path], suffixes: Sequence[str]) -> Path | None:
-    """The file at a path below one of the folders; with the suffix of the name, or one of `suffixes`."""
-    paths = (root / candidate for candidate in _with_suffixes(name, suffixes) for root in roots)
+    """The file at a path below a folder: with one of `suffixes`, or else with the one of the name, if it is known."""
+    candidates = [*_with_suffixes(name, suffixes), *([name] if name.suffix.lower() in ALL_SUFFIXES else [])]
+    paths = (root / candidate for candidate in candidates for root in roots)
     found = next(filter(os.path.isfile, paths), None)  # False for a name that no disk can hold
     return found and real_path(found)
 
