@@ -166,7 +166,7 @@ def describe_manifest(record: Mapping[str, Any]) -> str | None:
         return f"cuts of lhotse; {how}, which `wenet-hs prepare table` reads"
     if {"sources", "sampling_rate"} <= record.keys():
         return "recordings of lhotse; give the supervisions beside them to `wenet-hs prepare table`"
-    if {"recording_id", "start", "duration"} <= record.keys():
+    if {"id", "recording_id", "start", "duration", "channel"} <= record.keys():
         return "supervisions of lhotse; make a data.list of them with `wenet-hs prepare table`"
     return None
 

@@ -172,8 +172,35 @@ def test_supervisions_of_lhotse_have_the_audio_and_channel_of_their_recordings(t
         prepare(tmp_path, f"table --table {path}")
 
 
+def test_json_with_the_fields_of_supervisions_is_a_table_of_the_user(tmp_path: Path) -> None:
+    write_audio(tmp_path / "call.wav", seconds=12)
+    rows = [{"recording_id": "call", "start": 2.0 * n, "duration": 1.5, "text": text} for n, text in enumerate(TEXTS)]
+    for added in ({}, {"audio": "call.wav", "recording_id": "r1"}):
+        (tmp_path / "t.jsonl").write_text("".join(json.dumps({**row, **added}) + "\n" for row in rows))
+        assert [u.txt for _, u in sorted(prepare(tmp_path, f"table --table {tmp_path / 't.jsonl'}").items())] == TEXTS
+
+
+def test_values_that_are_missing_in_json_are_no_text(tmp_path: Path) -> None:
+    """Python writes pandas' missing values as NaN."""
+    write_clips(tmp_path)
+    rows = [
+        {"path": name, "text": text if n else float("nan"), "speaker": float("nan"), "tags": ["a"]}
+        for n, (name, text) in enumerate(zip(NAMES, TEXTS, strict=True))
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found = prepare(tmp_path, f"table --table {tmp_path / 't.jsonl'}")
+    assert {u.txt: u.speaker for u in found.values()} == dict.fromkeys(TEXTS[1:])
+
+
+def test_one_object_with_a_list_of_values_is_a_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.json"
+    path.write_text('{"path": "a.wav", "text": "mo", "tags": ["x", "y"]}')
+    assert len(read_table_file(path, None, str.isalpha, lambda cell: False).rows) == 1
+    assert read_table_file(path, None, str.isalpha, lambda cell: False).header == ["path", "text", "tags"]
+
+
 CUT = json.dumps({"id": "c", "start": 0, "duration": 1, "type": "MonoCut", "supervisions": [], "recording": {}})
-SUPERVISION = json.dumps({"id": "s", "recording_id": "r", "start": 0, "duration": 1})
+SUPERVISION = json.dumps({"id": "s", "recording_id": "r", "start": 0, "duration": 1, "channel": 0})
 
 
 @pytest.mark.parametrize(

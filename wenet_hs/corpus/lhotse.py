@@ -14,7 +14,8 @@ from wenet_hs.manifest import describe_manifest
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
     """Give each supervision the `audio` of its recording, and its `channel` in that file as a letter from A.
 
-    The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in its name.
+    The manifest of the recordings is beside `path`, with `recordings` instead of `supervisions` in its name, or is
+    recordings.jsonl.
     Returns: False for records that are not from lhotse.
     Raises DataError for other manifests, if that of the recordings is missing, and for audio that is no file.
     """
@@ -23,8 +24,9 @@ def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
         return False
     if "recording_id" not in records[0]:
         raise DataError(f"{path}: {found}")
-    name = path.name.replace("supervisions", "recordings").removesuffix(".gz")
-    files = [one for one in (path.with_name(name), path.with_name(f"{name}.gz")) if one.is_file() and one != path]
+    is_named = "supervisions" in path.name
+    name = path.name.removesuffix(".gz").replace("supervisions", "recordings") if is_named else "recordings.jsonl"
+    files = [one for one in (path.with_name(name), path.with_name(f"{name}.gz")) if one.is_file()]
     if not files:
         raise DataError(f"{path}: supervisions of lhotse, without {name}(.gz) beside it; put the recordings there")
     try:

@@ -129,7 +129,7 @@ def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None 
 
 
 def _text(cell: Any) -> str:
-    return "" if cell is None else str(cell).strip()
+    return "" if cell is None or cell != cell else str(cell).strip()  # NaN of JSON: pandas' missing value
 
 
 def _is_json(value: Any) -> bool:

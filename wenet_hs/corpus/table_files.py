@@ -255,6 +255,6 @@ def _records(content: Any) -> list[Any]:
         values = [*content.values()]
         if all(isinstance(one, dict) for one in values):
             return [{"id": key, **one} for key, one in content.items()]
-        arrays = [one for one in values if isinstance(one, list)]
+        arrays = [one for one in values if isinstance(one, list) and all(isinstance(row, dict) for row in one)]
         return arrays[0] if len(arrays) == 1 else [content]
     return content if isinstance(content, list) else [content]
