@@ -102,7 +102,7 @@ _BINARY = (
 
 def describe_binary(content: bytes) -> str | None:
     """What a file is that is not the text, and what to do; None: it may be text."""
-    return next((found for start, mark, found in _BINARY if content[start:].startswith(mark)), None)
+    return next((found for start, mark, found in _BINARY if content.startswith(mark, start)), None)
 
 
 def read_bytes(path: Path) -> bytes:

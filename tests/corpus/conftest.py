@@ -2,6 +2,7 @@
 """No test here cuts the power, so files need not reach the disk; and clips can be text files."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,17 +23,17 @@ def text_clips(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The text of a clip is its duration or its fault. Returns the names of the clips that are read from now on."""
     names = []
 
-    def check_clip(path: str, expected_s: float | None = None, **segment: float | None) -> CheckedClip:
-        names.append(Path(path).name)
-        content = Path(path).read_text()
+    def check_clip(utterance: Utterance) -> CheckedClip:
+        names.append(Path(utterance.wav).name)
+        content = Path(utterance.wav).read_text()
         if content == "crash":
             os._exit(1)
         if not content[0].isdigit():
             return CheckedClip(None, content)
-        return CheckedClip(expected_s or float(content), is_incomplete=content == "1.996")
+        return CheckedClip(utterance.duration or float(content), is_incomplete=content == "1.996")
 
     def segment_duration(utterance: Utterance) -> float:
-        result = check_clip(utterance.wav)
+        result = check_clip(replace(utterance, duration=None))
         if result.duration_s is None:
             raise AudioError(utterance.wav, "not audio", "restore the file")
         return result.duration_s

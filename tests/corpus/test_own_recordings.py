@@ -704,7 +704,7 @@ def test_folders_names_in_any_unicode_form_and_files_without_partner(
         (tmp_path / "metadata.csv").write_text(f"file_name,transcription\n{rows}")
     stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path} --text_suffix txt")
     assert (sum(stats["total"]["utterances"].values()), stats["total"]["rejected"]) == (6, {})
-    expected = {"alone.wav": "no transcript: metadata does not name it"}
+    expected = {"alone.wav": "no transcript: no table names it"}
     if layout == "pairs":
         expected = {"alone.wav": "no transcript: no alone.txt beside it"}
         expected["alone too.txt"] = "no audio: none of its name beside it"

@@ -43,6 +43,10 @@ def write(path: Path, samples: np.ndarray, rate: int = 16000, **options: str) ->
     return path
 
 
+def clip(path: Path, duration: float | None = None) -> Utterance:
+    return Utterance(key="a", wav=str(path), txt="x", duration=duration)
+
+
 def wav_header(data_size: int = 100, *, channels: int = 1, rate: int = 16000, payload: bytes = bytes(100)) -> bytes:
     form = struct.pack("<IHHIIHH", 16, 1, channels, rate, rate * channels * 2 & 0xFFFFFFFF, channels * 2 & 0xFFFF, 16)
     riff = b"RIFF" + struct.pack("<I", 36 + data_size & 0xFFFFFFFF) + b"WAVEfmt " + form
@@ -150,7 +154,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
         remedy = remedies.get(name, "restore the file, or leave it out")
         message = str(caught.value)
         assert message.startswith(f"{path}: ") and message.endswith(f"; {remedy}") and "\n" not in message, name
-        reason = check_clip(path).reason
+        reason = check_clip(clip(path)).reason
         assert reason and str(tmp_path) not in reason, name
         if any(part in text for part in ("missing", "empty: 0 bytes", "1193 hours")):  # visible without decoding
             with pytest.raises(DataError, match=text):
@@ -181,12 +185,12 @@ def test_a_clip_that_lacks_a_little_is_used_and_counted(tmp_path: Path, containe
         utterance = Utterance(key=name, wav=str(tmp_path / name), txt="x", duration=2.4)
         assert 2.37 * 16000 < len(read_utterance(utterance, 16000, incomplete)) <= 2.4 * 16000
         assert len(incomplete) == expected
-        assert check_clip(tmp_path / name, 2.4) == CheckedClip(2.4, is_incomplete=bool(expected))
+        assert check_clip(clip(tmp_path / name, 2.4)) == CheckedClip(2.4, is_incomplete=bool(expected))
     samples, rate, missing_s = read_audio_file(tmp_path / "short")
     assert len(samples) / rate + missing_s == pytest.approx(2.4, abs=0.01)
     end = Utterance(key="end", wav=str(tmp_path / "short"), txt="x", start=2.3)  # the rule is that of the whole file
     assert 0 < len(read_utterance(end, 48000, incomplete)) < 0.1 * 48000
-    reason = check_clip(tmp_path / "cut", 2.4).reason
+    reason = check_clip(clip(tmp_path / "cut", 2.4)).reason
     assert reason is not None and re.fullmatch(r"cut off: 2\.\d+ s of audio, its header declares 2\.400 s", reason)
 
 
@@ -227,7 +231,7 @@ def test_results_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         (0 * tone(1.0) + 0.25, None, CheckedClip(None, "silent")),
         (1e-3 * tone(1.0), None, CheckedClip(1.0)),
     ):
-        assert check_clip(write(tmp_path / "a.wav", samples), expected_s) == result
+        assert check_clip(clip(write(tmp_path / "a.wav", samples), expected_s)) == result
 
 
 def test_what_a_clip_may_lack() -> None:

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_audio_file, segment_duration
+from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment, segment_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import remove_incomplete_line
 from wenet_hs.manifest import Utterance
@@ -140,31 +140,20 @@ def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
     if not os.path.isfile(utterance.wav):  # noqa: PTH113  # False, not an error, for a name that no disk can hold
         return CheckedClip(None, _MISSING)
     if mode == "full":
-        start, end, channel = utterance.start, utterance.end, utterance.channel
-        return check_clip(utterance.wav, utterance.duration, start=start, end=end, channel=channel)
+        return check_clip(utterance)
     try:
         return CheckedClip(utterance.duration or round(segment_duration(utterance), 3))
     except AudioError as error:
         return CheckedClip(None, f"unreadable: {error}")
 
 
-def check_clip(
-    path: str | Path,
-    expected_s: float | None = None,
-    *,
-    start: float | None = None,
-    end: float | None = None,
-    channel: int | None = None,
-) -> CheckedClip:
-    """Whether a clip can be used for training. Decodes the whole clip, or the segment from `start` to `end` (seconds).
-
-    Args:
-        expected_s: the duration that the corpus states; it is compared with the decoded one, and returned.
-    """
+def check_clip(utterance: Utterance) -> CheckedClip:
+    """Whether a clip can be used for training; decodes it. A duration of the corpus is compared, and returned."""
     try:
-        waveform, rate, missing_s = read_audio_file(path, start=start, end=end, channel=channel)
+        waveform, rate, missing_s = read_segment(utterance)
     except AudioError as error:
         return CheckedClip(None, error.reason)
+    expected_s = utterance.duration
     duration_s = len(waveform) / rate
     reason = None if expected_s is None else length_fault(duration_s, expected_s, "the corpus")
     if reason is None and duration_s < _MIN_DURATION_S:

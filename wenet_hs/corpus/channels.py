@@ -47,13 +47,14 @@ def resolve_channels(written: Sequence[tuple[int | str | None, Path]]) -> list[i
     of_path = defaultdict[Path, set[str]](set)
     for name, path in written:
         of_path[path] |= {name.lower()} - {*_ALL} if isinstance(name, str) else set()
-    several = [(count_channels(path), names) for path, names in of_path.items() if names and count_channels(path) > 1]
-    found = [(num, match) for num, names in several for match in map(_NAME.fullmatch, names) if match]
-    numbers = [(int(match["number"]), num, match["word"]) for num, match in found if match["number"]]
+    num_of = {path: count_channels(path) for path, names in of_path.items() if names}
+    found = [(num, match) for path, num in num_of.items() for match in map(_NAME.fullmatch, of_path[path]) if match]
+    numbers = [(int(match["number"]), num, match["word"]) for num, match in found if match["number"] and num > 1]
     first = 1 if any(number == num or word for number, num, word in numbers) else None
     first = 0 if any(number == 0 for number, *_ in numbers) else first
     resolved = [
-        _resolve(name.lower(), path, of_path[path], first) if isinstance(name, str) else name for name, path in written
+        _resolve(name.lower(), num_of.get(path, 0), of_path[path], first) if isinstance(name, str) else name
+        for name, path in written
     ]
     counts = Counter((name, one) for (name, _), one in zip(written, resolved, strict=True) if isinstance(name, str))
     used = {pair: num for pair, num in counts.items() if not isinstance(pair[1], str)}
@@ -63,8 +64,8 @@ def resolve_channels(written: Sequence[tuple[int | str | None, Path]]) -> list[i
     return resolved
 
 
-def _resolve(name: str, path: Path, names: set[str], first: int | None) -> int | str | None:
-    count, match = count_channels(path), _NAME.fullmatch(name)
+def _resolve(name: str, count: int, names: set[str], first: int | None) -> int | str | None:
+    match = _NAME.fullmatch(name)
     if count < 2 and len(names) > 1:
         return f"channel: the audio has only one, the data name {list_names(sorted(names))}; give the original audio"
     if count < 2 or name in _ALL:

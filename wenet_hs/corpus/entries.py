@@ -175,7 +175,7 @@ def _check_shares(args: argparse.Namespace) -> None:
 def _find_audio(
     args: argparse.Namespace, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
-    """The entries with their audio files and normalised text, and all that have none or cannot be used."""
+    """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used."""
     if args.audio_dir is not None and not args.audio_dir.is_dir():
         raise DataError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
     corpus = getattr(args, "corpus", None)
@@ -199,9 +199,14 @@ def _find_audio(
         else:
             rejected.append(_rejected(entry, reason or str(path), is_fault))
     _report_removed(removed)
-    doubts = [finder.doubt(entry.audio, path) for entry, path, _ in found]
-    rejected += [_rejected(entry, doubt) for (entry, _, _), doubt in zip(found, doubts, strict=True) if doubt]
-    return [one for one, doubt in zip(found, doubts, strict=True) if not doubt], rejected
+    used = list[tuple[Entry, Path, str]]()
+    channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
+    for (entry, path, txt), channel in zip(found, channels, strict=True):
+        if reason := finder.doubt(entry.audio, path) or (channel if isinstance(channel, str) else None):
+            rejected.append(_rejected(entry, reason))
+        else:
+            used.append((replace(entry, channel=channel), path, txt))
+    return used, rejected
 
 
 def _report_removed(removed: Counter[str]) -> None:
@@ -222,15 +227,6 @@ def _make_utterances(
     """The utterances with audio and text, the set that each key was given to, and all others."""
     found, rejected = _find_audio(args, entries)
     _report_notes([entry for entry, _, _ in found])
-    channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
-    rejected += [
-        _rejected(entry, one) for (entry, _, _), one in zip(found, channels, strict=True) if isinstance(one, str)
-    ]
-    found = [
-        (replace(entry, channel=one), path, txt)
-        for (entry, path, txt), one in zip(found, channels, strict=True)
-        if not isinstance(one, str)
-    ]
     utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
         lang = entry.lang or ""

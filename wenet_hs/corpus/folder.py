@@ -93,11 +93,7 @@ def _read_metadata(
             yield row
     for path in audio:
         if real_path(path) not in named:
-            yield _without_partner(
-                path,
-                args.corpus,
-                "no transcript: " + ("metadata does not name it" if len(metadata) == 1 else "no table names it"),
-            )
+            yield _without_partner(path, args.corpus, "no transcript: no table names it")
 
 
 def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace) -> Iterator[Entry | Rejected]:

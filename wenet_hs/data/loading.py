@@ -112,11 +112,9 @@ class _LoadedValues(Dataset[Value | _Failure]):
             return self._load(position)
         except WenetHsError as error:
             return _Failure(error)
-        except OSError as error:
-            if error.errno == errno.EMFILE:
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno == errno.EMFILE:
                 return _Failure(too_many_files(error.filename or "a worker process"))
-            return _Failure(RuntimeError(f"a worker process failed:\n{traceback.format_exc()}"))
-        except Exception:
             return _Failure(RuntimeError(f"a worker process failed:\n{traceback.format_exc()}"))
 
 
