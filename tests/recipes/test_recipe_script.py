@@ -6,6 +6,7 @@ import os
 import shlex
 import shutil
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -57,7 +58,8 @@ def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str
     """Runs a recipe; returns its stderr and the arguments of each `wenet-hs` call."""
     (checkout / "calls.txt").write_text("")
     script = checkout / "examples" / recipe / "s0" / "run.sh"
-    environment = os.environ | {"PATH": f"{checkout}/bin:{os.environ['PATH']}"}
+    folders = (checkout / "bin", Path(sys.executable).parent, os.environ["PATH"])
+    environment = os.environ | {"PATH": ":".join(map(str, folders))}
     done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert done.returncode == code, done.stderr
     lines = (checkout / "calls.txt").read_text("utf-8").replace(f"{script.parent}/", "").splitlines()
