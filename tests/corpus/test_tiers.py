@@ -71,6 +71,36 @@ def test_a_tier_of_identifiers_that_is_named_gets_a_warning(tmp_path: Path, capl
     assert "seems to have" not in caplog.text
 
 
+def test_a_file_without_the_named_tier_is_stated_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name, tier in (("a", "utt"), ("b", "Utt")):
+        write_audio(tmp_path / f"{name}.wav")
+        eaf = Eaf()
+        eaf.remove_tier("default")
+        eaf.add_linked_file(f"./{name}.wav")
+        eaf.add_tier(tier)
+        for n, text in enumerate(TEXTS):
+            eaf.add_annotation(tier, 1000 * n, 1000 * n + 800, text)
+        eaf.to_file(str(tmp_path / f"{name}.eaf"))
+    assert len(prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier utt")) == len(TEXTS)
+    assert "b.eaf: no annotation in the tiers that are used; it has: 'Utt' (default-lt, 10 annotations)" in caplog.text
+    rows = (tmp_path / "out" / "rejected.tsv").read_text("utf-8").splitlines()
+    assert rows[1].startswith("b.eaf\t") and rows[1].endswith("no tier: no annotation in the tiers that are used")
+
+
+def test_tiers_without_participants_get_a_hint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_toolbox(tmp_path / "a.eaf", TEXTS)
+    eaf = Eaf(str(tmp_path / "a.eaf"))
+    for begin, tier in enumerate(("K-Spch", "W-Spch")):
+        eaf.add_tier(tier)
+        for n, text in enumerate(TEXTS):
+            eaf.add_annotation(tier, 1000 * n + begin, 1000 * n + 800, f"{text} {tier}")
+    eaf.to_file(str(tmp_path / "a.eaf"))
+    found = prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier *-Spch --no_normalize")
+    assert {u.speaker for u in found} == {None}
+    assert "2 of the tiers used name no participant, so their speakers are unknown; --speaker_from tier" in caplog.text
+
+
 def test_a_short_text_with_a_long_translation_is_a_transcript(tmp_path: Path) -> None:
     chinese = [f"\u4f60\u597d{chr(0x4E00 + n)}" for n in range(10)]
     write_toolbox(tmp_path / "a.eaf", chinese, [f"{text} and so on" for text in TEXTS])

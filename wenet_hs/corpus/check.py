@@ -57,7 +57,7 @@ KINDS = FAULTS | {
     "low sample rate": "use the original recording; never mix telephone speech with other speech",
     "other sample rate": "check that the sets have the same mixture",
     "same audio": "keep one of the two",
-    "overlapping segments": "correct start and end in the list",
+    "overlapping segments": "name the speakers if these are two people; otherwise correct start and end in the list",
     "sentence in two sets": "move it to one set, or results are too good",
     "speaker in two sets": "move the speaker to one set, or state it with the results",
     "rare unit": "correct it if it is a mistake; nothing can be learnt from few examples",

@@ -122,10 +122,28 @@ def prepare_files(
         raise DataError(f"{args.corpus}: {found}; there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
+    without = _without_annotations(files, used, args.corpus)
+    num_unnamed = len({tier.name for file in used for tier in file.tiers if tier.spans and not tier.participant})
+    if num_unnamed > 1 and args.speaker_from in ("participant", "none"):
+        hint = "--speaker_from tier takes the tiers' names, if these are people"
+        logger.info("%d of the tiers used name no participant, so their speakers are unknown; %s", num_unnamed, hint)
     spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), args))
     joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
-    return entries.prepare_entries(args, args.kind, [*unreadable, *_tier_entries(joined, args)], facts)
+    return entries.prepare_entries(args, args.kind, [*unreadable, *without, *_tier_entries(joined, args)], facts)
+
+
+def _without_annotations(
+    files: Sequence[AnnotationFile], used: Sequence[AnnotationFile], corpus: Path
+) -> Iterator[Rejected]:
+    """The files of which no annotation is used; each gets a warning if it has annotations in other tiers."""
+    for file, chosen in zip(files, used, strict=True):
+        if not any(tier.spans for tier in chosen.tiers):
+            found = "no annotation in the tiers that are used"
+            if any(tier.spans for tier in file.tiers):
+                logger.warning("%s: %s; it has: %s", file.path, found, _describe([file]))
+            name = str(file.path.relative_to(corpus)) if corpus.is_dir() else file.path.name
+            yield Rejected(name, str(file.path), f"no tier: {found}", "", is_fault=False)
 
 
 def _read_files(
