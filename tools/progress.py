@@ -29,7 +29,9 @@ from wenet_hs.errors import ConfigError
 INTERVAL_S = 60
 END_BYTES = 65536
 """Of a log, which are read every second."""
-_STEP = re.compile(r"step (\d+) of (\d+) \| (loss [\d.]+|loss nan).*?(?:\| ([\d.]+) min left)?$", re.MULTILINE)
+_STEP = re.compile(
+    r"step (\d+) of (?:at most )?(\d+) \| (loss [\d.]+|loss nan).*?(?:\| ([\d.]+) min left)?$", re.MULTILINE
+)
 _END = re.compile(r": trained( already .*)?$", re.MULTILINE)
 
 
@@ -89,7 +91,8 @@ def lines_of(phases: list[list[Part]], jobs: int) -> list[str]:
         if part.step and not part.is_over:
             time_left = "" if part.minutes is None else f" | {part.minutes:.0f} min left{of_all}"
             name = "/".join(Path(part.name).parts[-2:])
-            lines.append(f"{name}: step {part.step} of {part.total} | {part.loss}{time_left}")
+            limit = "at most " if part.max_minutes < math.inf else ""
+            lines.append(f"{name}: step {part.step} of {limit}{part.total} | {part.loss}{time_left}")
     return lines
 
 

@@ -247,6 +247,7 @@ run_stages() {
   done
   _wait_for 0
   [ -z "$progress" ] || { kill "$progress"; wait "$progress"; } 2> /dev/null || true
+  [ ${#logs[@]} = 0 ] || grep -E 'WARNING (training ended|step [0-9]+: the model over-fits)' "${logs[@]}" || true
   for _dir in "${_dirs[@]}"; do _evaluate "$_dir"; done
   if at 8 "report"; then
     wenet-hs report "${_experiments[@]}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \

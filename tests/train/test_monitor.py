@@ -227,6 +227,16 @@ def test_max_epoch_before_the_end_of_the_schedule_is_a_warning_with_both_setting
     )
 
 
+def test_a_training_in_its_warm_up_is_a_warning_at_its_begin_and_end(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tiny_corpus.train(tmp_path / "m", "scheduler=warmuplr", "scheduler_conf.warmup_steps=25000", "max_epoch=2")
+    lines = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+    rate = "the learning rate only rises to 1.6e-06; lower scheduler_conf.warmup_steps"
+    assert lines[0] == f"8 steps will run, all in the warm-up of 25000: {rate}"
+    assert lines[-1] == ("training ended at step 8, in the warm-up of 25000 steps; lower scheduler_conf.warmup_steps")
+
+
 def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress(step=4)
     with caplog.at_level(logging.INFO), monitored(tmp_path, progress) as monitor:

@@ -150,8 +150,9 @@ class Monitor:
             for named_in_warnings in ("suspects", "quarantined"):
                 record.pop(named_in_warnings, None)
             logger.info(
-                "step %d of %d | %s | lr %.2e | grad %.2f | %.0f %s | wait %.0f %%%s",
-                *(step, self._total_steps, _losses(record), stats.lr, stats.grad_norm, throughput, per_second),
+                "step %d of %s%d | %s | lr %.2e | grad %.2f | %.0f %s | wait %.0f %%%s",
+                *(step, "at most " if self._max_seconds < math.inf else "", self._total_steps, _losses(record)),
+                *(stats.lr, stats.grad_norm, throughput, per_second),
                 *(100 * speed["wait_share"], self._time_left()),
             )
             self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})

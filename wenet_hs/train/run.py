@@ -134,10 +134,7 @@ class Training:
             while not self._is_over():
                 self._run_epoch(monitor)
             if self.world.is_first:
-                if (
-                    progress.step <= self.config.scheduler_conf.warmup_steps
-                    and self.config.scheduler == "warmup_cosine"
-                ):
+                if 0 < progress.step <= self.config.scheduler_conf.warmup_steps:
                     message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
                     logger.warning(message, progress.step, self.config.scheduler_conf.warmup_steps)
                 self._write_final()
@@ -190,7 +187,13 @@ class Training:
         """The steps that will run without a time limit. Warns if `max_epoch` ends the training before its schedule."""
         config, planned = self.config, self.config.scheduler_conf.total_steps
         steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
-        of_epochs = steps_per_epoch * config.max_epoch
+        of_epochs, warmup = steps_per_epoch * config.max_epoch, config.scheduler_conf.warmup_steps
+        if (steps := min(planned or of_epochs, of_epochs)) <= warmup:
+            logger.warning(
+                "%d steps will run, all in the warm-up of %d: the learning rate only rises to %.1e; "
+                "lower scheduler_conf.warmup_steps",
+                *(steps, warmup, learning_rate(steps, config)),
+            )
         if planned is None or planned <= of_epochs:
             return planned or of_epochs
         logger.warning(
