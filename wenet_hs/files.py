@@ -88,9 +88,10 @@ def one_field(text: str) -> str:
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _OFFICE = "a file of a spreadsheet or word processor; save it there as CSV in UTF-8"
+_ZIP = "a ZIP archive, or a file of a spreadsheet or word processor; unpack it, or save it there as CSV in UTF-8"
 _BINARY = (
     (0, LFS_POINTER, "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"),
-    (0, b"PK\x03\x04", _OFFICE),  # .xlsx, .ods, .docx
+    (0, b"PK\x03\x04", _ZIP),  # .xlsx, .ods, .docx
     (0, b"\xd0\xcf\x11\xe0", _OFFICE),  # .xls, .doc
     (0, b"PAR1", "Parquet; in Python, `pandas.read_parquet(…).to_csv(…)` writes a table"),
     (0, b"ARROW1", "a dataset in Arrow; in Python, `datasets.load_from_disk(…).to_csv(…)` writes a table"),

@@ -188,7 +188,7 @@ class Recognizer:
             TranscribedSegment(
                 start=group[0].begin_s,
                 end=duration_s if group[-1].end_s is None else group[-1].end_s,
-                text=segment.nbest[0].text.strip(" "),
+                text=" ".join(filter(None, segment.nbest[0].text.split(" "))),
                 words=tuple(timed_parts(segment.units or (), tokenizer)),
                 confidence=mean_confidence(segment.units) if segment.units else None,
             )

@@ -74,6 +74,12 @@ def test_wenets_command_line_of_recognition_is_read(line: str, expected: str) ->
     assert translate_flags("recognize", line.split()) == expected.split()
 
 
+def test_wenets_command_line_of_feature_statistics_is_read() -> None:
+    line = "--num_workers 2 --train_config c.yaml --data_list a.list --out_cmvn global_cmvn --log_interval 1000"
+    expected = "--num_workers 2 --config c.yaml --data_list a.list --out global_cmvn"
+    assert translate_flags("cmvn", line.split()) == expected.split()
+
+
 def test_averaging_writes_the_named_file_of_the_last_or_best_checkpoints(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:

@@ -125,7 +125,7 @@ def test_columns_that_are_not_used_are_printed_and_near_names_pointed_out(
     [
         ("speeker Speakers", {"speaker": "speeker"}),
         ("languages dialect start_at end_at", {"lang": "languages", "start": "start_at", "end": "end_at"}),
-        ("Begin_hh:mm:ss:ff start_frame speaker_gender age id_number", {}),
+        ("Begin_hh:mm:ss:ff start_frame speaker_gender age id_number segment", {}),
     ],
 )
 def test_near_names(names: str, expected: dict[str, str]) -> None:

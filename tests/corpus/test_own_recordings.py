@@ -283,7 +283,10 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
             "sep=,\r\npath,sentence,text\r\nrec.wav,x,y\r\n",
             r"several columns can be the transcript: 'text', 'sentence'; name it: --columns \"text=…\"",
         ),
-        (b"PK\x03\x04\x14\x00", r"bad.csv: a file of a spreadsheet or word processor; save it there as CSV in UTF-8"),
+        (
+            b"PK\x03\x04\x14\x00",
+            r"bad.csv: a ZIP archive, or a file of a spreadsheet or word processor; unpack it, or save it there as CSV",
+        ),
         ("path,text\nhttps://x.org/a.wav,x\n", r"0 usable utterances .* left out: URL 1"),
         ("path\na.wav\n", r"bad.csv:1: found one column, 'path'; separate columns by tabs, commas or semicolons"),
         (

@@ -93,6 +93,13 @@ def test_names_of_columns_are_never_taken_for_a_row_and_a_row_never_for_names(tm
         prepare(tmp_path, f"table --table {tmp_path / 't.csv'}")
 
 
+def test_a_sentence_about_recordings_is_no_listing_of_a_folder(tmp_path: Path) -> None:
+    write_clips(tmp_path)
+    (tmp_path / "README.txt").write_text(f"Recordings {NAMES[0]} to {NAMES[-1]} were made in 2024.\n")
+    with pytest.raises(DataError, match=f"no transcript {len(NAMES)}, no audio 1, see "):
+        prepare(tmp_path, f"folder --corpus {tmp_path}")
+
+
 def test_transcripts_of_another_folder_are_found_by_name(tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"
     write_clips(corpus / "wav48" / "p225")
@@ -239,10 +246,21 @@ def test_other_files_are_named_by_check_and_training(tmp_path: Path, name: str, 
         ("a.parquet", b"PAR1\xff", "a.parquet: Parquet; in Python, `pandas.read_parquet"),
         ("cuts.jsonl", CUT.encode(), "cuts.jsonl: cuts of lhotse"),
         ("t.csv.gz", b"\x1f\x8b\x08", "t.csv.gz: not a complete .gz file"),
+        ("", b"", "a folder; name a file in it, or give it to `wenet-hs prepare folder`"),
     ],
-    ids=["parquet", "cuts", "gz"],
+    ids=["parquet", "cuts", "gz", "folder"],
 )
 def test_other_files_are_named_by_prepare(tmp_path: Path, name: str, content: bytes, message: str) -> None:
-    (tmp_path / name).write_bytes(content)
+    if name:
+        (tmp_path / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         prepare(tmp_path, f"table --table {tmp_path / name}")
+
+
+def test_a_folder_with_audio_inside_of_tables_says_what_they_are(tmp_path: Path) -> None:
+    (tmp_path / "corpus").mkdir()
+    (tmp_path / "corpus" / "data-0.arrow").write_bytes(b"ARROW1\x00")
+    with pytest.raises(
+        DataError, match="no audio file, but data-0.arrow: a dataset in Arrow; .*, which the table names"
+    ):
+        prepare(tmp_path, f"folder --corpus {tmp_path / 'corpus'}")

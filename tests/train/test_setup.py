@@ -128,6 +128,9 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
     ]
     (copy / "tree.json").unlink()
     assert fault_lines(tiny_corpus, copy, *same, head="hsoftmax") == [f"{copy / 'tree.json'}: is missing"]
+    plain = cut_back(tiny_corpus.train(tmp_path / "plain", "max_epoch=1"), tmp_path / "no_tree", 1)
+    change = f"{plain / 'train.yaml'}: head was 'softmax', is now 'hsoftmax'"
+    assert fault_lines(tiny_corpus, plain, "max_epoch=1", f"head_conf.tree={tree}", head="hsoftmax") == [change]
     cosine = ("scheduler=warmup_cosine", "scheduler_conf.warmup_steps=1", "max_epoch=1")
     whole = tiny_corpus.train(tmp_path / "whole", *cosine, "max_minutes=60")
     (fault,) = fault_lines(tiny_corpus, cut_back(whole, tmp_path / "cosine", 1), *cosine, "max_minutes=61")

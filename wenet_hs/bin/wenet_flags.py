@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""WeNet's flags of `train`, `recognize` and `average`: our flags and settings, or what to do instead.
+"""WeNet's flags of `train`, `recognize`, `average` and `cmvn`: our flags and settings, or what to do instead.
 
 docs/from-wenet.md explains them. Flags with our name and meaning are not listed.
 """
@@ -63,6 +63,12 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_refused("give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"),
         **_refused("LF-MMI is not implemented; leave it out", "--lfmmi_dir", harmless=("",)),
         **_ALSO_REFUSED,
+    },
+    "cmvn": {
+        "--train_config": Flag("--config {}"),
+        "--out_cmvn": Flag("--out {}"),
+        **_without_effect("nothing is logged between", "--log_interval"),
+        **_refused("give --data_list: the training list that `wenet-hs prepare kaldi` makes of it", "--in_scp"),
     },
     "recognize": {
         "--config": Flag("--model_dir {parent}"),

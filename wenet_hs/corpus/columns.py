@@ -128,7 +128,7 @@ def find_near_names(unused: Sequence[str], known: Collection[str]) -> list[str]:
         for name in unused if content not in known else ():
             plain = _join_words(name)
             words = {*plain.split("_")}
-            near = words & {*COLUMNS[content]} or difflib.get_close_matches(plain, COLUMNS[content], 1, 0.75)
+            near = words & {*COLUMNS[content]} or difflib.get_close_matches(plain, COLUMNS[content], 1, 0.8)
             if near and not words & _FACTS and not has_other_unit(name):
                 hints.append(f'{name!r} looks like the {content}: --columns "{content}={name}"')
                 break

@@ -30,6 +30,7 @@ from wenet_hs.corpus.table import add_column_arguments, read_table
 from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, choose_audio, real_path, walk_files
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.files import describe_binary
 
 logger = logging.getLogger(__name__)
 
@@ -65,9 +66,13 @@ def _find_listings(files: Sequence[Path], audio: Sequence[Path], args: argparse.
         return []
 
     def names_audio(path: Path) -> bool:
-        with path.open("rb") as file:
-            first = re.split(r"[\s,;|]+", file.readline(4096).decode("utf-8-sig", "ignore").strip())
-        return any(Path(one).name in names or _stem(Path(Path(one).name), Path(one).suffix) in names for one in first)
+        try:
+            with path.open("rb") as file:
+                line = file.readline(4096).decode("utf-8-sig", "ignore").strip()
+        except OSError:  # read_table says so if it is used
+            return False
+        cells = [Path(Path(cell.strip()).name) for cell in (*re.split(r"[\t,;|]", line), *line.split(maxsplit=1)[:1])]
+        return any(cell.name in names or _stem(cell, cell.suffix) in names for cell in cells)
 
     return [path for path in texts if names_audio(path)]
 
@@ -102,6 +107,9 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
     if not audio:
         found = "a file, not a folder; unpack it if it is an archive" if corpus.is_file() else "no such folder"
         found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else found
+        if packed := [path for path in files if path.suffix in (".arrow", ".parquet")]:
+            found = f"no audio file, but {packed[0].name}: {describe_binary(packed[0].read_bytes()[:512])}"
+            raise DataError(f"{corpus}: {found}; audio inside of it goes to files, which the table names")
         raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:

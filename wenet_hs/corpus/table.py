@@ -70,6 +70,8 @@ def add_column_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> dict[str, Any]:
     """Write the lists of a table. Returns the content of `stats.json`."""
+    if args.table.is_dir():
+        raise DataError(f"{args.table}: a folder; name a file in it, or give it to `wenet-hs prepare folder`")
     return entries.prepare_entries(args, "table", read_table(args.table, args), {})
 
 

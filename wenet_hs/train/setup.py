@@ -220,7 +220,10 @@ def _refuse_changes(
         for key, old, new in changes
         if not _may_change(key, config) and not key.startswith(kinds)
     ]
+    of_other_kinds = {name for section, name in TREE_FILES.items() if f"{section}.".startswith(kinds)}
     for name, content in contents.items():
+        if name in of_other_kinds:
+            continue
         if not (model_dir / name).is_file():
             faults.append(f"{model_dir / name}: is missing")
         elif (found := (model_dir / name).read_bytes()) != content:
