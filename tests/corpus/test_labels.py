@@ -124,6 +124,7 @@ OTHER = {
     "{\\rtf1\\ansi mo}": "RTF; save it as plain text",
     ";; made by x\nrec1 1 0.25 0.31 mo\nrec1 1 0.56 0.3 lu 0.9\n": "a CTM of NIST; make a table",
     "rec1 A spk1 0.25 3.50 <o,f0,male> mo lu\n": "an STM of NIST; make a table",
+    "rec1 1 spk1 0 3.5 mo lu\nrec1 1 spk1 3.5 6 ke": "an STM of NIST; make a table",
     "SPEAKER rec1 1 0.25 3.25 <NA> <NA> spk1 <NA> <NA>\n": "an RTTM of NIST, which has no text; give the transcripts",
     "[00:00.000 --> 00:03.500]  mo lu\n": "times in an unknown form, '[00:00.000 --> 00:03.500]  mo lu'; convert it",
     "start\tend\ttext\n0\t3500\tmo\n4250\t6500\tlu": "times in an unknown form, '0\\t3500\\tmo'; convert it",

@@ -45,7 +45,7 @@ _OTHER_FORMS = (
     ("RTF", r"\{\\rtf", "save it as plain text"),
     ("an RTTM of NIST, which has no text", r"(?:;;.*\n)*SPEAKER +\S+ +\d+ +\d+\.?\d* ", "give the transcripts"),
     ("a CTM of NIST", r"(?:;;.*\n)*\S+ +[0-9AB] +\d+\.\d+ +\d+\.\d+ +\S+", _TO_TABLE),
-    ("an STM of NIST", r"(?:;;.*\n)*\S+ +\S+ +\S+ +\d+\.\d+ +\d+\.\d+ ", _TO_TABLE),
+    ("an STM of NIST", r"(?:;;.*\n)*\S+ +(?:\S+ +\S+ +\d+\.\d+|[0-9AB] +\S+ +\d+) +\d+\.\d+ ", _TO_TABLE),
 )
 """What a text is, how it begins, and what to do."""
 _CLOCK = r"(?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d{1,3})?"
