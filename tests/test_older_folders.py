@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Folders that an earlier release trained: they load, decode to the same texts, start trainings and are resumed."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+
+import pytest
+from tiny_corpus import TinyCorpus, metrics, newest, write_tiny_corpus
+
+from wenet_hs.bin import recognize
+from wenet_hs.bin.main import run_command
+from wenet_hs.checkpoint import step_of
+
+FOLDERS = Path(__file__).parent / "golden" / "folders-568091f.tar.xz"
+HEADS = {
+    "softmax": (),
+    "hsoftmax": ("ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree={}/ctc_tree.json"),
+    "class": ("head_conf.search=best_first",),
+    "adaptive": ("head_conf.cutoffs=[4, 6]",),
+}
+"""The overrides of its training, beside `SMALL`."""
+SMALL = [
+    *("encoder_conf.output_size=8", "encoder_conf.linear_units=8", "encoder_conf.attention_heads=2"),
+    *("decoder_conf.linear_units=8", "decoder_conf.attention_heads=2", "max_epoch=90", "keep_checkpoints=2"),
+    *("save_interval=90", "optim_conf.lr=0.03", "scheduler_conf.warmup_steps=20", "log_interval=90"),
+    *("dataset_conf.spec_aug=false", "dataset_conf.fbank_conf.dither=0.1", "model_conf.ctc_weight=0.5"),
+]
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("older")
+    with tarfile.open(FOLDERS) as archive:
+        archive.extractall(root, filter="data")
+    return root
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
+    return write_tiny_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_it_decodes_to_the_same_texts(head: str, folders: Path, corpus: TinyCorpus, tmp_path: Path) -> None:
+    expected = json.loads((folders / "texts.json").read_text("utf-8"))[head]
+    line = ["--model_dir", folders / head, "--test_data", corpus.cv_data, "--result_dir", tmp_path]
+    assert run_command(recognize, [*map(str, line), "--device", "cpu", "--modes", *expected]) == 0
+    for mode, texts in expected.items():
+        for line in (tmp_path / mode / "hyps.jsonl").read_text("utf-8").splitlines():
+            found = json.loads(line)
+            best = [[one["text"], pytest.approx(one["score"], abs=1e-3)] for one in found["nbest"][:2]]
+            assert texts[found["key"]] == best, (mode, found["key"])
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_it_is_resumed(head: str, folders: Path, corpus: TinyCorpus, tmp_path: Path) -> None:
+    folder = shutil.copytree(folders / head, tmp_path / head)
+    (folder / "final.pt").unlink()
+    overrides = [*SMALL, *(text.format(folders) for text in HEADS[head])]
+    corpus.train(folder, *overrides, "max_epoch=68", "log_interval=1", head=head)
+    assert step_of(newest(folder)) == 272
+    steps = [record["step"] for record in metrics(folder)]
+    assert min(steps) == 271
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_a_training_starts_from_it(head: str, folders: Path, corpus: TinyCorpus, tmp_path: Path) -> None:
+    overrides = [*SMALL, *(text.format(folders) for text in HEADS[head]), "max_epoch=1", "save_interval=4"]
+    corpus.train(tmp_path / head, *overrides, head=head, checkpoint=folders / head)
+    lines = (tmp_path / head / "train.yaml").read_text("utf-8")
+    assert "sha256 of checkpoint: none" not in lines
+    assert step_of(newest(tmp_path / head)) == 4
