@@ -12,6 +12,7 @@ MEDIA = ["av>=14"]
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 DOCS = ["mkdocs-material>=9.5"]
 TREES = ["gensim>=4.3", "panphon>=0.20"]
+STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
 DEV = [
     "build>=1.2",
     "hypothesis>=6.100",
@@ -27,6 +28,7 @@ DEV = [
     *TREES,
     *VAD,
     *MEDIA,
+    *STUDIES,
 ]
 
 setup(
@@ -48,7 +50,6 @@ setup(
         "numpy>=2.0",
         "pydantic>=2.7",
         "pympi-ling>=1.71",
-        "pysubs2>=1.8",
         "PyYAML>=6.0",
         "rapidfuzz>=3.9",
         "regex>=2025.11.3",
@@ -71,6 +72,7 @@ setup(
         "media": MEDIA,
         "kenlm": KENLM,
         "docs": DOCS,
+        "studies": STUDIES,
         "dev": DEV,
     },
 )

@@ -139,7 +139,7 @@ def test_vectors_that_are_given_are_clustered_by_direction() -> None:
     [
         ("hufman", {}, "--kind: must be one of huffman, fano, balanced, .*, classes, got 'hufman'"),
         ("fano", {"max_depth": 4}, r"--max_depth: --kind fano does not use it, huffman does; leave it out"),
-        ("huffman", {"seed": 4}, "--seed: --kind huffman does not use it, random or permuted or embedding does; "),
+        ("huffman", {"embeddings": Path("a")}, "--embeddings: --kind huffman does not use it, embedding does; "),
         ("classes", {"by": "top-of fano", "max_depth": 4}, "--max_depth: --kind classes does not use it"),
         ("classes", {"by": "top-of classes"}, "--by: must be frequency, or top-of and one of .*, got 'top-of classes'"),
         ("classes", {"num_classes": 500}, "--num_classes: must be at most 3 with 3 units, got 500"),

@@ -17,10 +17,12 @@ from pathlib import Path
 
 from wenet_hs.bin.main import (
     add_actions,
+    add_setting_arguments,
     add_transcript_arguments,
     check_at_least,
     check_bpe_model,
     main_of,
+    read_settings,
     read_transcripts,
     run_action,
 )
@@ -47,7 +49,7 @@ Example: wenet-hs lm ngram --text train.txt.xz --order 3 --out words.arpa
 TRAIN_HELP = """Train a recurrent language model on text, one sentence per line. The same command resumes a stopped run.
 
 Example: wenet-hs lm train --config conf/wikitext.yaml --train_text train.txt --valid_text valid.txt \
---model_dir exp/lm --override_config tokenizer_conf.symbol_table_path=units.txt head_conf.tree=tree.json
+--model_dir exp/lm --units units.txt --head hsoftmax --tree tree.json
 """
 SCORE_HELP = """Print perplexity, bits per unit and bits per character of a text.
 
@@ -75,18 +77,17 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add("--train_text", type=Path, required=True, nargs="+", metavar="FILE", help=text_help)
     add("--valid_text", type=Path, required=True, metavar="FILE", help="text for validation")
     add("--model_dir", type=Path, required=True, help="experiment folder to write")
-    override_help = "settings that replace those of the YAML"
-    add("--override_config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=override_help)
     resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
     add("--resume", default="auto", help=f"{resume_help} (default: auto)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_setting_arguments(parser, ("head", "tree", "tokenizer", "units", "bpe_model", "seed"))
 
 
 def _train(args: argparse.Namespace) -> None:
     from wenet_hs.lm.train import train_lm  # with the code of `train`, which takes a second to import
 
-    names = ("config", "model_dir", "override_config", "resume", "device")
-    same = {name: getattr(args, name) for name in names}
+    same = {name: getattr(args, name) for name in ("config", "model_dir", "resume", "device")}
+    same["override_config"] = read_settings(args)
     print(f"{train_lm(TrainOptions(train_data=args.train_text, cv_data=args.valid_text, **same))}: trained")
 
 

@@ -23,6 +23,8 @@ from wenet_hs.bin.wenet_flags import translate_flags
 from wenet_hs.errors import ConfigError, WenetHsError, too_many_files
 from wenet_hs.manifest import Utterance, read_data_list, read_sentences
 
+logger = logging.getLogger(__name__)
+
 COMMANDS = {
     "prepare": "make the data lists of a corpus",
     "check": "show everything that is wrong with data lists",
@@ -31,6 +33,7 @@ COMMANDS = {
     "embed": "train word vectors on text",
     "cmvn": "compute the global feature statistics",
     "shards": "pack a data list into tars",
+    "check-options": "check the options of a recipe before its first stage",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
     "lm": "train, score and sample language models",
@@ -191,6 +194,40 @@ def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
         raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
     if tokenizer != "bpe" and bpe_model is not None:
         raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
+
+
+SETTING_FLAGS = {
+    "head": ("head", "output layer: softmax, hsoftmax, class, adaptive"),
+    "tree": ("head_conf.tree", "tree.json of the output layer; softmax does not use it"),
+    "tokenizer": ("tokenizer", "what a unit is: char, phone, bpe, word"),
+    "units": ("tokenizer_conf.symbol_table_path", "units.txt"),
+    "bpe_model": ("tokenizer_conf.bpe_path", "sentencepiece model, for units of bpe"),
+    "ctc_head": ("ctc_conf.head", "output layer of CTC, like --head"),
+    "ctc_tree": ("ctc_conf.head_conf.tree", "tree.json of the output layer of CTC; softmax does not use it"),
+    "cmvn": ("cmvn_conf.cmvn_file", "feature statistics of `wenet-hs cmvn`"),
+    "seed": ("seed", "of weights, order of the data and augmentation"),
+}
+"""A flag of the commands that train → the setting that it gives, its help."""
+
+
+def add_setting_arguments(parser: argparse.ArgumentParser, names: Iterable[str] = SETTING_FLAGS) -> None:
+    """--override_config, and flags for the settings that every recipe gives."""
+    group = parser.add_argument_group("settings, instead of those of the YAML")
+    for name in names:
+        group.add_argument(f"--{name}", metavar=name.rpartition("_")[2].upper(), help=SETTING_FLAGS[name][1])
+    help_text = "any other setting; it also replaces what the flags above give"
+    group.add_argument("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help=help_text)
+
+
+def read_settings(args: argparse.Namespace) -> list[str]:
+    """The overrides that the flags of `add_setting_arguments` give."""
+    given = {name: getattr(args, name) for name in SETTING_FLAGS if getattr(args, name, None) is not None}
+    for head, tree in (("head", "tree"), ("ctc_head", "ctc_tree")):
+        if given.get(head) == "softmax" and tree in given:
+            logger.info("--%s %s: not used, a softmax has no tree", tree, given.pop(tree))
+    implied = ["tokenizer=bpe"] if "bpe_model" in given and "tokenizer" not in given else []
+    implied += ["cmvn=global_cmvn"] if "cmvn" in given else []
+    return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
 
 
 def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:

@@ -3,6 +3,9 @@
 
 Example: wenet-hs score --metric cer --ref data/test/text --hyp exp/hsoftmax/test/attention_rescoring/text \\
              --data_list data/test/data.list --by lang speaker --confusions 10 --align -
+         wenet-hs score --metric cer --ref data/test/data.list --hyp exp/hsoftmax/test
+
+The second line scores every mode of a folder, and writes score.txt, score.json and alignment.txt beside each text.
 
 An utterance without a hypothesis is scored as if all its units were deleted. A hypothesis without a reference does not
 count, and the exit code is 2. Messages list the keys of both. docs/scoring.md explains every number.
@@ -32,7 +35,8 @@ LANG = "lang"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--hyp", type=Path, required=True, help="hypotheses: a text file")
+    hyp_help = "hypotheses: a text file, or the --result_dir of `recognize`, whose modes are all scored"
+    add("--hyp", type=Path, required=True, help=hyp_help)
     add_common_arguments(parser)
     by_help = "one table each; length in bins of reference units (default: lang)"
     add("--by", nargs="+", action="extend", choices=(LANG, SPEAKER, LENGTH), default=[], help=by_help)
@@ -65,8 +69,27 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--features: only phones have features, --metric is {args.metric}; use --metric per")
     if args.features and find_spec("panphon") is None:
         raise ConfigError('--features: panphon is not installed; run pip install "wenet_hs[trees]"')
-    rules = rules_of(args)
     reference, utterances = read_reference(args)
+    if not args.hyp.is_dir():
+        print(_score(args, reference, utterances), end="")
+        return
+    if args.json or args.align:
+        raise ConfigError(f"--hyp {args.hyp}: of a folder, score.json and alignment.txt are written beside each text")
+    texts = sorted(args.hyp.glob("*/text"))
+    if not texts:
+        raise DataError(f"{args.hyp}: contains no MODE/text; give the --result_dir of `wenet-hs recognize`")
+    for text in texts:
+        mode = text.parent
+        files = {"hyp": text, "json": mode / "score.json", "align": mode / "alignment.txt"}
+        name = ", ".join((*filter(None, [args.name]), mode.name))
+        of_mode = argparse.Namespace(**{**vars(args), **files, "name": name})
+        write_atomic(mode / "score.txt", _score(of_mode, dict(reference), utterances))
+        print(mode / "score.txt")
+
+
+def _score(args: argparse.Namespace, reference: dict[str, str], utterances: Sequence[Utterance]) -> str:
+    """Score one file of hypotheses, write the files of the flags; the printed tables."""
+    rules = rules_of(args)
     hypothesis = read_hypothesis(args.hyp)
     excluded = _exclude(args, reference, hypothesis) if args.exclude else []
     names = str(args.ref), str(args.hyp)
@@ -87,18 +110,23 @@ def run(args: argparse.Namespace) -> None:
     confusions = count_confusions(report.utterances.values(), rules, args.confusions) if args.confusions else None
     if args.json:
         write_atomic(args.json, report_to_json(report, confusions))
+    printed = format_report(report, args.by, confusions)
     if args.align == Path("-"):
         width = shutil.get_terminal_size((120, 24)).columns  # 120 in a pipe
-        print(terminal_alignments(report, width=width, colour=wants_colour(sys.stdout)))
+        printed = f"{terminal_alignments(report, width=width, colour=wants_colour(sys.stdout))}\n{printed}"
     elif args.align:
         write_atomic(args.align, format_alignments(report))
-    print(format_report(report, args.by, confusions), end="")
     if args.exclude:
-        print(f"excluded, because {args.exclude} has their keys: {list_names(excluded, most=20) or 'none'}")
+        printed += f"excluded, because {args.exclude} has their keys: {list_names(excluded, most=20) or 'none'}\n"
     absent = sorted({u.lang for u in utterances if u.lang is not None} - report.languages.keys())
     if absent and args.data_list:
-        print(f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}")
-    check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=args.allow_extra)
+        printed += f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}\n"
+    try:
+        check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=args.allow_extra)
+    except DataError:
+        print(printed, end="")
+        raise
+    return printed
 
 
 def _exclude(args: argparse.Namespace, reference: dict[str, str], hypothesis: dict[str, str]) -> list[str]:

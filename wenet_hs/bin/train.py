@@ -2,7 +2,8 @@
 """Train a model. An interrupted run resumes from its last checkpoint. Under torchrun it runs on several ranks.
 
 Example: wenet-hs train --config conf/paper_cv.yaml --train_data data/train/data.list \\
-             --cv_data data/dev/data.list --model_dir exp/softmax
+             --cv_data data/dev/data.list --units data/units.txt --cmvn data/global_cmvn \\
+             --head hsoftmax --tree data/tree-huffman.json --model_dir exp/hsoftmax
 
 WeNet's flags are read as ours, or the message says what to do instead (docs/from-wenet.md).
 """
@@ -10,7 +11,7 @@ WeNet's flags are read as ours, or the message says what to do instead (docs/fro
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.main import main_of
+from wenet_hs.bin.main import add_setting_arguments, main_of, read_settings
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.train.trainer import TrainOptions, train
@@ -23,17 +24,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--cv_data", type=Path, required=True, help="data.list for validation")
     add("--data_type", choices=DATA_TYPES, default="raw", help="the lists contain JSON lines or tars (default: raw)")
     add("--model_dir", type=Path, required=True, help="experiment folder to write")
-    override_help = "settings that replace those of the YAML"
-    add("--override_config", nargs="+", action="extend", default=[], metavar="KEY=VALUE", help=override_help)
     resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
     add("--resume", default="auto", help=f"{resume_help} (default: auto)")
     checkpoint_help = "start from these weights: a final.pt, a checkpoint or a model folder (or WeNet's)"
     add("--checkpoint", type=Path, help=checkpoint_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_setting_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
-    final = train(TrainOptions(**vars(args)))
+    names = ("config", "train_data", "cv_data", "data_type", "model_dir", "resume", "checkpoint", "device")
+    options = {name: getattr(args, name) for name in names}
+    final = train(TrainOptions(**options, override_config=read_settings(args)))
     if is_first_rank():
         print(f"{final}: trained")
 

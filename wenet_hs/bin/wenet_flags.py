@@ -41,9 +41,7 @@ _ALSO_REFUSED = {
 _STREAMING = "streaming encoders are not implemented; leave it out"
 FLAGS: dict[str, dict[str, Flag]] = {
     "train": {
-        **dict.fromkeys(("--symbol_table", "--dict"), Flag("--override_config tokenizer_conf.symbol_table_path={}")),
-        "--bpe_model": Flag("--override_config tokenizer=bpe tokenizer_conf.bpe_path={}"),
-        "--cmvn": Flag("--override_config cmvn=global_cmvn cmvn_conf.cmvn_file={}"),
+        **dict.fromkeys(("--symbol_table", "--dict"), Flag("--units {}")),
         "--num_workers": Flag("--override_config num_workers={}"),
         "--dtype": Flag("--override_config dtype={}"),
         "--gpu": Flag("--device cuda:{}"),

@@ -124,7 +124,8 @@ def load_config(
 
     Args:
         path: the YAML file.
-        overrides: `section.key=value` (or WeNet's `section.key value`), the value in YAML; later ones win.
+        overrides: `section.key=value` (or WeNet's `section.key value`); later ones win. The value is in YAML; a setting
+            whose type is text takes the characters as they are written, except `null`.
         kind: of a recogniser, or `LmConfig`.
 
     Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
@@ -136,7 +137,7 @@ def load_config(
         found = f"`{other}` is a setting of a {_MODELS[other]}"
         raise ConfigError(f"{path}: {found}; give the file or folder of a {_MODELS[own]}")
     for override in overrides:
-        _apply_override(settings, override)
+        _apply_override(settings, override, kind)
     ignored = _translate_wenet_keys(settings) if kind is ExperimentConfig else {}
     try:
         config = kind.model_validate(settings.values)
@@ -267,19 +268,21 @@ def resolve_scalar(text: str) -> Scalar:
     return float(text) if _FLOAT.fullmatch(text) else text
 
 
-def _apply_override(settings: Settings, override: str) -> None:
+def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig]) -> None:
     """Changes the settings by one override, or adds a fault."""
     place = Place(one_field(f"--override_config {override}"))
     match = _OVERRIDE.fullmatch(override)
     if match is None:
         settings.faults.append((place, "no value; write it as section.key=value"))
         return
-    try:
-        new = parse_yaml(match[2], place)
+    location = tuple(match[1].split("."))
+    is_text = dict(_schema_settings(kind)).get(location) in (str, str | None)
+    try:  # a path may contain `#`, `: ` and `[`
+        is_null = _CONSTANTS.get(match[2], match[2]) is None
+        new = Settings(match[2], {(): place}) if is_text and not is_null else parse_yaml(match[2], place)
     except ConfigError as error:
         settings.faults.append((place, str(error).removeprefix(f"{place}: ")))
         return
-    location = tuple(match[1].split("."))
     section = settings.values
     for end, name in enumerate(location[:-1], start=1):
         if section.get(name) is None:
@@ -405,8 +408,13 @@ def _unknown_key(config: type[TrainingConfig], location: Location, names: Sequen
 
 def schema_keys(section: type[Section]) -> Iterator[tuple[str, ...]]:
     """Every key of a section and of the sections in it."""
+    return (key for key, _ in _schema_settings(section))
+
+
+def _schema_settings(section: type[Section]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key of a section and of the sections in it, with its type; a key of several heads occurs once for each."""
     for name, info in section.model_fields.items():
-        yield (name,)
+        yield (name,), info.annotation
         for kind in (info.annotation, *get_args(info.annotation)):
             if isinstance(kind, type) and issubclass(kind, Section):
-                yield from ((name, *key) for key in schema_keys(kind))
+                yield from (((name, *key), inner) for key, inner in _schema_settings(kind))

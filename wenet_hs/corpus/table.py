@@ -53,8 +53,12 @@ _MAX_REPEATED = 0.1
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `prepare table`."""
     table_help = "table to read: .csv, .tsv or .jsonl"
-    parser.add_argument(
-        "--table", type=lambda path: Path(path).absolute(), required=True, metavar="FILE", help=table_help
+    parser.add_argument(  # a recipe calls what it reads --corpus
+        *("--table", "--corpus"),
+        type=lambda path: Path(path).absolute(),
+        required=True,
+        metavar="FILE",
+        help=table_help,
     )
     add_column_arguments(parser)
     entries.add_arguments(parser, None)

@@ -90,6 +90,8 @@ def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None
         raise ConfigError(f"--kind: must be one of {', '.join(KINDS)}, got {kind!r}")
     used = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
     for name, value in options.items():
+        if name == "seed" and name not in used:  # so that a script need not know which kinds are random
+            continue
         if name not in used:
             users = " or ".join(user for user, entry in KINDS.items() if name in entry.options)
             raise ConfigError(f"--{name}: --kind {kind} does not use it, {users} does; leave it out")
@@ -172,7 +174,9 @@ def _classes(source: TreeSource) -> NaryTree:
     return replace(tree, options={"by": by, **tree.options})
 
 
-_SEED = KindOption("random, permuted, and embedding if it trains: seed (default: 0)", limits=lambda _: (0, None))
+_SEED = KindOption(
+    "random, permuted, and embedding if it trains: seed; other kinds ignore it (default: 0)", limits=lambda _: (0, None)
+)
 KINDS: dict[str, TreeKind] = {
     "huffman": TreeKind(
         lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),

@@ -1,17 +1,13 @@
 #!/usr/bin/env bash
 # Your own recordings: from annotations to a recogniser, its error rates and a report.
-#   ./run.sh --corpus my.tsv --lang mdw                     a table of audio files and transcripts
+#   ./run.sh --corpus my.tsv --lang mdw                     a table; others: --data data-2 --exp exp-2
 #   ./run.sh --elan fieldwork --prepare '--tier "utt@*"'    ELAN files; options of `wenet-hs prepare elan`
-#   ./run.sh --praat DIR    ./run.sh --kaldi DIR    ./run.sh --folder DIR
-#   ./run.sh --corpus my.tsv --head "softmax hsoftmax" --seeds "1 2 3"    two output layers, three trainings each
-#   ./run.sh --corpus my.tsv --unit phone                   phonetic transcripts, spaces between the phones
-#   ./run.sh --corpus my.tsv --base exp/of_another_language adapts a trained model; its units are found by their symbols
-#   ./run.sh --corpus my.tsv --size small                   instead of the size that the hours of speech suggest
-# Stages: 0 lists and their check, 1 units, 2 tree, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
-
-# shellcheck disable=SC2034  # the forms of annotations are read by name
+#   ./run.sh --praat DIR    ./run.sh --kaldi DIR    ./run.sh --folder DIR    others: --help
+#   ./run.sh --corpus my.tsv --base exp/of_another_language --exp exp-adapted   adapts a trained model
+# Stages: 0 lists and their check, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
+# shellcheck disable=SC2034,SC2086,SC2206  # the forms of annotations are read by name; lists of names are words
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
 corpus=                       # table: CSV, TSV or JSON Lines
 elan=                         # or an .eaf file, or a folder with them
 praat=                        # or a .TextGrid file, or a folder with them
@@ -19,61 +15,86 @@ kaldi=                        # or a data folder of Kaldi
 folder=                       # or a folder of audio files with transcripts
 lang=und                      # language, by code or name: decides how text is normalised
 prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
-size=auto                     # of model and training: tiny, small, medium, large; auto: by the hours (tools/own_settings.py)
-min_minutes=                  # stop with less training speech than this (default: 10, the least in RESULTS.md); 0: never
+min_minutes=10                # stop with less training speech than this (the least in RESULTS.md); 0: never
+size=auto                     # of model and training: tiny, small, medium, large (conf/own_sizes.txt); auto: by the hours
+base_steps=                   # of the first part of training, with CTC alone, from which all heads start (default: by size)
 base=                         # folder of a trained model to start from, instead of the first part of training
 head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
-base_override=by_size         # settings of the first part of training, as "key=value key=value"; "": none
-config=$here/../../../conf/own.yaml  # YAML of the experiment
+config=$root/conf/own.yaml    # YAML of the experiment
 average_num=5                 # checkpoints whose mean is the final model
-DATA_OPTIONS="elan praat kaldi folder lang"
-MORE_OPTIONS="size"
+OF_DATA="corpus elan praat kaldi folder lang prepare" OF_EXP="size base base_steps"
 # shellcheck source=tools/recipe.sh
-. "$here/../../../tools/recipe.sh"
+. "$root/tools/recipe.sh"
+[ "$size" = auto ] || grep -q "^$size " "$root/conf/own_sizes.txt" || fail "--size $size: must be tiny, small, medium, large or auto"
+[ -z "$base" ] || config=$base/train.yaml  # the adapted model has the same layers
+wenet-hs check-options --config "$config" ${base:+--checkpoint "$base"} --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
 
-for form in corpus elan praat kaldi folder; do  # the same recordings have the same path, wherever the command runs
-  [ ! -e "${!form}" ] || printf -v "$form" '%s' "$(realpath -s "${!form}")"
+if at 0 "data lists"; then
+  given=(); for form in corpus elan praat kaldi folder; do [ -z "${!form}" ] || given+=("$form"); done
+  [ "${#given[@]}" = 1 ] || fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
+  form=${given[0]} words=$(xargs -r -n 1 printf '%s\n' <<< "$prepare") || fail "--prepare $prepare: a quote has no end"
+  [ -z "$words" ] || mapfile -t options <<< "$words"
+  wenet-hs prepare "${form/corpus/table}" --corpus "${!form}" --lang "$lang" --unit "${kind/bpe/char}" --seed "$data_seed" \
+    --out "$data" "${options[@]}"
+  wenet-hs check "$data"/{train,dev,test}/data.list --config "$config" --unit "${kind/bpe/char}" --min_minutes "$min_minutes" \
+    --out "$data/check.tsv" --html "$data/check.html" || { code=$?; [ $code = 3 ] || exit $code; }  # 3: faults, which are left out
+  keep_options data
+fi
+
+if at 1 "units"; then
+  wenet-hs units --data_list "$data/train/data.list" --kind "$kind" "${pieces[@]}" "${bpe[@]}" --out "$data/units.txt"
+fi
+
+if at 2 "trees"; then
+  for seed in $seeds; do
+    [ -f "$tree" ] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
+      --units "$data/units.txt" --data_list "$data/train/data.list" --out "$(tree_of "$seed")"
+  done
+fi
+
+if at 3 "feature statistics"; then
+  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+fi
+
+if at 4 "training (logs: $exp/*.log)"; then
+  keep_options exp
+  hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
+  [ "$size" != auto ] || size=$(awk -v h="$hours" '!/^#/ && h < $2 { print $1; exit }' "$root/conf/own_sizes.txt")
+  read -r _ _ first steps settings <<< "$(grep "^$size " "$root/conf/own_sizes.txt")"
+  [ -z "$base" ] || { base_steps=0 settings=$(sed -n 's/^adapted *//p' "$root/conf/own_sizes.txt"); }
+  : "${base_steps:=$first}"
+  echo "$hours hours of training speech: size $size, $base_steps + $steps steps${base:+ from $base, whose layers stay}"
+  train=("${wenet_hs[@]}" train --config "$config" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
+    --cmvn "$data/global_cmvn" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
+    --override_config $settings "scheduler_conf.total_steps=$steps" "save_interval=$((steps / 12))" "${more[@]}")
+  for seed in $seeds; do  # the first part
+    name=$(name_of base "$seed")
+    [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" "model_conf.ctc_only_steps=$base_steps" \
+      "scheduler_conf.total_steps=$base_steps" --model_dir "$exp/$name" --seed "$seed" --head softmax
+  done
+  wait_for_trainings
+  for seed in $seeds; do
+    for one in $head; do
+      name=$(name_of "$one" "$seed")
+      beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head "$one" --tree "$(tree_of "$seed")" \
+        --checkpoint "${base:-$exp/$(name_of base "$seed")}"
+    done
+  done
+  wait_for_trainings
+fi
+for dir in "${experiments[@]}"; do
+  if at 5 "average of $dir"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
+  if at 6 "decoding with $dir"; then
+    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$eval_set" --modes $modes
+  fi
+  if at 7 "scores of $dir ($eval_set/MODE/score.txt)"; then
+    wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
+      --hyp "$dir/$eval_set" --name "${dir##*/}" > /dev/null
+  fi
 done
-kind_of_unit() { if [ "$unit" = phone ]; then echo phone; else echo char; fi; }
-list_options() { echo "--prepare $prepare"; echo "--unit $(kind_of_unit)"; }
-prepare_data() {
-  local _form _given=() _options=() _kind _code
-  _kind=$(kind_of_unit)
-  for _form in corpus elan praat kaldi folder; do [ -z "${!_form}" ] || _given+=("$_form"); done
-  [ ${#_given[@]} = 1 ] || _fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
-  _form=${_given[0]}
-  eval "_options=($prepare)"
-  if [ "$_form" = corpus ]; then _options+=(--table "$corpus"); else _options+=(--corpus "${!_form}"); fi
-  wenet-hs prepare "${_form/corpus/table}" --lang "$lang" --unit "$_kind" --seed "$data_seed" --out "$data" "${_options[@]}"
-  wenet-hs check "$data"/{train,dev,test}/data.list --config "$config" --unit "$_kind" --out "$data/check.tsv" \
-    --html "$data/check.html" ${min_minutes:+--min_minutes "$min_minutes"} \
-    || { _code=$?; [ "$_code" = 3 ] || exit "$_code"; echo "$data/check.html: utterances with faults, which training leaves out"; }
-}
 
-choose_size() {
-  local _lines
-  [ -f "$data/stats.json" ] || _fail "no $data/stats.json; run stage 0 first"
-  mapfile -t _lines < <(python "$here/../../../tools/own_settings.py" --stats "$data/stats.json" --size "$size" ${base:+--base "$base"} ${min_minutes:+--min_minutes "$min_minutes"})
-  [ ${#_lines[@]} = 3 ] || exit 2
-  echo "${_lines[0]}"
-  [ "$base_override" != by_size ] || base_override=${_lines[1]}
-  settings=${_lines[2]}
-}
-corpus_settings() { tr ' ' '\n' <<< "$settings"; }
-
-if [ -n "$base" ]; then
-  [ -f "$base/final.pt" ] || _fail "--base $base: no final.pt there; give the folder of a trained model"
-  base_model=$base base_override='' config=$base/train.yaml _default_config=$base/train.yaml variant=-from_$(basename "$base")
+if at 8 "report"; then
+  wenet-hs report "${experiments[@]/#/--exp=}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
+    --test "$eval_set" --out "$exp/report.html" ${results:+--results "$results"}
 fi
-[[ $size =~ ^(auto|tiny|small|medium|large)$ ]] || _fail "--size $size: must be tiny, small, medium, large or auto"
-[ "$size" = auto ] || variant=${variant:-}-$size
-last_stage=$stop_stage
-if [ "$stage" = 0 ]; then  # the size of the model depends on the hours
-  stop_stage=0
-  run_stages
-  stage=1 stop_stage=$last_stage
-fi
-[ "$last_stage" != 0 ] || exit 0
-choose_size
-run_stages

@@ -1,99 +1,88 @@
 #!/usr/bin/env bash
 # WikiText-2, or any text: language models over words that differ only in the output layer (Jiang et al. 2017).
-#   ./run.sh --corpus /data/wikitext-2                 all systems; run it again to go on, trainings with results are skipped
+#   ./run.sh --corpus /data/wikitext-2                 all systems; run it again to go on
 #   ./run.sh --corpus /data/wikitext-2 --systems "softmax hsoftmax-brown" --seeds "1 2"
-#   ./run.sh --corpus /data/my-text --name my-text     another text: folders of its own, and tables in lm_results/my-text/RESULTS.md
-#   ./run.sh --corpus /data/ptb --name ptb             the same, with the numbers of the paper beside ours
-#   ./run.sh --corpus /data/wikitext-2 --stage 4 --stop_stage 4    Table 2 and Figure 4: time and memory by number of words
-# Stages: 0 units, 1 trees, 2 training and scores, 3 tables, 4 speed. Systems: softmax, nce, blackout, class, adaptive, hsoftmax-TREE.
-# To repeat a training whose results are in lm_results/table4, remove its file there, or give --name.
+#   ./run.sh --corpus /data/my-text --data data-my-text --exp exp-my-text     another text
+# Stages: 0 units, 1 trees, 2 training, 3 scores, 4 tables. Systems: softmax, nce, blackout, class, adaptive, hsoftmax-TREE.
+# shellcheck disable=SC2034,SC2086  # some options are read by name; lists of names are words
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
+here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
 corpus=                       # folder with one file each for train, valid and test: .txt, .gz or .xz
-name=                         # of the text, for folders of its own; without it: WikiText-2
 systems="hsoftmax-huffman hsoftmax-brown hsoftmax-random hsoftmax-alphabetical hsoftmax-embedding class adaptive nce blackout softmax"
-seeds="1"                     # one training per system and seed
-config=$here/../../../conf/wikitext.yaml  # YAML of the language model
-override=                     # more settings for training, as "key=value key=value"
+config=$root/conf/wikitext.yaml  # YAML of the language model
 min_count=1                   # rarer words are <unk>
 vector_count=7                # of the embedding tree: rarer words have no vector (at most 20,000 words have one)
-data=                         # folder for units and trees (default: data, or data-NAME)
-exp=                          # folder for models (default: exp, or exp-NAME)
-results=                      # folder for results files (default: lm_results/table4, or lm_results/NAME)
-jobs=2                        # trainings at a time
-threads=1                     # of each training
-stage=0
-stop_stage=3
-# shellcheck source=tools/parse_options.sh
-. "$here/../../../tools/parse_options.sh"
-PATH="$here/../../../.venv/bin:$PATH"
-: "${data:=$here/data${name:+-$name}}" "${exp:=$here/exp${name:+-$name}}"
-: "${results:=$here/lm_results/${name:-table4}}"
+stop_stage=4
+head=""
+OF_DATA="corpus min_count vector_count" NOT_HERE="head tree unit data_seed modes eval_set nproc"
+# shellcheck source=tools/recipe.sh
+. "$root/tools/recipe.sh"
+results=${results:-$exp/results}
 
 find_text() {  # train|valid|test
-  local _found
-  mapfile -t _found < <(find -L "$corpus" -maxdepth 1 -type f -name "*$1*" | sort)
-  [ ${#_found[@]} = 1 ] || { echo "$0: --corpus '$corpus': ${#_found[@]} files with '$1' in their name; expected one" >&2; exit 2; }
-  echo "${_found[0]}"
+  local found
+  mapfile -t found < <(find -L "$corpus" -maxdepth 1 -type f -name "*$1*" | sort)
+  [ ${#found[@]} = 1 ] || fail "--corpus '$corpus': ${#found[@]} files with '$1' in their name; expected one"
+  echo "${found[0]}"
 }
+[ -d "$corpus" ] || fail "--corpus '$corpus': no such folder; give the folder with train, valid and test"
+train=$(find_text train) valid=$(find_text valid) test=$(find_text test)
 
-options_of() {  # SYSTEM
-  case $1 in
-    softmax) echo "head=softmax" ;;
-    nce | blackout) echo "head=softmax loss=$1" ;;
-    class) echo "head=class head_conf.tree=$data/tree-huffman.json" ;;
-    adaptive) echo "head=adaptive head_conf.tree=$data/tree-huffman.json" ;;
-    hsoftmax-*) echo "head=hsoftmax head_conf.tree=$data/tree-${1#hsoftmax-}.json" ;;
-    *) echo "$0: --systems: '$1': must be softmax, nce, blackout, class, adaptive or hsoftmax-TREE" >&2; exit 2 ;;
+kinds=huffman  # of the trees; class and adaptive use Huffman's
+for system in $systems; do
+  case $system in
+    softmax | class | adaptive) settings=(--head "$system") ;;
+    nce | blackout) settings=(--override_config "loss=$system") ;;
+    hsoftmax-*) kinds+=" ${system#hsoftmax-}" settings=(--head hsoftmax --tree "${system#hsoftmax-}") ;;
+    *) fail "--systems: '$system': must be softmax, nce, blackout, class, adaptive or hsoftmax-TREE" ;;
   esac
-}
+  wenet-hs check-options --config "$config" --seeds $seeds "${settings[@]}" --override_config "${more[@]}"
+  for seed in $seeds; do experiments+=("$exp/$system-seed$seed"); done
+done
 
-build_tree() {  # KIND
-  local _options=()
-  if [ "$1" = embedding ]; then  # words without a vector are placed by their frequency
-    wenet-hs units --text "$train" --kind word --min_count "$vector_count" --out "$data/units-vectors.txt"
-    wenet-hs embed --text "$train" --units "$data/units-vectors.txt" --out "$data/vectors.txt"
-    _options=(--embeddings "$data/vectors.txt")
-  fi
-  wenet-hs tree build --kind "$1" --keep_empty_lines --tokenizer word --units "$data/units.txt" --text "$train" --out "$data/tree-$1.json" "${_options[@]}"
-}
+if at 0 "units"; then
+  mkdir -p "$data"
+  wenet-hs units --text "$train" --kind word --min_count "$min_count" --out "$data/units.txt"
+  wenet-hs lm report --texts "$train" "$valid" "$test" --units "$data/units.txt" --results "$results"
+  keep_options data
+fi
 
-train_and_score() {  # SYSTEM-seedN
-  echo "$(date +%T) $1"
-  # shellcheck disable=SC2046,SC2086  # options are words
-  { wenet-hs lm train --config "$config" --train_text "$train" --valid_text "$valid" --model_dir "$exp/$1" --override_config \
-      "tokenizer_conf.symbol_table_path=$data/units.txt" "seed=${1##*-seed}" $(options_of "${1%-seed*}") $override \
-    && wenet-hs lm score --model_dir "$exp/$1" --text "$valid" --json "$exp/$1/valid.json" \
-    && wenet-hs lm score --model_dir "$exp/$1" --text "$test" --json "$exp/$1/test.json" \
-    && wenet-hs lm report --exp "$exp/$1" --results "$results"; } >> "$exp/$1.log" 2>&1 || { echo "$1 failed: see $exp/$1.log" >&2; return 1; }
-}
-
-at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
-
-[ -d "$corpus" ] || { echo "$0: --corpus '$corpus': no such folder; give the folder with train, valid and test" >&2; exit 2; }
-train=$(find_text train)
-valid=$(find_text valid)
-test=$(find_text test)
-for system in $systems; do options_of "$system" > /dev/null; done
-mkdir -p "$data" "$exp"
-export OMP_NUM_THREADS=$threads config train valid test data exp results override
-export -f train_and_score options_of
-if at 0 "units" && [ ! -f "$data/units.txt" ]; then wenet-hs units --text "$train" --kind word --min_count "$min_count" --out "$data/units.txt"; fi
-if at 0 "statistics"; then wenet-hs lm report --texts "$train" "$valid" "$test" --units "$data/units.txt" --results "$results"; fi
 if at 1 "trees"; then
-  for kind in huffman $(grep -oE 'hsoftmax-[a-z]+' <<< "$systems" | sed 's/hsoftmax-//'); do [ -f "$data/tree-$kind.json" ] || build_tree "$kind"; done
+  for kind in $kinds; do
+    if [ "$kind" = embedding ] && [ ! -f "$data/vectors.txt" ]; then  # words without a vector are placed by their frequency
+      wenet-hs units --text "$train" --kind word --min_count "$vector_count" --out "$data/units-vectors.txt"
+      wenet-hs embed --text "$train" --units "$data/units-vectors.txt" --out "$data/vectors.txt"
+    fi
+    vectors=(); [ "$kind" != embedding ] || vectors=(--embeddings "$data/vectors.txt")
+    [ -f "$data/tree-$kind.json" ] || wenet-hs tree build --kind "$kind" --tokenizer word --keep_empty_lines --text "$train" \
+      --units "$data/units.txt" "${vectors[@]}" --out "$data/tree-$kind.json"
+  done
 fi
-if at 2 "training and scores"; then
-  for seed in $seeds; do for system in $systems; do [ -f "$results/$system-seed$seed.json" ] || printf '%s\0' "$system-seed$seed"; done; done \
-    | xargs -0r -P "$jobs" -n 1 bash -c 'train_and_score "$@"' _
+
+if at 2 "training (logs: $exp/*.log)"; then
+  keep_options exp
+  for seed in $seeds; do
+    for system in $systems; do
+      case $system in
+        nce | blackout) settings=(--head softmax --override_config "loss=$system") ;;
+        hsoftmax-*) settings=(--head hsoftmax --tree "$data/tree-${system#hsoftmax-}.json") ;;
+        *) settings=(--head "$system" --tree "$data/tree-huffman.json") ;;
+      esac
+      beside "$exp/$system-seed$seed.log" wenet-hs lm train --config "$config" --train_text "$train" --valid_text "$valid" \
+        --model_dir "$exp/$system-seed$seed" --units "$data/units.txt" --seed "$seed" "${settings[@]}" --override_config "${more[@]}"
+    done
+  done
+  wait_for_trainings
 fi
-if at 3 "tables"; then
-  if [ "$results" = "$here/lm_results/table4" ]; then
-    (cd "$here" && wenet-hs lm report --tables lm_results/{choice,table3,table4,softmax} --intro lm_results/intro.md --markdown RESULTS.md)
-  else
-    wenet-hs lm report --tables "$results" --markdown "$results/RESULTS.md"
-  fi
+
+if at 3 "scores"; then
+  for dir in "${experiments[@]}"; do
+    [ -f "$dir/valid.json" ] || wenet-hs lm score --model_dir "$dir" --text "$valid" --json "$dir/valid.json"
+    [ -f "$dir/test.json" ] || wenet-hs lm score --model_dir "$dir" --text "$test" --json "$dir/test.json"
+  done
+  wenet-hs lm report --exp "${experiments[@]}" --results "$results"
 fi
-if at 4 "speed, with drawn words"; then
-  for script in p_thsm_table2 lm_step; do python "$here/../../../benchmarks/$script.py" --out "$exp/$script"; done
+
+if at 4 "tables"; then
+  wenet-hs lm report --tables "$results" --markdown "$exp/RESULTS.md"
 fi

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check the options of a recipe before its first stage: names, config and settings. Prints nothing if they are right.
+
+Example: wenet-hs check-options --config conf/mini.yaml --head softmax hsoftmax --tree brown --unit char --seeds 1 2
+
+Data and units need not exist yet. `--tree` is a kind of tree or the path of a tree.json.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from wenet_hs.bin.main import main_of
+from wenet_hs.config.heads import HEADS
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import load_config, read_yaml
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.decode.modes import MODES
+from wenet_hs.errors import ConfigError
+from wenet_hs.tree import load_tree
+from wenet_hs.tree.build import KINDS
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--config", type=Path, required=True, help="YAML of the trainings")
+    add("--checkpoint", type=Path, metavar="DIR", help="folder of a trained model from which the trainings start")
+    add("--head", nargs="*", default=[], metavar="HEAD", help="output layers")
+    add("--tree", metavar="KIND_OR_FILE", help="tree of those that have one")
+    add("--modes", nargs="*", default=[], metavar="MODE", help="decoding modes")
+    add("--unit", help="char, phone, or bpe:N with N pieces")
+    add("--seeds", nargs="*", default=[], metavar="SEED", help="of the trainings")
+    add("--ctc_head", default="softmax", metavar="HEAD", help="output layer of CTC (default: softmax)")
+    add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="settings of trainings")
+
+
+def run(args: argparse.Namespace) -> None:
+    _check_names("--head", args.head, HEADS)
+    _check_names("--ctc_head", [args.ctc_head], HEADS)
+    _check_names("--modes", args.modes, MODES)
+    if args.tree and (args.tree.endswith(".json") or Path(args.tree).is_file()):
+        load_tree(args.tree)
+    elif args.tree:
+        _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")
+    if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
+        raise ConfigError(f"--unit {args.unit}: must be char, phone or bpe:N")
+    for seed in args.seeds:
+        if not re.fullmatch("[0-9]{1,18}", seed):
+            raise ConfigError(f"--seeds {seed}: must be a whole number from 0 on")
+    if args.checkpoint and not (args.checkpoint / "final.pt").is_file():
+        raise ConfigError(f"{args.checkpoint}: contains no final.pt; give the folder of a trained model")
+    kind = LmConfig if "rnn" in read_yaml(args.config).values else ExperimentConfig
+    tree = "to-be-built.json"  # files are named by the stages
+    of_ctc = [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={tree}"]
+    for head in args.head or ["softmax"]:
+        of_head = [f"head={head}"] if head == "softmax" else [f"head={head}", f"head_conf.tree={tree}"]
+        load_config(args.config, [*of_head, *of_ctc, *args.override_config], kind)
+
+
+def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:
+    for name in given:
+        if name not in known:
+            raise ConfigError(f"{flag} {name}: must be {other}one of {', '.join(known)}")
+
+
+if __name__ == "__main__":
+    main_of(__name__)
