@@ -64,12 +64,13 @@ def read_errors(paths: Sequence[Path], mode: str) -> tuple[list[dict[str, Floats
         raise DataError(f"{paths[0]} and others: different test sets; score all on one list")
     if all(len(of) < 2 for of in systems.values()):
         raise ConfigError(f"{paths[0]} and others: one seed per system; give two or more seeds of at least one system")
-    first = {lang: np.array(rows)[:, 0] for lang, rows in found[0].utterances.items()}
+    units_of = next(one for of in systems.values() for one in of.values()).units
+    first = {lang: np.array(of_lang) for lang, of_lang in units_of.items()}
     keep = {lang: units_C > 0 for lang, units_C in first.items() if (units_C > 0).sum() > 1}  # the others have no rate
     errors = []
     for of in systems.values():
-        counts = {lang: np.array([one.modes[mode].utterances[lang] for one in of.values()]) for lang in keep}
-        errors.append({lang: of_lang[:, keep[lang], 1:].sum(axis=2) for lang, of_lang in counts.items()})
+        counts = {lang: np.array([one.modes[mode].errors[lang] for one in of.values()]) for lang in keep}
+        errors.append({lang: of_lang[:, keep[lang]] for lang, of_lang in counts.items()})
     units = {lang: first[lang][kept_C].astype(float) for lang, kept_C in keep.items()}
     return errors, units
 

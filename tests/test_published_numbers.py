@@ -12,6 +12,13 @@ TABLES = re.findall(r"(?:^\|.*\n)+", README, re.M)
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 
 
+def numbers_of(path: Path) -> list[str]:
+    """The numbers of a generated file, and of the details of its tables in the folder `results` beside it."""
+    return [
+        number for one in (path, *path.parent.glob("results/*.md")) for number in NUMBER.findall(one.read_text("utf-8"))
+    ]
+
+
 def sources_of(table: str) -> list[Path]:
     """The generated files that the paragraphs beside a table link to."""
     before, after = README.split(table)
@@ -24,7 +31,7 @@ def sources_of(table: str) -> list[Path]:
 def test_each_number_is_in_a_generated_file(table: str) -> None:
     sources = sources_of(table)
     assert sources, "the text beside the table links to no RESULTS.md and no note of a benchmark"
-    known = {number for path in sources for number in NUMBER.findall(path.read_text("utf-8"))}
+    known = {number for path in sources for number in numbers_of(path)}
     shown = {number for row in table.splitlines()[2:] for cell in row.split("|")[2:] for number in NUMBER.findall(cell)}
     assert shown and shown <= known, f"not in {', '.join(map(str, sources))}: {sorted(shown - known)}"
 
@@ -41,12 +48,12 @@ def test_each_number_of_own_data_is_in_a_generated_file(title: str, source: str)
     section = page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
     assert f"](../{source})" in section
     shown = {number for row in section.splitlines() if row.startswith("|") for number in NUMBER.findall(row)}
-    assert shown and shown <= {*NUMBER.findall((ROOT / source).read_text("utf-8"))}
+    assert shown and shown <= {*numbers_of(ROOT / source)}
 
 
 def test_each_number_of_the_findings_is_in_a_table() -> None:
     findings = (ROOT / "docs/findings.md").read_text("utf-8")
-    generated = (*ROOT.glob("examples/*/s0/RESULTS.md"), *ROOT.glob("examples/*/s0/results/combined*.md"))
+    generated = (*ROOT.glob("examples/*/s0/RESULTS.md"), *ROOT.glob("examples/*/s0/results/*.md"))
     tables = "".join(path.read_text("utf-8") for path in generated)
     shown = {number for number in NUMBER.findall(findings) if "." in number}
     assert shown and shown <= {*NUMBER.findall(tables)}

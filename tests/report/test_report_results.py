@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results files, and the Markdown tables made from them."""
 
+import json
 import re
 import shutil
 from pathlib import Path
@@ -13,8 +14,8 @@ from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_e
 from wenet_hs.bin import report as command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.report.collect import read_experiments
-from wenet_hs.report.markdown import compare_study, format_table, read_table, write_markdown
 from wenet_hs.report.results import Results, collect_results, read_results, write_results
+from wenet_hs.report.tables import compare_study, format_details, format_table, read_table, write_markdown
 from wenet_hs.score.compare import MACRO
 
 TABLE = """title: A study
@@ -60,12 +61,12 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
     found = read_results(path)
     assert (found.system, found.seed, found.steps, found.train_seconds) == ("hsoftmax-0.5", 3, 50, 300.0)
     assert found.train_hours == pytest.approx(6 * 1.8 / 3600, abs=1e-4)
-    assert "seed" not in found.settings and found.provenance["processor"] == "P1"
+    assert found.settings.keys() <= {"dtype"} and found.provenance["processor"] == "P1"
     assert "--train_data train.list" in found.provenance["command"] and str(tmp_path) not in path.read_text("utf-8")
     mode = found.modes["ctc_greedy_search"]
     # bon dia → on di; adéu → adeu; салам дүйнө → салам дуйно; кыргыз → nothing. Spaces do not count.
-    assert [*map(list, mode.utterances["ca"])] == [[6, 0, 2, 0], [4, 1, 0, 0]]
-    assert [*map(list, mode.utterances["ky"])] == [[10, 2, 0, 0], [6, 0, 6, 0]]
+    assert (found.units, mode.errors) == ({"ca": [6, 4], "ky": [10, 6]}, {"ca": [2, 1], "ky": [2, 6]})
+    assert {lang: [*kinds] for lang, kinds in mode.kinds.items()} == {"ca": [1, 2, 0], "ky": [2, 6, 0]}
     assert found.rates("ctc_greedy_search") == pytest.approx(
         {"ca": 0.3, "ky": 0.5, MACRO: 0.4, "micro average": 11 / 26}
     )
@@ -74,17 +75,19 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
         "unseen": [16, 2, 6, 0],
         "1 to 9": [10, 1, 2, 0],
     }
-    assert [point["step"] for point in found.curve] == [10, 20, 30, 40, 50]
-    assert found.curve[1]["train_ctc"] == 4.5 and found.is_on_plateau is False
+    assert found.dev_loss is not None and found.is_on_plateau is False
 
 
 @pytest.mark.parametrize(("valid", "train", "expected"), [(2.6, 2.6, True), (2.6, 2.4, False), (2.4, 2.6, False)])
-def test_a_training_that_overfits_is_not_on_the_plateau(valid: float, train: float, *, expected: bool) -> None:
-    curve = [{"step": 10, "loss_ctc": valid, "train_ctc": train, "plateau_ctc": 3.0}, {"step": 20, "loss_ctc": 9.0}]
-    found = Results(
-        steps=20, train_hours=None, train_seconds=1, curve=curve, system="a", seed=1, settings={}, provenance={}
-    )
-    assert found.is_on_plateau is expected
+def test_a_training_that_overfits_is_not_on_the_plateau(
+    tmp_path: Path, valid: float, train: float, *, expected: bool
+) -> None:
+    exp = write_experiment(tmp_path / "exp/softmax")
+    records = [{"kind": "train", "step": 5, "loss_ctc": train}]
+    records += [{"kind": "valid", "step": 10, "loss_ctc": valid, "plateau_ctc": 3.0, "seconds": 1.0}]
+    records += [{"kind": "valid", "step": 20, "loss_ctc": 9.0, "seconds": 2.0}]
+    (exp / "metrics.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    assert collect_results(read_experiments([exp])[0]).is_on_plateau is expected
 
 
 def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path, capsys: Capsys) -> None:
@@ -105,25 +108,26 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert (
         "\n\nNot recorded by each training, so not checked: dtype, number of ranks, weights of --checkpoint.\n" in text
     )
-    assert "`unseen`: not in it" in text and "Without the" not in text and ", plausible |" not in text
-    assert (
-        "| p (Holm, 2 comparisons) |" in text
-        and "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in text
-    )
+    assert "| p (Holm, 2 comparisons) |" in text and "](table.md)" in text
+    details = (tmp_path / "table.md").read_text("utf-8")
+    assert "`unseen`: not in it" in details and "without the" not in details and ", plausible |" not in details
+    assert "| tree | 1 2 3 4 5 | 50 | 0.003 | 5.0 | none | P1 | 1a2b3c4 |" in details
+    assert "| ctc_greedy_search | flat softmax | tree |" in details
+    assert "| ctc_greedy_search | flat softmax" not in text
     for path in study.glob("hsoftmax*.json"):
-        replace_text(path, '"plateau_ctc"', '"ctc_plateau"')
+        path.write_text(re.sub('"take_off":[^,]*,', "", path.read_text("utf-8")), "utf-8")
     assert run_line(command, line) == 0
-    assert "| 5.0 | n/a | P1 |" in (tmp_path / "R.md").read_text("utf-8"), "files with the plateau per label"
+    assert "| 5.0 | n/a | P1 |" in (tmp_path / "table.md").read_text("utf-8"), "files with the plateau per label"
     assert "![A study](table/chart.svg)" in text
     chart = ElementTree.parse(study / "chart.svg").getroot()
     assert [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")][-3:] == ["hours", "tree", "flat"]
-    assert "Decoding: beam_size 10, finished_list True, lm units.arpa, inventory known.tsv." in text
+    assert "Decoding: beam_size 10, finished_list True, lm units.arpa, inventory known.tsv." in details
     assert "## A study\n" in text
     first_file = sorted(study.glob("softmax*.json"))[0]
-    replace_text(first_file, '"is_pretrained_on_simulated":false', '"is_pretrained_on_simulated":true')
+    replace_text(first_file, '"system":', '"is_pretrained_on_simulated":true,"system":')
     assert run_line(command, line) == 0
     assert "## A study (real, and real + simulated)\n" in (tmp_path / "R.md").read_text("utf-8")
-    replace_text(first_file, '"is_simulated":false', '"is_simulated":true')
+    replace_text(first_file, '"system":', '"is_simulated":true,"system":')
     (study / "other").mkdir()
     (study / "other/table.yaml").write_text(TABLE + "also: [..]\n")
     assert [row.difference for row in compare_study(read_table(study / "other"))] == [row.difference for row in rows]
@@ -133,7 +137,8 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     summary = (tmp_path / "R.md").read_text("utf-8")
     assert summary.endswith("## Another command's table\n")
     assert "Findings." in summary and "## A study (simulated speech)\n" in summary
-    assert "Trainings" not in summary and "flat softmax | tree" in summary
+    assert "](table.md)" not in summary and "flat softmax | tree" in summary
+    assert summary.index("Findings.") < summary.index("## A study") and text.startswith("<!-- Generated by")
     capsys.readouterr()
 
 
@@ -151,8 +156,7 @@ def test_a_training_in_two_parts_has_the_cost_of_both(study: Path, tmp_path: Pat
     found = read_results(path)
     assert found.first is not None and [part.steps for part in found.parts] == [1500, 50]
     assert (found.first.train_hours, found.first.train_seconds) == (2.0, 300.0)
-    assert [point["step"] for point in found.first.curve] == [10, 20, 30, 40, 1500]
-    text = format_table(read_table(study))
+    text = format_details(read_table(study))
     assert "| tree | 1 2 3 4 5 | 1,500 + 50, 50 | 2.0 + 0.003, 0.003 | 5.0 + 5.0 | none |" in text
     shutil.rmtree(base)
     assert collect_results(read_experiments([exp])[0]).first is None, "the first part does not exist any more"
@@ -176,13 +180,15 @@ def test_rates_without_clips_of_implausible_duration(tmp_path: Path) -> None:
     without = found.rates("attention", only_plausible=True)
     assert without == pytest.approx({"ca": 2 / 6, "ky": 1.0, MACRO: 2 / 3, "micro average": 8 / 12})
     assert found.rates("attention") == pytest.approx({"ca": 0.3, "ky": 0.5, MACRO: 0.4, "micro average": 11 / 26})
-    text = format_table(read_table(tmp_path / "table"))
-    rates = text.partition("Without the 2 clips of implausible duration:\n\n")[2].partition("\n\n")[0]
-    assert "| tree | 66.67 | 66.67 |" in rates and "| tree | 40.00 | 40.00 |" in text
+    text = format_details(read_table(tmp_path / "table"))
+    rates = text.partition("Rates without the 2 clips of implausible duration:\n\n")[2].partition("\n\n")[0]
+    assert "| tree | 66.67 | 66.67 |" in rates
+    assert "| tree | 40.00 | 40.00 |" in format_table(read_table(tmp_path / "table"))
     assert "| seeds | B − A | B − A, plausible |" in text and "| +0.00 | +0.00 |" in text
     path.write_text(re.sub(r'"implausible":\{[^}]*\},', "", path.read_text("utf-8")), "utf-8")
     assert read_results(path).implausible is None
-    rates = format_table(read_table(tmp_path / "table")).partition("implausible duration:\n\n")[2].partition("\n\n")[0]
+    text = format_details(read_table(tmp_path / "table"))
+    rates = text.partition("implausible duration:\n\n")[2].partition("\n\n")[0]
     assert rates.splitlines()[2:] == ["| flat softmax | 66.67 | 66.67 |", "| tree | n/a | n/a |"]
     for flags in (
         f"--data_list {write_data(tmp_path / 'lists').parent}/test/data.list",
@@ -206,8 +212,9 @@ def test_systems_without_a_common_seed_have_no_means(study: Path, tmp_path: Path
         "\nNo seed is common to all systems, so there are no means over seeds (flat softmax: 1 2; tree: 3 4 5).\n"
         in text
     )
-    assert "| system | attention |" not in text and "By language" not in text and "chart.svg" not in text
-    assert "| tree | 3 4 5 | 50 |" in text
+    details = study.with_suffix(".md").read_text("utf-8")
+    assert "| system | attention |" not in text and "By language" not in details and "chart.svg" not in text
+    assert "| tree | 3 4 5 | 50 |" in details
 
 
 def test_systems_with_other_languages_are_in_one_table_but_not_compared(study: Path, capsys: Capsys) -> None:
@@ -216,7 +223,7 @@ def test_systems_with_other_languages_are_in_one_table_but_not_compared(study: P
         (study / path.name.replace("softmax-0.5", "fr")).write_text(text.replace('"ca":', '"fr":'), "utf-8")
     replace_text(study / "table.yaml", "hsoftmax-0.5: tree}", "hsoftmax-0.5: tree, fr: French}\ncomparisons: []")
     assert run_line(command, f"--tables {study} --markdown {study}/R.md") == 0
-    text = (study / "R.md").read_text("utf-8")
+    text = study.with_suffix(".md").read_text("utf-8")
     assert "| system | ca | ky | fr | macro average | micro average |" in text
     assert "| French |  | 50.00 | 30.00 | 40.00 |" in text and "| flat softmax | 30.00 | 50.00 |  | 40.00 |" in text
     replace_text(study / "table.yaml", "comparisons: []", "comparisons: [[softmax-0.5, fr]]")
@@ -228,7 +235,7 @@ def test_systems_with_other_languages_are_in_one_table_but_not_compared(study: P
     ("file", "old", "new", "message"),
     [
         ("hsoftmax-0.5-seed2.json", '"P1"', '"P2"', "seed2 and hsoftmax-0.5-seed2: processor 'P1' and 'P2'; "),
-        ("hsoftmax-0.5-seed2.json", "wenet_hs.results/1", "x", "seed2.json: not written by `report --results`"),
+        ("hsoftmax-0.5-seed2.json", "wenet_hs.results/2", "x", "seed2.json: not written by `report --results`"),
         ("hsoftmax-0.5-seed2.json", '"system":"hsoftmax-0.5"', '"system":"x"', "results of x, which "),
         ("table.yaml", "title:", "titel:", "table.yaml: title: Field required"),
         ("hsoftmax-0.5-seed2.json", '"keys":"', '"keys":"0', "attention: .* have different test sets; score"),
@@ -251,5 +258,7 @@ def test_a_table_without_results_is_refused(study: Path, capsys: Capsys) -> None
 
 
 def test_flags_that_do_not_belong_together_are_refused(tmp_path: Path, capsys: Capsys) -> None:
-    for line in ("", f"--tables {tmp_path}", f"--exp {tmp_path}", f"--markdown {tmp_path}/R.md"):
-        assert "give --exp with --out for a page, or --tables" in error_line(run_line(command, line), capsys)
+    for line in ("", f"--tables {tmp_path}", f"--markdown {tmp_path}/R.md"):
+        assert "give --exp with" in error_line(run_line(command, line), capsys)
+    for line in (f"--exp {tmp_path}", f"--results {tmp_path} --tables {tmp_path} --markdown {tmp_path}/R.md"):
+        assert "--exp: needs --out for a page, or --results" in error_line(run_line(command, line), capsys)

@@ -10,8 +10,6 @@ Example: wenet-hs lm ngram --data_list data/train/data.list --order 4 --discount
 import argparse
 import json
 import math
-import shlex
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -28,12 +26,11 @@ from wenet_hs.bin.main import (
 )
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.files import write_atomic
 from wenet_hs.lm.build import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
-from wenet_hs.lm.text import read_running_text
-from wenet_hs.report.lm import write_lm_results, write_lm_tables, write_text_statistics
+from wenet_hs.lm.text import count_text, read_running_text
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -59,15 +56,13 @@ SAMPLE_HELP = """Draw sentences from a language model.
 
 Example: wenet-hs lm sample --model_dir exp/lm --count 5 --seed 1
 """
-REPORT_HELP = """Write results files of trained and scored models, and tables of such files in Markdown.
+COUNT_HELP = """Write what texts contain: lines, units, distinct units, characters, unknown words; for a table.
 
-Example: wenet-hs lm report --exp exp/hsoftmax-seed1 exp/softmax-seed1 --results results/table4
-Example: wenet-hs lm report --texts train.txt valid.txt test.txt --units units.txt --results results/table4
-Example: wenet-hs lm report --tables results/table3 results/table4 --intro results/intro.md --markdown RESULTS.md
+Example: wenet-hs lm count --text train.txt valid.txt test.txt --units units.txt --out results/table4/texts.json
 """
 
 
-# ---- lm train, lm score, lm sample, lm report
+# ---- lm train, lm score, lm sample, lm count
 
 
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,34 +133,18 @@ def _sample(args: argparse.Namespace) -> None:
         print(found.tokenizer.decode(ids))
 
 
-def _add_report_arguments(parser: argparse.ArgumentParser) -> None:
-    add = parser.add_argument
-    exp_help = "folders of models, named SYSTEM-seedN, with the valid.json and test.json of `lm score --json`"
-    add("--exp", type=Path, nargs="+", default=[], metavar="DIR", help=exp_help)
-    add("--texts", type=Path, nargs="+", default=[], metavar="FILE", help="texts whose statistics the table has")
-    add("--units", type=Path, help="unit table of words, for --texts")
-    add("--results", type=Path, metavar="DIR", help="folder for the results file of each --exp, and for --texts")
-    add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help="folders of results files")
-    add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
-    add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
+def _add_count_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--text", type=Path, nargs="+", required=True, metavar="FILE", help="texts")
+    parser.add_argument("--units", type=Path, required=True, help="unit table of words")
+    parser.add_argument("--out", type=Path, required=True, help="JSON file to write")
 
 
-def _report(args: argparse.Namespace) -> None:
-    made = args.exp + args.texts
-    if bool(made) != bool(args.results) or bool(args.tables) != bool(args.markdown) or not made + args.tables:
-        raise ConfigError("give --exp or --texts with --results, or --tables with --markdown")
-    if bool(args.texts) != bool(args.units):
-        raise ConfigError("--texts and --units: give both, or none")
-    if args.texts:
-        tokenizer = make_tokenizer("word", UnitTable.read(args.units), None)
-        print(write_text_statistics(args.texts, tokenizer, args.results))
-    for model_dir in args.exp:
-        print(write_lm_results(model_dir, args.results))
-    if args.tables:
-        command = shlex.join(["wenet-hs", *sys.argv[1:]])
-        intro = "\n".join(read_lines(args.intro)) if args.intro else ""
-        write_lm_tables(args.markdown, args.tables, command=command, intro=intro)
-        print(args.markdown)
+def _count(args: argparse.Namespace) -> None:
+    tokenizer = make_tokenizer("word", UnitTable.read(args.units), None)
+    found = [count_text(path, tokenizer) for path in args.text]
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(args.out, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    print(args.out)
 
 
 # ---- lm ngram
@@ -209,7 +188,7 @@ ACTIONS = {
     "train": (TRAIN_HELP, _add_train_arguments, _train),
     "score": (SCORE_HELP, _add_score_arguments, _score),
     "sample": (SAMPLE_HELP, _add_sample_arguments, _sample),
-    "report": (REPORT_HELP, _add_report_arguments, _report),
+    "count": (COUNT_HELP, _add_count_arguments, _count),
     "ngram": (NGRAM_HELP, _add_ngram_arguments, _ngram),
 }
 add_arguments, run = partial(add_actions, actions=ACTIONS), run_action

@@ -4,11 +4,11 @@
 Example: wenet-hs report --exp exp/softmax --exp exp/hsoftmax --stats data/stats.json --out exp/report.html
          wenet-hs report --tables examples/ucla/s0/results/* --markdown examples/ucla/s0/RESULTS.md
 
-It shows error rates per language with paired differences, the corpora, the speed, the training curves, the tree, the
+The page shows error rates per language with paired differences, the corpora, the speed, the curves, the tree, the
 confusions, error against length, utterances with their audio, and the conditions. It reads what the folders have of
 train.yaml, metrics.jsonl, tree.json, TEST/<mode>/score.json of `score --json`, TEST/<mode>/hyps.jsonl, TEST/rtf.json.
-`--results` stores the results of each experiment in one small file. A folder of such files with a table.yaml is a
-table of a study (docs/scoring.md).
+`--results` stores the results of each experiment, also of language models, in one small file. A folder of such files is
+a table of a study (docs/scoring.md); `--published` compares it with the one of this name in another folder.
 """
 
 import argparse
@@ -19,13 +19,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
+from wenet_hs.config.load import read_yaml
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
-from wenet_hs.report.markdown import write_markdown
 from wenet_hs.report.page import build_page, format_summary
-from wenet_hs.report.results import collect_results, write_results
+from wenet_hs.report.results import collect_lm_results, collect_results, write_results
+from wenet_hs.report.tables import write_markdown
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 
 logger = logging.getLogger(__name__)
@@ -37,13 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--exp", type=Path, action="append", default=[], help="experiment folder; once for each experiment")
     add("--out", type=Path, help="the page to write")
-    add("--results", type=Path, metavar="DIR", help="also write a results file of each experiment into this folder")
-    text = "tables of a study: folders of results files with a table.yaml"
+    add("--results", type=Path, metavar="DIR", help="write a results file of each experiment into this folder")
+    text = "tables of a study: folders of results files, with a table.yaml if they have one"
     add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
-    add("--intro", type=Path, metavar="FILE", help="Markdown before the --tables")
+    add("--published", type=Path, metavar="DIR", help="folder of published tables, for the --tables of the same names")
+    add("--intro", type=Path, metavar="FILE", help="Markdown after the first table")
     add("--more", type=Path, nargs="+", default=[], metavar="FILE", help="Markdown files after the --tables")
-    add("--summary", action="store_true", help="of the --tables only rates, and comparisons in the first two modes")
+    add("--summary", action="store_true", help="without files of details of the --tables; --intro is before them")
     add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
     add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
@@ -56,35 +58,49 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "audio_mb", "utterances", hint="; 0 is none")
-    if bool(args.tables) != bool(args.markdown) or bool(args.exp) != bool(args.out) or not (args.exp or args.tables):
-        raise ConfigError("give --exp with --out for a page, or --tables with --markdown for the tables of a study")
-    if args.exp:
-        _write_page(args)
+    if bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
+        raise ConfigError("give --exp with --out for a page or --results, or --tables with --markdown for a study")
+    if bool(args.exp) != bool(args.out or args.results):
+        raise ConfigError("--exp: needs --out for a page, or --results for results files; and these need --exp")
+    models = [folder for folder in args.exp if _is_language_model(folder)]
+    if args.out and models:
+        raise ConfigError(f"--exp {models[0]}: a language model, of which there is no page; leave --out out")
+    for folder in models:
+        print(write_results(collect_lm_results(folder), args.results))
+    if experiments := [folder for folder in args.exp if folder not in models]:
+        _report(args, experiments)
     if args.tables:
         intro, *more = ("\n".join(read_lines(path)) if path else "" for path in (args.intro, *args.more))
-        texts = {"intro": intro, "more": "\n\n".join(more)}
-        write_markdown(args.markdown, args.tables, command=_command(), is_summary=args.summary, **texts)
-        print(args.markdown)
+        texts = {"intro": intro, "more": "\n\n".join(more), "command": _command()}
+        compared = write_markdown(
+            args.markdown, args.tables, details=not args.summary, published=args.published, **texts
+        )
+        print(compared + str(args.markdown))
+
+
+def _is_language_model(folder: Path) -> bool:
+    return (folder / "train.yaml").is_file() and "rnn" in read_yaml(folder / "train.yaml").values
 
 
 def _command() -> str:
     return shlex.join(["wenet-hs", "report", *sys.argv[1 + (sys.argv[1:2] == ["report"]) :]])
 
 
-def _write_page(args: argparse.Namespace) -> None:
-    experiments = read_experiments(args.exp, test=args.test)
+def _report(args: argparse.Namespace, folders: Sequence[Path]) -> None:
+    """The page and the results files of recognisers."""
+    experiments = read_experiments(folders, test=args.test)
     _check_scored(experiments, args.test)
     data = gather_data(experiments, mode=args.mode, stats=args.stats, data_list=args.data_list)
-    names = dict.fromkeys(system.name for system in data.systems) or [experiment.name for experiment in experiments]
-    title = args.title or " against ".join(names)
-    page = build_page(data, title=title, command=_command(), max_utterances=args.utterances, audio_mb=args.audio_mb)
-    write_atomic(args.out, page)
     if args.results:
-        args.results.mkdir(parents=True, exist_ok=True)
         for experiment in experiments:
             write_results(collect_results(experiment, data.folders), args.results)
-    summary = format_summary(data)
-    print(f"{summary}\n{args.out}" if summary else args.out)
+    if args.out:
+        names = dict.fromkeys(system.name for system in data.systems) or [experiment.name for experiment in experiments]
+        title = args.title or " against ".join(names)
+        options = {"max_utterances": args.utterances, "audio_mb": args.audio_mb}
+        write_atomic(args.out, build_page(data, title=title, command=_command(), **options))
+        summary = format_summary(data)
+        print(f"{summary}\n{args.out}" if summary else args.out)
 
 
 def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:

@@ -126,3 +126,12 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
         *(num_unknown, 100 * num_unknown / num_units),
     )
     return RunningText(ids_N, special.eos, num_sentences, num_empty, num_unknown, num_characters)
+
+
+def count_text(path: Path, tokenizer: Tokenizer) -> dict[str, str | int]:
+    """What a text contains (Table 1 of Jiang et al. 2017), with empty lines."""
+    text = read_running_text([path], tokenizer, keep_empty_lines=True)
+    counts = {"lines": text.num_sentences, "empty lines": text.num_empty, "units with line ends": len(text)}
+    distinct = int((text.counts(len(tokenizer.table)) > 0).sum())
+    counts |= {"distinct units": distinct, "characters": text.num_characters, "<unk>": text.num_unknown}
+    return {"text": path.name, **counts}

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Results files: what the tables of a study need of one training, small enough to commit and without transcripts.
 
-A results file is JSON: the system and the seed, the provenance, the learning curve, and per decoding mode the error
-counts of every utterance, of the units by their frequency in training, and the phone feature distances.
+A results file is JSON. Of a recogniser it has per decoding mode the errors of every utterance, their kinds, and the
+counts of the units by their frequency in training; of a language model the perplexities. Both have the cost of the
+training, its provenance, and the settings that paired trainings must share.
 """
 
-import itertools
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
@@ -18,7 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from wenet_hs.config.load import flatten
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import config_changes, flatten, load_config
+from wenet_hs.curves import read_curves
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
@@ -32,12 +35,17 @@ from wenet_hs.score.pairing import Training, command_values, training_of
 from wenet_hs.score.units import split_units
 from wenet_hs.train.monitor import TAKE_OFF_NATS
 
-FORMAT = "wenet_hs.results/1"
+FORMAT = "wenet_hs.results/2"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
-CURVE_POINTS = 40
 _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen", "renormalize")
-_CURVE = ("step", "loss", "loss_att", "loss_ctc", "plateau_ctc", "accuracy")
+_SETTINGS = ("dtype", "ctc_conf.")
+"""Beginnings of the settings that are kept: those that `training_of` reads. Of a language model: all that differ from
+the defaults."""
+LM_SETS = ("valid", "test")
+"""Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
+_FOLDERS = re.compile(r"""(?<![^\s"'=])/[^\s"']*/""")
+"""The folders of absolute paths, which are of one machine and are not in results files."""
 
 Counts = tuple[int, int, int, int]
 """Reference units, substitutions, deletions, insertions."""
@@ -50,24 +58,29 @@ class ModeResults:
     signature: str
     keys: str
     """Hash of the keys and languages: equal for equal test sets."""
-    utterances: dict[str, list[Counts]]
-    """The counts of each utterance by language, in the order of the keys."""
-    distances: dict[str, list[float]] | None
-    """The phone feature distances likewise; None if they were not computed."""
+    errors: dict[str, list[int]]
+    """The errors of each utterance by language, in the order of the keys."""
+    kinds: dict[str, tuple[int, int, int]]
+    """Substitutions, deletions and insertions by language."""
+    feature_errors: dict[str, float] | None
+    """The sum of the phone feature distances by language; None if they were not computed."""
     bands: dict[str, Counts]
     """The counts of units by their frequency in training; an insertion counts in the band of the inserted unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPart:
-    """The cost and the learning curve of a training, or of the first part of a training in two parts."""
+    """The cost of a training, or of the first part of a training in two parts."""
 
     steps: int
     train_hours: float | None
     """Hours of audio in the training lists."""
     train_seconds: float
-    curve: list[dict[str, float]]
-    """Up to CURVE_POINTS validations: step, losses, plateau of CTC, and CTC's mean training loss since the last one."""
+    dev_loss: float | None = None
+    """Of the attention decoder at the last validation, nats."""
+    take_off: float | None = None
+    """How far the CTC loss came below its plateau at most, nats, in validation or in training (validation alone would
+    also count trainings that overfit from the start); None if it is not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,21 +89,25 @@ class Results(TrainingPart):
 
     system: str
     seed: int
-    settings: dict[str, Any]
-    """The settings of train.yaml by dotted name, without the seed."""
-    provenance: dict[str, str]
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Settings of train.yaml by dotted name."""
+    provenance: dict[str, str] = field(default_factory=dict)
     """That of train.yaml; paths are relative to the folder of the recipe, two above the experiment's."""
     first: TrainingPart | None = None
     """The training whose folder `--checkpoint` names."""
+    units: dict[str, list[int]] = field(default_factory=dict)
+    """The reference units of each utterance by language, in the order of the keys."""
     modes: dict[str, ModeResults] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
     """The options of decoding that are not 0 or absent: beam size, weights, language model, known units."""
     implausible: dict[str, list[int]] | None = None
-    """The clips of implausible duration by language, as indices of `utterances`; None if `prepare` named none."""
+    """The clips of implausible duration by language, as indices of `units`; None if `prepare` named none."""
     is_simulated: bool = False
     """Whether the test set is simulated speech."""
     is_pretrained_on_simulated: bool = False
     """Whether the training began from a model of simulated speech."""
+    scores: dict[str, float] = field(default_factory=dict)
+    """Of a language model: perplexities by name of the column."""
 
     @property
     def name(self) -> str:
@@ -103,15 +120,9 @@ class Results(TrainingPart):
 
     @property
     def is_on_plateau(self) -> bool | None:
-        """Whether CTC never came TAKE_OFF_NATS below its plateau, in validation or in training; None if not recorded.
-
-        Validation alone would also count trainings that overfit from the start.
-        """
-        points = [point for part in self.parts for point in part.curve if "plateau_ctc" in point]
-        below = [
-            point["plateau_ctc"] - point[key] for point in points for key in ("loss_ctc", "train_ctc") if key in point
-        ]
-        return max(below) < TAKE_OFF_NATS if below else None
+        """Whether CTC never came TAKE_OFF_NATS below its plateau; None if not recorded."""
+        found = [part.take_off for part in self.parts if part.take_off is not None]
+        return max(found) < TAKE_OFF_NATS if found else None
 
     @property
     def training(self) -> Training:
@@ -120,11 +131,14 @@ class Results(TrainingPart):
 
     def rates(self, mode: str, *, only_plausible: bool = False) -> dict[str, float]:
         """The error rate of each language and of MACRO and MICRO, also without the clips of implausible duration."""
-        left_out, utterances = (only_plausible and self.implausible) or {}, self.modes[mode].utterances
-        sums = {lang: np.delete(of, left_out.get(lang, []), axis=0).sum(axis=0) for lang, of in utterances.items()}
-        rates = {lang: float(counts[1:].sum() / counts[0]) for lang, counts in sums.items() if counts[0]}
-        total = np.sum(list(sums.values()), axis=0)
-        return rates | {MACRO: fmean(rates.values()), MICRO: float(total[1:].sum() / total[0])}
+        left_out, errors = (only_plausible and self.implausible) or {}, self.modes[mode].errors
+        sums = {
+            lang: [int(np.delete(of, left_out.get(lang, [])).sum()) for of in (counts, errors[lang])]
+            for lang, counts in self.units.items()
+        }
+        rates = {lang: wrong / units for lang, (units, wrong) in sums.items() if units}
+        units, wrong = np.sum(list(sums.values()), axis=0)
+        return rates | {MACRO: fmean(rates.values()), MICRO: float(wrong / units)}
 
 
 def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] = ()) -> Results:
@@ -135,23 +149,65 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     settings, provenance = flatten(experiment.settings), experiment.provenance
     if "seed" not in settings or not experiment.scores:
         raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
-    seed = int(settings.pop("seed"))
     clips = _read_lists(experiment)
-    folder = experiment.folder.resolve()
-    of_data = folder.parent.name.removeprefix("exp")  # recipes name it after the options that change the data
+    first = next(iter(experiment.scores.values()))
+    units: dict[str, list[int]] = {}
+    for _, found in sorted(first.utterances.items()):
+        units.setdefault(found.lang, []).append(found.counts.num_units)
     return Results(
-        system=folder.name.removesuffix(f"-seed{seed}") + (of_data if of_data.startswith("-") else ""),
-        seed=seed,
-        settings=settings,
-        provenance={key: str(value).replace(f"{folder.parents[1]}/", "") for key, value in provenance.items()},
-        **_part_of(experiment, clips),
+        **_identify(experiment.folder, int(settings["seed"]), provenance),
+        settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
+        **asdict(_part_of(experiment, clips)),
         first=_read_first_part(provenance),
+        units=units,
         modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
         decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
-        implausible=_find_implausible(next(iter(experiment.scores.values())), data_folders),
+        implausible=_find_implausible(first, data_folders),
         is_simulated=any(SIMULATED_KEY.search(key) for found in experiment.scores.values() for key in found.utterances),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
+
+
+def collect_lm_results(model_dir: Path) -> Results:
+    """The results of a trained and scored language model.
+
+    Raises DataError if a file of the folder is missing or damaged.
+    """
+    config = load_config(model_dir / "train.yaml", (), LmConfig)
+    curve = read_curves(model_dir / "metrics.jsonl").get("valid")
+    paths = {name: model_dir / f"{name}.json" for name in LM_SETS}
+    found = {name: read_json(path, _SCORE_AGAIN) for name, path in paths.items() if path.is_file()}
+    if not curve or not found:
+        what = f"no validation in metrics.jsonl, or no {' or '.join(path.name for path in paths.values())}"
+        raise DataError(f"{model_dir}: {what}; train to the end of an epoch, then {_SCORE_AGAIN}")
+    for name, of in found.items():
+        if not {"perplexity", "bits_per_unit"} <= of.keys():
+            raise DataError(f"{paths[name]}: no perplexity in it; {_SCORE_AGAIN}")
+    scores = {f"{name} perplexity": of["perplexity"] for name, of in found.items()}
+    scores |= {f"bits per word, {name}": of["bits_per_unit"] for name, of in found.items() if name == LM_SETS[-1]}
+    return Results(
+        **_identify(model_dir, config.seed, config.provenance),
+        settings={key: value for key, _, value in config_changes(LmConfig(), config) if key != "seed"},
+        steps=int(curve[-1]["step"]),
+        train_hours=None,
+        train_seconds=round(curve[-1]["seconds"], 1),
+        scores=scores,
+    )
+
+
+_SCORE_AGAIN = "run `wenet-hs lm score --json`"
+
+
+def _identify(folder: Path, seed: int, provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that name a training."""
+    folder = folder.resolve()
+    of_exp = folder.parent.name.removeprefix("exp")  # what the option --exp of a recipe adds
+    near = {key: str(value).replace(f"{folder.parents[1]}/", "") for key, value in provenance.items()}
+    return {
+        "system": folder.name.removesuffix(f"-seed{seed}") + (of_exp if of_exp.startswith("-") else ""),
+        "seed": seed,
+        "provenance": {key: _FOLDERS.sub("", value) for key, value in near.items()},
+    }
 
 
 def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
@@ -160,23 +216,28 @@ def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
     return [clip for path in lists if path.is_file() for clip in read_data_list(path)]
 
 
-def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> dict[str, Any]:
-    """The fields of `TrainingPart`."""
+def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> TrainingPart:
     durations = [clip.duration for clip in clips if clip.duration is not None]
-    valid = experiment.curves.get("valid", [])
+    valid, train = (experiment.curves.get(kind, []) for kind in ("valid", "train"))
     last = valid[-1] if valid else {}
-    thinned = valid[:: -max(1, -(-len(valid) // CURVE_POINTS))][::-1]  # every n-th, counted from the last one
-    curve = [{key: round(record[key], 4) for key in _CURVE if key in record} for record in thinned]
-    for before, point in itertools.pairwise([{"step": 0.0}, *curve]):
-        of_train = [one for one in experiment.curves.get("train", []) if before["step"] < one["step"] <= point["step"]]
-        if of_train and "plateau_ctc" in point:
-            point["train_ctc"] = round(fmean(one["loss_ctc"] for one in of_train), 4)
-    return {
-        "steps": int(last.get("step", 0)),
-        "train_hours": round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
-        "train_seconds": round(last.get("seconds", 0.0), 1),
-        "curve": curve,
-    }
+    return TrainingPart(
+        steps=int(last.get("step", 0)),
+        train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
+        train_seconds=round(last.get("seconds", 0.0), 1),
+        dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
+        take_off=_take_off(valid, train),
+    )
+
+
+def _take_off(valid: Sequence[Mapping[str, float]], train: Sequence[Mapping[str, float]]) -> float | None:
+    """See `TrainingPart.take_off`. The loss in training is its mean between two validations."""
+    below, since = [], 0.0
+    for point in (one for one in valid if "plateau_ctc" in one):
+        losses = [one["loss_ctc"] for one in train if since < one["step"] <= point["step"] and "loss_ctc" in one]
+        losses = [point["loss_ctc"], *([fmean(losses)] if losses else [])]
+        below.append(point["plateau_ctc"] - min(losses))
+        since = point["step"]
+    return round(max(below), 4) if below else None
 
 
 def _read_first_part(provenance: Mapping[str, Any]) -> TrainingPart | None:
@@ -184,7 +245,7 @@ def _read_first_part(provenance: Mapping[str, Any]) -> TrainingPart | None:
     for folder in map(Path, command_values(provenance, "--checkpoint")):
         if (folder / "train.yaml").is_file() and (folder / "metrics.jsonl").is_file():
             (first,) = read_experiments([folder])
-            return TrainingPart(**_part_of(first, _read_lists(first)))
+            return _part_of(first, _read_lists(first))
     return None
 
 
@@ -201,20 +262,25 @@ def _find_implausible(report: Report, data_folders: Iterable[Path]) -> dict[str,
 
 def _collect_mode(report: Report, training: Sequence[Utterance]) -> ModeResults:
     utterances = sorted(report.utterances.items())
-    counts: dict[str, list[Counts]] = {}
-    distances: dict[str, list[float]] = {}
     if report.rules.metric == "per" and find_spec("panphon") is not None:
         utterances = sorted(with_features(report).utterances.items())
+    errors: dict[str, list[int]] = {}
+    kinds: dict[str, tuple[int, int, int]] = {}
+    features: dict[str, float] = {}
     for _, found in utterances:
-        counts.setdefault(found.lang, []).append(astuple(found.counts))
+        counts = astuple(found.counts)[1:]
+        errors.setdefault(found.lang, []).append(sum(counts))
+        before = kinds.get(found.lang, (0, 0, 0))
+        kinds[found.lang] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
         if found.feature_distance is not None:
-            distances.setdefault(found.lang, []).append(round(found.feature_distance, 3))
+            features[found.lang] = features.get(found.lang, 0.0) + found.feature_distance
     keys = "\n".join(f"{found.lang} {key} {found.counts.num_units}" for key, found in utterances)
     return ModeResults(
         signature=report.signature,
         keys=sha256(keys.encode()).hexdigest()[:16],
-        utterances=counts,
-        distances=distances or None,
+        errors=errors,
+        kinds=kinds,
+        feature_errors={lang: round(total, 3) for lang, total in features.items()} or None,
         bands=_count_bands(report, training),
     )
 
@@ -238,19 +304,30 @@ def _count_bands(report: Report, training: Sequence[Utterance]) -> dict[str, Cou
 def write_results(results: Results, folder: Path) -> Path:
     """Write one results file, named after the system and the seed, into a folder. Returns its path."""
     path = folder / f"{results.name}.json"
-    record = {"format": FORMAT, **asdict(results)}
-    write_atomic(path, json.dumps(record, ensure_ascii=False, separators=(",", ":")).replace('],"', '],\n"') + "\n")
+    defaults = asdict(Results(system="", seed=-1, steps=-1, train_hours=-1, train_seconds=-1))
+    found = {key: value for key, value in asdict(results).items() if value != defaults[key]}
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps({"format": FORMAT, **found}, ensure_ascii=False, separators=(",", ":"))
+    write_atomic(path, text.replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
     return path
 
 
 def read_results(path: Path) -> Results:
     """Read a results file. Raises DataError if it is not one."""
+    record = read_json(path, "write it again with `report --results`")
     try:
-        record = json.loads("\n".join(read_lines(path)))
         if record.pop("format", None) != FORMAT:
             raise ValueError(f"no format {FORMAT!r}")
-        modes = {mode: ModeResults(**found) for mode, found in record.pop("modes").items()}
+        modes = {mode: ModeResults(**found) for mode, found in record.pop("modes", {}).items()}
         first = record.pop("first", None)
         return Results(**record, modes=modes, first=first and TrainingPart(**first))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(f"{path}: not written by `report --results` ({error}); write it again") from error
+
+
+def read_json(path: Path, remedy: str) -> Any:
+    """The content of a JSON file. Raises DataError with the remedy if it is damaged."""
+    try:
+        return json.loads("\n".join(read_lines(path)))
+    except ValueError as error:
+        raise DataError(f"{path}: damaged ({error}); {remedy}") from error

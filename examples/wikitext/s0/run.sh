@@ -43,7 +43,7 @@ done
 if at 0 "units"; then
   mkdir -p "$data"
   wenet-hs units --text "$train" --kind word --min_count "$min_count" --out "$data/units.txt"
-  wenet-hs lm report --texts "$train" "$valid" "$test" --units "$data/units.txt" --results "$results"
+  wenet-hs lm count --text "$train" "$valid" "$test" --units "$data/units.txt" --out "$results/texts.json"
   keep_options data
 fi
 
@@ -80,9 +80,9 @@ if at 3 "scores"; then
     [ -f "$dir/valid.json" ] || wenet-hs lm score --model_dir "$dir" --text "$valid" --json "$dir/valid.json"
     [ -f "$dir/test.json" ] || wenet-hs lm score --model_dir "$dir" --text "$test" --json "$dir/test.json"
   done
-  wenet-hs lm report --exp "${experiments[@]}" --results "$results"
+  wenet-hs report "${experiments[@]/#/--exp=}" --results "$results"
 fi
 
 if at 4 "tables"; then
-  wenet-hs lm report --tables "$results" --markdown "$exp/RESULTS.md"
+  wenet-hs report --tables "$results" --published "$here/lm_results" --markdown "$exp/RESULTS.md"
 fi
