@@ -11,6 +11,8 @@ import pytest
 from command_line import Capsys, error_line
 
 from wenet_hs.bin.main import run_command
+from wenet_hs.report.results import ModeResults, Results
+from wenet_hs.report.results import write_results as save
 
 TRUE = {"training": 0.03, "training_language": 0.05, "residual": 0.6, "system_utterance": 0.15}
 
@@ -34,11 +36,12 @@ def write_results(folder: Path, *, num_seeds: int, systems: str = "abc", keys: s
             for lang, num in units.items():
                 rate = rates[lang] + effects[lang] + shift + rng.normal(0, TRUE["training_language"])
                 errors = num * rate + np.sqrt(num) * rng.normal(0, TRUE["residual"], 60) + rng.random(60)
-                utterances[lang] = [(int(n), int(max(0, e)), 0, 0) for n, e in zip(num, errors, strict=True)]
-            mode = {"signature": "", "keys": keys, "utterances": utterances, "distances": None, "bands": {}}
-            record = {"format": "wenet_hs.results/1", "system": system, "seed": seed, "settings": {}, "provenance": {}}
-            record |= {"steps": 1, "train_hours": None, "train_seconds": 1, "curve": [], "modes": {"joint": mode}}
-            (folder / f"{system}-seed{seed}.json").write_text(json.dumps(record))
+                utterances[lang] = [int(max(0, one)) for one in errors]
+            found = {"errors": utterances, "kinds": {}, "feature_errors": None, "bands": {}}
+            modes = {"joint": ModeResults(signature="", keys=keys, **found)}
+            cost = {"steps": 1, "train_hours": None, "train_seconds": 1.0}
+            of_units = {lang: [*map(int, num)] for lang, num in units.items()}
+            save(Results(system=system, seed=seed, units=of_units, modes=modes, **cost), folder)
     return folder
 
 
