@@ -11,10 +11,11 @@ VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 DOCS = ["mkdocs-material>=9.5"]
-TREES = ["gensim>=4.3", "panphon>=0.20"]
+TREES = ["panphon>=0.20"]
 STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
 DEV = [
     "build>=1.2",
+    "gensim>=4.3",  # the tests compare word vectors with it
     "hypothesis>=6.100",
     "jiwer>=3.0",
     "mypy>=1.11",

@@ -19,9 +19,10 @@ from gensim.models import Word2Vec
 from gensim.models.word2vec import train_batch_cbow, train_batch_sg
 from paired import Side, alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
 
-from wenet_hs.interop.gensim import read_gensim_tree
+from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
 from wenet_hs.lm.word2vec import EncodedText, Word2VecOptions, split_jobs, train_word2vec
 from wenet_hs.manifest import read_sentences
+from wenet_hs.tree import Tree
 
 ARCHITECTURES = {"skip-gram": "skipgram", "CBOW": "cbow"}
 Sentences = list[list[str]]
@@ -38,6 +39,23 @@ def read_text(path: Path, num_words: int, min_count: int) -> Sentences:
         if num_kept >= num_words:
             break
     return [sentence for sentence in kept if sentence]
+
+
+def read_gensim_tree(model: Word2Vec) -> tuple[Tree, RenumberedTree]:
+    """The tree of a model with `hs=1` over its words, and gensim's number of each inner node (`syn1`).
+
+    gensim stores for each word its inner nodes (`point`) and a 0 or 1 at each (`code`); code 0 is our left child.
+    """
+    words = tuple(map(str, model.wv.index_to_key))
+    codes = [np.asarray(model.wv.get_vecattr(word, "code"), dtype=np.int64) for word in words]
+    nodes_VP = np.zeros((len(words), max(map(len, codes))), dtype=np.int64)
+    turns_VP = np.zeros_like(nodes_VP)
+    for row, (word, codes_P) in enumerate(zip(words, codes, strict=True)):
+        nodes_VP[row, : len(codes_P)] = model.wv.get_vecattr(word, "point")
+        turns_VP[row, : len(codes_P)] = 1 - 2 * codes_P
+    found = tree_from_paths(nodes_VP, turns_VP)
+    counts = np.array([model.wv.get_vecattr(word, "count") for word in words])
+    return Tree("gensim", words, found.children, counts), found
 
 
 def gensim_side(model: Word2Vec, jobs: list[Sentences]) -> Side:

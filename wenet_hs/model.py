@@ -96,9 +96,7 @@ class AsrModel(nn.Module):
     def num_units(self) -> int:
         return self.head.num_units
 
-    def restrict(
-        self, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = False
-    ) -> "AsrModel":
+    def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
         """A model for decoding with the same encoder and decoder, whose heads are limited to some units.
 
         The arguments are those of `restrict_head`. <eos> of the decoder and blank of CTC are always left. The other
@@ -109,10 +107,10 @@ class AsrModel(nn.Module):
         restricted = AsrModel(
             self.encoder,
             self.decoder,
-            head=restrict_head(self.head, with_eos, num_units, by_node=by_node),
-            ctc=Ctc(restrict_head(self.ctc.head, with_blank, num_units, by_node=by_node), blank=self.ctc.blank),
+            head=restrict_head(self.head, with_eos, num_units),
+            ctc=Ctc(restrict_head(self.ctc.head, with_blank, num_units), blank=self.ctc.blank),
             special=self.special,
-            right_head=None if right is None else restrict_head(right, with_eos, num_units, by_node=by_node),
+            right_head=None if right is None else restrict_head(right, with_eos, num_units),
         )
         restricted.ctc_weight = self.ctc_weight
         return restricted.eval()

@@ -45,8 +45,6 @@ def test_each_language_has_its_units_in_any_batch(folder: Path) -> None:
     assert found[1] == found[4] and list(found[1]) == ["u0", "u1", "u2", "u3"]
     conditions = json.loads((folder / "out/rtf.json").read_text("utf-8"))
     assert list(conditions["inventory"]) == ["inventory.tsv"] and conditions["place_unseen"] is None
-    assert run_line(recognize, f"{DECODE} --inventory inventory.tsv --renormalize node") == 0
-    assert decoded(folder) != found[1]
 
 
 def test_an_unseen_unit_is_written(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -79,7 +77,6 @@ def test_the_inventory_of_transcripts(folder: Path, capsys: Capsys) -> None:
         ("tr\ta\nru\tx y\n", "", "--inventory: the model has no unit of language 'ru' (x y); use the inventory of"),
         (INVENTORY, "--test_data none.list", "--inventory: 1 utterances have no language (u0); give each its `lang`"),
         (None, "--place_unseen articulatory", "--place_unseen: has no effect without --inventory; give the inventory"),
-        (None, "--renormalize all", "--renormalize: has no effect without --inventory; give the inventory"),
     ],
 )
 def test_a_fault_is_one_line(folder: Path, capsys: Capsys, inventory: str | None, options: str, message: str) -> None:

@@ -104,7 +104,6 @@ def test_kinds_and_their_options(folder: Path, flags: str, recorded: dict[str, o
 
 
 def test_trained_embeddings_are_saved_and_read_again(folder: Path) -> None:
-    pytest.importorskip("gensim")
     trained = built("--kind embedding --seed 3 --save_embeddings vectors.txt")
     assert (trained.kind, trained.options["seed"]) == ("embedding", 3)
     lines = (folder / "vectors.txt").read_text("utf-8").splitlines()
@@ -146,19 +145,10 @@ def test_a_tree_folder_of_the_original_implementation(capsys: Capsys) -> None:
     assert back.options == {"source": "hsoftmax original", "folder": "their"}
 
 
-def test_import_of_a_gensim_model(capsys: Capsys) -> None:
-    models = pytest.importorskip("gensim.models")
-    words = [list("abcx"), list("aab")]
-    models.Word2Vec(words, vector_size=4, hs=1, negative=0, min_count=1, epochs=1, workers=1).save("w2v")
-    line = f"{IMPORT} --gensim w2v"
-    assert "add --trust_pickle" in error_line(call(line), capsys)
-    missing = "4 of 7 are not words of this model (<blank>, <unk>, <sos/eos>, ▁); --add_missing"
-    assert error_line(call(f"{line} --trust_pickle"), capsys).startswith(f"w2v: units: {missing}")
-    assert call(f"{line} --trust_pickle --add_missing") == 0
-    out = capsys.readouterr().out.splitlines()
-    assert out[0] == "w2v: 1 of 4 words are not units and were left out"
-    assert out[1].startswith("back.json: gensim tree of 7 units | depth ")
-    assert Tree.load("back.json").frequencies.tolist()[3:6] == [3, 2, 1]
+def test_a_gensim_model_is_refused_with_what_to_do(capsys: Capsys) -> None:
+    assert "word2vec's text form, and give them to `tree build --kind" in error_line(
+        call(f"{IMPORT} --gensim w"), capsys
+    )
 
 
 # ---- show
@@ -237,7 +227,6 @@ def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
         ("build --keep_empty_lines", "--keep_empty_lines: has no effect with --data_list; leave it out"),
         ("build --text x --weighting per_language", "--weighting per_language: --text has no languages; use --data"),
         ("import --original .", "tree_struct: cannot be read"),
-        ("import --original . --add_missing", "--add_missing: belongs to --gensim; leave it out with --original"),
         ("export other.json --original their", "other.json: format: Input should be 'wenet_hs.tree/1', found 'other'"),
         ("show --data_list list", "--data_list: needs --units as well; name the units.txt"),
         ("show --units units.txt", "--units: is used with --data_list only; add --data_list, or leave --units out"),

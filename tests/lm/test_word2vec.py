@@ -5,6 +5,8 @@ Agreement with gensim has two steps. A NumPy reference with gensim's table of th
 gensim's vectors. The same reference with the exact sigmoid gives the kernel's.
 """
 
+import importlib
+import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -16,16 +18,16 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
-from trees import comb
+from trees import comb, units_below
 
 from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
-from wenet_hs.interop.gensim import read_gensim_tree
 from wenet_hs.lm import word2vec
 from wenet_hs.lm.word2vec import Architecture, EncodedText, Word2VecOptions, encode_text, split_jobs, train_word2vec
 from wenet_hs.lm.word2vec_numba import train_job
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
+from wenet_hs.tree.build import TreeSource, build_tree
 from wenet_hs.tree.embedding import read_embeddings, write_embeddings
 
 Floats = NDArray[np.float64]
@@ -185,6 +187,8 @@ def test_vectors_of_gensim(arch: Architecture, start: str, monkeypatch: pytest.M
     options = Word2VecOptions(arch=arch, dim=10, window=3, shrink_windows=False, epochs=epochs, lr=lr)
     model = gensim_model(sentences, options)
     model.wv.vectors *= 1 if start == "small" else 60
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "benchmarks"))
+    read_gensim_tree = importlib.import_module("word2vec").read_gensim_tree
     first, (tree, found) = model.wv.vectors.copy(), read_gensim_tree(model)
     assert tree.units == tuple(map(str, range(num_units)))
     words = [list(map(str, sentence)) for sentence in sentences]
@@ -279,3 +283,28 @@ def test_a_text_a_tree_and_vectors_over_other_units_are_refused() -> None:
     ):
         with pytest.raises(ValueError, match=f"vectors: expected {units} units and vectors of 4 numbers"):
             train_word2vec(text_of([[0, 2]]), units, options, tree=tree, vectors=vectors)
+
+
+def test_units_with_equal_contexts_have_similar_vectors(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(word2vec, "TRAINED_UNITS", 50_000)
+    caplog.set_level(logging.INFO)
+    # Syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal contexts.
+    rng = np.random.default_rng(0)
+    syllables = [np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)]
+    sequences = [[*pairs.ravel().tolist(), 2] for pairs in syllables]
+    trained, again, other = (word2vec.unit_vectors(sequences, 11, seed) for seed in (0, 0, 1))
+    assert np.isnan(trained).all(axis=1).tolist() == [True, True] + [False] * 8 + [True]
+    counts = np.array([0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
+    tree = build_tree("embedding", TreeSource(tuple("abcdefghijk"), counts, vectors=trained))
+    assert {frozenset([3, 4, 5, 6]), frozenset([7, 8, 9]), frozenset([0, 1, 10])} <= set(units_below(tree))
+    assert np.array_equal(again, trained, equal_nan=True) and not np.array_equal(other, trained, equal_nan=True)
+    assert not caplog.messages
+
+
+def test_vectors_of_few_units() -> None:
+    assert np.isnan(word2vec.unit_vectors([], 3, 0)).all()
+    only = word2vec.unit_vectors([[1, 1, 1], [1]], 3, 0)
+    assert (only[1] == 0).all() and np.isnan(only[[0, 2]]).all()
+    assert np.isfinite(word2vec.unit_vectors([[0, 1]], 2, 0)).all()

@@ -1,15 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings: trained, read from files, taken from a model; their clustering."""
 
-import io
 import itertools
-import logging
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -19,68 +13,11 @@ from hypothesis import strategies as st
 from trees import units_below
 
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.tree import Tree, embedding
-from wenet_hs.tree.build import TreeSource, build_tree
-from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, skip_gram_vectors, ward_children
+from wenet_hs.tree import Tree
+from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, ward_children
 
 NAN = float("nan")
 UNITS = ("<blank>", "a", "b", "é", "▁")
-
-
-@pytest.mark.slow
-def test_two_processes_train_the_same_bits() -> None:
-    pytest.importorskip("gensim")
-    program = """
-import numpy
-from wenet_hs.tree.embedding import skip_gram_vectors
-sequences = numpy.random.default_rng(0).integers(0, 30, (50, 20)).tolist()
-print(skip_gram_vectors(sequences, 31, seed=5).tobytes().hex())
-"""
-    first, second = (
-        subprocess.check_output(
-            [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": seed, "OMP_NUM_THREADS": seed}
-        )
-        for seed in "12"
-    )
-    assert first == second
-    assert len(first) > 31 * 100
-
-
-def test_units_with_equal_contexts_have_similar_vectors(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("gensim")
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(embedding, "_EPOCHS", (20, 20))
-    # Syllables of a consonant (3…6) and a vowel (7…9), and an end (2): two classes of equal contexts.
-    rng = np.random.default_rng(0)
-    syllables = [np.stack([rng.integers(3, 7, 6), rng.integers(7, 10, 6)], axis=1) for _ in range(200)]
-    sequences = [[*pairs.ravel().tolist(), 2] for pairs in syllables]
-    trained, again, other = (skip_gram_vectors(sequences, 11, seed) for seed in (0, 0, 1))
-    assert np.isnan(trained).all(axis=1).tolist() == [True, True] + [False] * 8 + [True]
-    counts = np.array([0, 0, 3, 4, 4, 4, 4, 6, 6, 6, 0])
-    tree = build_tree("embedding", TreeSource(tuple("abcdefghijk"), counts, vectors=trained))
-    assert {frozenset([3, 4, 5, 6]), frozenset([7, 8, 9]), frozenset([0, 1, 10])} <= set(units_below(tree))
-    assert np.array_equal(again, trained, equal_nan=True)
-    assert not np.array_equal(other, trained, equal_nan=True)
-    assert not caplog.messages  # nor gensim's progress
-    assert logging.getLogger("gensim").level == logging.NOTSET
-
-
-def test_training_on_few_units_and_on_a_long_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("gensim")
-    monkeypatch.setattr(embedding, "_EPOCHS", (1, 1))
-    assert np.isnan(skip_gram_vectors([], 3, 0)).all()
-    only = skip_gram_vectors([[1, 1, 1], [1]], 3, 0)
-    assert (only[1] == 0).all() and np.isnan(only[[0, 2]]).all()
-    assert np.isfinite(skip_gram_vectors([[0, 1]], 2, 0)).all()
-    # gensim reads 10,000 units of a sentence: a change after them must change the vectors.
-    start = [0, 1] * 5000
-    first, second = (skip_gram_vectors([start + end], 4, 0) for end in ([2, 3, 2, 3], [2, 2, 3, 3]))
-    assert not np.array_equal(first, second)
-    monkeypatch.setitem(sys.modules, "gensim.models", None)
-    with pytest.raises(ConfigError, match=r'needs gensim; run pip install "wenet_hs\[trees\]", or use --embeddings'):
-        skip_gram_vectors([[0, 1]], 2, 0)
 
 
 # ---- files
@@ -111,35 +48,6 @@ def test_text_with_and_without_a_first_line(tmp_path: Path, content: str, caplog
     assert read_embeddings(written(tmp_path, "\u3000 1 2\n\u2028 3 4\n"), spaces).tolist() == [[1, 2], [3, 4]]
 
 
-def test_numpy_files_have_rows_in_the_order_of_the_units_or_named_rows(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    array = np.arange(10, dtype=np.float16).reshape(5, 2)
-    array[0] = np.nan
-    np.save(tmp_path / "v.npy", array)
-    assert np.array_equal(read_embeddings(tmp_path / "v.npy", UNITS), array.astype(np.float64), equal_nan=True)
-    np.savez(tmp_path / "v.npz", units=np.array(["b", "x", "e\u0301"]), vectors=np.array([[1, 2], [3, 4], [5, 6]]))
-    vectors = read_embeddings(tmp_path / "v.npz", UNITS)
-    assert vectors[[2, 3]].tolist() == [[1, 2], [5, 6]]
-    assert np.isnan(vectors[[0, 1, 4]]).all()
-    assert len(caplog.messages) == 1  # none for the first file, in which only a special unit has no vector
-
-
-def saved(array: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.save(buffer, np.array(array), allow_pickle=True)
-    return buffer.getvalue()
-
-
-def archived(**arrays: Any) -> bytes:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)
-    return buffer.getvalue()
-
-
-UNREADABLE = ": not a readable NumPy file of numbers and text ("
-
-
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
@@ -151,24 +59,8 @@ UNREADABLE = ": not a readable NumPy file of numbers and text ("
         ("x.txt", "9 2\na 1 2\nb 3 4\n", ":1: the first line says 9 vectors, but there are 2; copy the file again"),
         ("x.txt", "2 2\nx 1 2\ny 3 4\n", ": has none of the 5 units; its names must be those of units.txt"),
         ("x.txt", "9" * 5000 + " 2\na 1 2\n", ":1: vectors of one number; a table of units is no file of vectors"),
-        ("x.txt", b"1 2\na \x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save word2vec's binary form as text"),
+        ("x.txt", b"1 2\na \x00\x80\x3f\xff\xfe\n", ": not UTF-8 text; save the vectors in word2vec's text form"),
         ("x.txt", None, ": cannot be read (No such file"),
-        ("x.npy", None, UNREADABLE + "[Errno 2] No such file"),
-        ("x.npz", b"PK\x03\x04 rubbish", UNREADABLE),
-        ("x.npz", archived(vectors=np.eye(2)), ": expected the arrays `units` and `vectors`, found 'vectors'"),
-        ("x.npz", archived(units=["a"], vectors=[[1]]).replace(b"descr", b"descd"), UNREADABLE),
-        ("x.npz", archived(units=["a", "a"], vectors=np.eye(2)), ": units: 'a' occurs twice; keep one"),
-        ("x.npz", archived(units=[1, 2], vectors=np.eye(2)), ": units: expected a list of names, found int64"),
-        ("x.npz", archived(units=["a", "b"], vectors=np.ones((2, 0))), ": vectors: shape (2, 0), expected (2, F)"),
-        (
-            "x.npz",
-            archived(units=["a", "b"], vectors=[[1, 2], [NAN, 1]]),
-            ": vectors: row 1 has a value that is NaN or infinite;",
-        ),
-        ("x.npy", archived(units=["a"], vectors=np.ones((1, 2))), ": expected one array of numbers, found an archive"),
-        ("x.npy", saved(np.ones((4, 2))), ": shape (4, 2), expected (5, F): one vector per unit, in their order"),
-        ("x.npy", saved(["a"] * 5), ": expected one array of numbers, found <U1"),
-        ("x.npy", saved([[print], [1], [2], [3], [4]]), UNREADABLE),
     ],
 )
 def test_each_fault_of_a_file_is_one_line(tmp_path: Path, name: str, content: str | bytes | None, message: str) -> None:

@@ -19,7 +19,7 @@ from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree
-from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs_sequences
+from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs
 from wenet_hs.tree.counts import format_excess, language_costs, unit_frequencies, unit_sequences, with_blank_share
 
 TOKENIZER = make_tokenizer("char", UnitTable.from_units("abc"))  # <blank> <unk> <sos/eos> a b c
@@ -114,14 +114,12 @@ def test_classes_come_from_bins_or_from_the_top_of_a_tree() -> None:
         assert built("classes", counts, **options).rows() == expected.rows()
 
 
-def test_transcripts_are_read_for_brown_and_trained_embeddings_alone(tmp_path: Path) -> None:
-    reading = [kind for kind in KINDS if needs_sequences(kind, {})]
-    assert reading == ["brown", "embedding"]
-    assert not needs_sequences("embedding", {"embeddings": tmp_path})
-    assert not needs_sequences("embedding", {"checkpoint": tmp_path})
-    assert needs_sequences("classes", {"by": "top-of brown"})
+def test_only_two_kinds_need_more_than_frequencies(tmp_path: Path) -> None:
+    found = {kind: needs(kind, {}) for kind in KINDS if needs(kind, {})}
+    assert found == {"brown": "sequences", "embedding": "vectors"}
+    assert needs("classes", {"by": "top-of brown"}) == "sequences"
     for kind, options in (("brown", {}), ("embedding", {"checkpoint": tmp_path})):
-        with pytest.raises(ValueError, match=f"kind {kind} is built from sequences, or embedding from vectors; give"):
+        with pytest.raises(ValueError, match=f"kind {kind} is built from {found[kind]}; give them"):
             build_tree(kind, TreeSource(("a", "b"), np.ones(2), options=options))
 
 

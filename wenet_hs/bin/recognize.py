@@ -37,7 +37,7 @@ from wenet_hs.build import Experiment, load_experiment, tree_paths
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.inventory import PLACEMENTS, RENORMALIZATIONS, limit_to_inventories
+from wenet_hs.decode.inventory import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.job import FEATURES, Job, recognize
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
@@ -67,8 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--modes", nargs="+", choices=MODES, default=list(MODES), metavar="MODE", help=modes_help)
     inventory_help = "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
     add("--inventory", type=Path, metavar="FILE", help=inventory_help)
-    node_help = "how tree heads divide the probability of other units: node by node, or among all (default: all)"
-    add("--renormalize", choices=RENORMALIZATIONS, help=node_help)
     place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
     add("--place_unseen", choices=PLACEMENTS, help=place_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
@@ -120,17 +118,15 @@ def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int,
 def run(args: argparse.Namespace) -> None:
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
-    for name in ("place_unseen", "renormalize"):
-        if getattr(args, name) and not args.inventory:
-            raise ConfigError(f"--{name}: has no effect without --inventory; give the inventory, or leave it out")
+    if args.place_unseen and not args.inventory:
+        raise ConfigError("--place_unseen: has no effect without --inventory; give the inventory, or leave it out")
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
         models: dict[str | None, AsrModel] = {}
         if args.inventory is not None:
             inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
-            how = {"by_node": args.renormalize == "node", "place_unseen": args.place_unseen}
-            experiment, models = limit_to_inventories(experiment, inventories, **how)
+            experiment, models = limit_to_inventories(experiment, inventories, place_unseen=args.place_unseen)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer, world.device)
         modes = tuple(dict.fromkeys(args.modes))
         check_options(experiment.model, options, modes, lm)
@@ -175,7 +171,7 @@ def _decode(
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in MODES if mode in job.modes}
     conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
     conditions |= {"batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
-    named = ("versions", "model", "--lm", "--inventory", "--place_unseen", "--renormalize")
+    named = ("versions", "model", "--lm", "--inventory", "--place_unseen")
     conditions |= {name.lstrip("-"): settings[name] for name in named}
     rtf = write_speed(result_dir / "rtf.json", found, stages, conditions)
     if not found.failed:
@@ -209,7 +205,6 @@ def _settings(
         "--lm": None if args.lm is None else {path.name: file_sha256(path) for path in _lm_files(args.lm)},
         "--inventory": None if args.inventory is None else {args.inventory.name: file_sha256(args.inventory)},
         "--place_unseen": args.place_unseen,
-        "--renormalize": args.renormalize,
         "options": asdict(job.options),
         "--batch_size": job.batch_size,
         "--max_segment_s": job.max_segment_s,

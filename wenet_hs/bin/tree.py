@@ -33,7 +33,7 @@ from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
-from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs_sequences
+from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs
 from wenet_hs.tree.counts import (
     WEIGHTINGS,
     format_excess,
@@ -42,7 +42,7 @@ from wenet_hs.tree.counts import (
     unit_sequences,
     with_blank_share,
 )
-from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings
+from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, write_embeddings
 from wenet_hs.tree.plot import tree_page, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
@@ -52,10 +52,9 @@ Example: wenet-hs tree build --kind classes --by top-of brown --units data/units
 --out data/tree-classes.json
 Example: wenet-hs tree build --kind huffman --tokenizer word --units words.txt --text train.txt --out tree.json
 """
-IMPORT_HELP = """Make tree.json from a tree folder of the original implementation, or from a gensim word2vec model.
+IMPORT_HELP = """Make tree.json from a tree folder of the original implementation.
 
 Example: wenet-hs tree import --original huffman_tree --units data/units.txt --out data/tree.json
-Example: wenet-hs tree import --gensim w2v.model --trust_pickle --add_missing --units units.txt --out tree.json
 """
 SHOW_HELP = """Print the figures of a tree, its most frequent units and its cost per language; draw or explore it.
 
@@ -117,8 +116,17 @@ def _build(args: argparse.Namespace) -> None:
     if args.blank_share is not None:
         frequencies = with_blank_share(frequencies, table.special.blank, args.blank_share)
         record["blank_share"] = args.blank_share
-    sequences = unit_sequences(utterances, tokenizer) if needs_sequences(args.kind, options) else None
-    source = TreeSource(table.units, frequencies, sequences, _read_vectors(args, table), options)
+    needed = needs(args.kind, options)
+    sequences = unit_sequences(utterances, tokenizer) if needed == "sequences" else None
+    vectors = _read_vectors(args, table)
+    if needed == "vectors" and vectors is None:
+        from wenet_hs.lm.word2vec import unit_vectors  # imports torch, which few kinds need
+
+        options["seed"] = seed = args.seed or 0
+        vectors = unit_vectors(unit_sequences(utterances, tokenizer), len(table), seed)
+        if args.save_embeddings:
+            write_embeddings(args.save_embeddings, table.units, vectors)
+    source = TreeSource(table.units, frequencies, sequences, vectors, options)
     tree = build_tree(args.kind, source, record)
     tree.save(args.out)
     print(f"{args.out}: {figures(tree)}")
@@ -228,38 +236,21 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
 
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
-    source = parser.add_mutually_exclusive_group(required=True)
-    gensim_help = "file written by `save` of a gensim Word2Vec (hs=1)"
-    source.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
-    source.add_argument("--gensim", type=Path, metavar="FILE", help=gensim_help)
-    trust_help = "read the gensim file although reading it can run code in it"
-    parser.add_argument("--trust_pickle", action="store_true", help=trust_help)
-    missing_help = "units that are not words of gensim's model become a subtree of their own under the root"
-    parser.add_argument("--add_missing", action="store_true", help=missing_help)
+    parser.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
+    gone_help = "gone: save its vectors with `save_word2vec_format`, and build with --kind embedding --embeddings FILE"
+    parser.add_argument("--gensim", metavar="FILE", help=gone_help)
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
     parser.add_argument("--out", type=Path, required=True, help="tree.json to write")
 
 
 def _import(args: argparse.Namespace) -> None:
-    units = UnitTable.read(args.units).units
-    if args.gensim:
-        from wenet_hs.interop.gensim import load_gensim, read_gensim_tree, tree_over  # imports torch, as below
+    if args.gensim or not args.original:
+        what = f"--gensim {args.gensim}: models of gensim are no longer read" if args.gensim else "give --original DIR"
+        text_form = "; save its vectors in word2vec's text form, and give them to `tree build --kind embedding`"
+        raise ConfigError(what + (text_form if args.gensim else ""))
+    from wenet_hs.interop.hsoftmax_original import read_original_tree  # imports torch
 
-        model = load_gensim(args.gensim, trust_pickle=args.trust_pickle)
-        try:
-            tree = tree_over(read_gensim_tree(model)[0], units, add_missing=args.add_missing)
-        except DataError as error:
-            raise DataError(f"{args.gensim}: {error}") from error
-        left_out = tree.options["left_out"]
-        if left_out:
-            print(f"{args.gensim}: {left_out} of {tree.options['words']} words are not units and were left out")
-    else:
-        for flag in ("trust_pickle", "add_missing"):
-            if getattr(args, flag):
-                raise ConfigError(f"--{flag}: belongs to --gensim; leave it out with --original")
-        from wenet_hs.interop.hsoftmax_original import read_original_tree
-
-        tree = read_original_tree(args.original, units)
+    tree = read_original_tree(args.original, UnitTable.read(args.units).units)
     tree.save(args.out)
     print(f"{args.out}: {figures(tree)}")
 

@@ -23,12 +23,10 @@ logger = logging.getLogger(__name__)
 
 PLACEMENTS = ("articulatory",)
 """How a unit that the model lacks can be placed."""
-RENORMALIZATIONS = ("node", "all")
-"""How a tree head divides the probability of units that are not in an inventory."""
 
 
 def limit_to_inventories(
-    experiment: Experiment, inventories: Inventories, *, by_node: bool = False, place_unseen: str | None = None
+    experiment: Experiment, inventories: Inventories, *, place_unseen: str | None = None
 ) -> tuple[Experiment, dict[str | None, AsrModel]]:
     """The experiment, and per language its model limited to the units of the language, for decoding.
 
@@ -36,7 +34,6 @@ def limit_to_inventories(
     `place_unseen` "articulatory" it is placed beside its nearest unit of the model, as a sibling of that leaf with
     which it shares the probability equally; the unit table and the decoder's input embedding are extended (in place).
 
-    `by_node` is that of `restrict_head`.
     Raises DataError for a language whose units the model lacks; ConfigError if panphon is needed and not installed.
     """
     table = experiment.tokenizer.table
@@ -59,7 +56,7 @@ def limit_to_inventories(
                 "inventory of this model's units"
             )
         source_of = {unit_id: sources[unit_id] for unit_id in ids}
-        models[lang] = experiment.model.restrict(source_of, len(sources), by_node=by_node)
+        models[lang] = experiment.model.restrict(source_of, len(sources))
     return experiment, models
 
 

@@ -168,10 +168,6 @@ class OutputHead(nn.Module, ABC):
         """Parameters with sparse gradients. Training gives them an optimizer that updates the touched rows only."""
         return []
 
-    def _select(self, unit_ids: list[int]) -> "OutputHead | None":
-        """The head over some units (ascending), renumbered, for `restrict_head`; None if there is no such head."""
-        return None
-
     # The defaults, from all log-probabilities; shapes as in `_log_probs`.
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:

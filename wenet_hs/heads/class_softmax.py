@@ -22,14 +22,12 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import (
     CostWeights,
     NodeHead,
-    OutputHead,
     compile_disable,
     leaf_sums,
     path_edges,
     weighted_cost,
 )
 from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import select_rows
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
@@ -118,12 +116,6 @@ class ClassHead(NodeHead):
             return "all"
         large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
         return "best_first" if large or self.search == "best_first" else "all"
-
-    def _select(self, unit_ids: list[int]) -> OutputHead:
-        tree, edges = self.tree.prune(unit_ids)
-        head = ClassHead(self.dim, tree, route=self.route, search=self.search)
-        head.output = select_rows(self.output, edges)
-        return head.to(self.offsets.device)
 
     @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:

@@ -16,10 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, NodeHead, OutputHead, compile_disable, leaf_sums, path_edges
+from wenet_hs.heads.base import CostWeights, NodeHead, compile_disable, leaf_sums, path_edges
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search
 from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import select_rows
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
@@ -89,13 +88,6 @@ class HSoftmaxHead(NodeHead):
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None
-
-    def _select(self, unit_ids: list[int]) -> OutputHead:
-        tree, edges = self.tree.prune(unit_ids)
-        has_bias = self.inner_vector.bias is not None
-        head = HSoftmaxHead(self.dim, tree, has_bias, route=self.route, search=self.search)
-        head.inner_vector = select_rows(self.inner_vector, edges[::2] // 2)
-        return head.to(self.edges.device)
 
     @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:

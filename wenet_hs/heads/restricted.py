@@ -14,27 +14,19 @@ from wenet_hs.heads.base import OutputHead, weighted_cost
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 
-def restrict_head(
-    head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None, *, by_node: bool = False
-) -> "RestrictedHead":
+def restrict_head(head: OutputHead, source_of: Mapping[int, int], num_units: int | None = None) -> "RestrictedHead":
     """The distribution of a head over some units, which keep their ids. All others have probability 0. For decoding.
 
-    It is renormalised over all units that are left. With `by_node` a tree head is renormalised node by node instead:
-    leaves are removed, and a decision with one alternative left has probability 1. So a removed unit leaves its
-    probability to the units near it in the tree.
+    It is renormalised over all units that are left.
 
     Args:
         source_of: per unit id that is left, the unit of `head` that it is computed from: itself, or for a unit that
             `head` does not have the one beside which it is placed. Units with one source share its probability equally.
             At least two sources.
         num_units: the number of unit ids; default: that of `head`.
-        by_node: whether tree heads are renormalised node by node.
     """
-    sources = sorted(set(source_of.values()))
-    selected = head._select(sources) if by_node else None
-    number_of = {source: index if selected else source for index, source in enumerate(sources)}
-    numbers = {unit_id: number_of[source] for unit_id, source in sorted(source_of.items())}
-    return RestrictedHead(selected or head, numbers, num_units or head.num_units).to(next(head.parameters()).device)
+    restricted = RestrictedHead(head, dict(sorted(source_of.items())), num_units or head.num_units)
+    return restricted.to(next(head.parameters()).device)
 
 
 class RestrictedHead(OutputHead):

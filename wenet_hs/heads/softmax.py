@@ -13,7 +13,6 @@ from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.base import OutputHead, SmoothingKind, smoothing_weights, weighted_cost
 from wenet_hs.nn.cpu import Linear, linear
-from wenet_hs.nn.layers import select_rows
 
 MANY_UNITS = 4096
 """From this number of units the loss and its gradient are computed by `_SoftmaxCost`."""
@@ -27,11 +26,6 @@ class SoftmaxHead(OutputHead):
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__(dim, num_units)
         self.output = Linear(dim, num_units)
-
-    def _select(self, unit_ids: list[int]) -> OutputHead:
-        head = SoftmaxHead(self.dim, len(unit_ids))
-        head.output = select_rows(self.output, unit_ids)
-        return head
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         dtype = hidden_ND.dtype

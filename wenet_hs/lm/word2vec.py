@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
+UNIT_DIM, TRAINED_UNITS = 64, 4_000_000
+"""Of `unit_vectors`: the width, and how many units it reads in all passes."""
 JOB_WORDS = 10_000
 """The most words with one learning rate, as in gensim. A longer sentence is cut."""
 
@@ -116,6 +119,7 @@ def train_word2vec(
     tree: Tree | NaryTree | None = None,
     vectors: Floats | None = None,
     show_progress: Callable[[Sequence[Job], str], Iterable[Job]] = lambda jobs, name: jobs,
+    level: int = logging.INFO,
 ) -> WordVectors:
     """Train word vectors and the output vectors of a head, on one thread. The same seed gives the same bits.
 
@@ -124,6 +128,7 @@ def train_word2vec(
         tree: over the V units, for a tree head; None: a softmax head.
         vectors: (V, D) to start from, not changed; default: uniform in ±1/D, as gensim's. Output vectors start at 0.
         show_progress: gets the jobs of an epoch and its name, and gives the same jobs one by one.
+        level: of the line in the log after each epoch.
     Raises:
         ValueError: the ids, the tree or the vectors do not fit V and D.
         ConfigError: the loss is not finite, or `sample` leaves nothing to predict.
@@ -138,9 +143,28 @@ def train_word2vec(
     for parameter in head.parameters():
         torch.nn.init.zeros_(parameter)
     training = _Training(text, options, own, head, generator)
-    losses = [training.run_epoch(epoch, show_progress) for epoch in range(options.epochs)]
+    losses = [training.run_epoch(epoch, show_progress, level) for epoch in range(options.epochs)]
     own[counts == 0] = np.nan
     return WordVectors(own, head, losses)
+
+
+def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> Floats:
+    """Skip-gram vectors for a tree of kind `embedding`, with settings for hundreds of units in thousands of utterances.
+
+    Args:
+        sequences: unit ids of each transcript. They are read until four million units have been, in 5 to 100 passes.
+        seed: ≥ 0.
+    Returns: (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
+    """
+    starts = np.cumsum([0, *map(len, sequences)])
+    text = EncodedText(np.fromiter(chain.from_iterable(sequences), np.int32, starts[-1]), starts, Counter())
+    counts = text.counts(num_units)
+    if np.count_nonzero(counts) < 2:  # nothing to predict
+        return np.where(counts[:, None] > 0, np.float32(0), np.full((num_units, UNIT_DIM), np.nan, np.float32))
+    epochs = min(max(math.ceil(TRAINED_UNITS / len(text.ids)), 5), 100)
+    options = Word2VecOptions(dim=UNIT_DIM, window=3, epochs=epochs, seed=seed)  # a window of about a syllable
+    tree = Tree.huffman(counts.astype(np.float64))
+    return train_word2vec(text, num_units, options, tree=tree, level=logging.DEBUG).vectors
 
 
 class _Words(NamedTuple):
@@ -170,7 +194,7 @@ class _Training:
         counts = text.counts(len(vectors_VD))
         self.excess_V = counts / (options.sample * counts.sum()) if options.sample else None
 
-    def run_epoch(self, epoch: int, show_progress: Callable[[Sequence[Job], str], Iterable[Job]]) -> float:
+    def run_epoch(self, epoch: int, show_progress: Callable[[Sequence[Job], str], Iterable[Job]], level: int) -> float:
         """One pass over the text. Returns the nats per prediction."""
         options, name, start = self.options, f"epoch {epoch + 1}/{self.options.epochs}", time.monotonic()
         nats, num_predictions = 0.0, 0
@@ -184,7 +208,7 @@ class _Training:
             raise ConfigError(f"--lr {options.lr:g}: the loss is not finite in {name}; use a smaller learning rate")
         speed = len(self.text.ids) / (time.monotonic() - start)
         facts = (name, nats / num_predictions, num_predictions, speed)
-        logger.info("%s | %.4f nats per prediction | %d predictions | %.0f words/s", *facts)
+        logger.log(level, "%s | %.4f nats per prediction | %d predictions | %.0f words/s", *facts)
         return nats / num_predictions
 
     def draw_words(self, job: Job) -> _Words:

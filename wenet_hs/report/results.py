@@ -38,7 +38,7 @@ from wenet_hs.train.monitor import TAKE_OFF_NATS
 FORMAT = "wenet_hs.results/2"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
-_DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen", "renormalize")
+_DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen")
 _SETTINGS = ("dtype", "ctc_conf.")
 """Beginnings of the settings that are kept: those that `training_of` reads. Of a language model: all that differ from
 the defaults."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree.articulatory import articulatory_vectors
-from wenet_hs.tree.embedding import log_without_vector, skip_gram_vectors, ward_children, write_embeddings
+from wenet_hs.tree.embedding import log_without_vector, ward_children
 from wenet_hs.tree.huffman import alphabetical_order, balanced_children, huffman_children, least_depth, random_order
 from wenet_hs.tree.tree import CLASSES, NaryTree, Tree
 
@@ -31,9 +31,9 @@ class TreeSource:
     frequencies: Floats
     """(V,) as `unit_frequencies` gives them."""
     sequences: Sequence[Sequence[int]] | None = None
-    """The unit ids of each transcript, with the end of sentence; required where `needs_sequences`."""
+    """The unit ids of each transcript, with the end of sentence; required by brown."""
     vectors: NDArray[np.floating[Any]] | None = None
-    """(V, F), a row of NaN for a unit without one; for embedding, instead of training on `sequences`."""
+    """(V, F), a row of NaN for a unit without one; required by embedding (trained: `lm.word2vec.unit_vectors`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The options of the kind that were given, by name."""
 
@@ -61,8 +61,8 @@ class TreeKind:
     summary: str
     """Which units are near each other in the tree."""
     options: Mapping[str, KindOption] = field(default_factory=dict)
-    needs_sequences: bool = False
-    """Whether it is built from transcripts."""
+    needs: str = ""
+    """The field of the source that it is built from besides the frequencies."""
 
 
 def build_tree(kind: str, source: TreeSource, record: Mapping[str, Any] | None = None) -> Tree | NaryTree:
@@ -73,15 +73,15 @@ def build_tree(kind: str, source: TreeSource, record: Mapping[str, Any] | None =
     """
     check_options(kind, source.options, len(source.units))
     binary = binary_kind(kind, source.options)
-    if KINDS[binary].needs_sequences and source.sequences is None and source.vectors is None:
-        raise ValueError(f"kind {binary} is built from sequences, or embedding from vectors; give them")
+    if KINDS[binary].needs and getattr(source, KINDS[binary].needs) is None:
+        raise ValueError(f"kind {binary} is built from {KINDS[binary].needs}; give them")
     tree = KINDS[kind].build(source)
     return replace(tree, options={**(record or {}), **tree.options})
 
 
-def needs_sequences(kind: str, options: Mapping[str, Any]) -> bool:
-    """Whether `build_tree` with these options is built from transcripts."""
-    return KINDS[binary_kind(kind, options)].needs_sequences and not _vector_options(options)
+def needs(kind: str, options: Mapping[str, Any]) -> str:
+    """The field of the source that `build_tree` with these options needs besides the frequencies; empty: none."""
+    return KINDS[binary_kind(kind, options)].needs
 
 
 def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
@@ -147,11 +147,7 @@ def _permuted(source: TreeSource) -> Tree:
 def _embedding(source: TreeSource) -> Tree:
     options = {name: str(value) if isinstance(value, Path) else value for name, value in source.options.items()}
     vectors = source.vectors
-    if vectors is None:
-        options["seed"] = seed = source.options.get("seed", 0)
-        vectors = skip_gram_vectors(source.sequences or (), len(source.units), seed)
-        if "save_embeddings" in options:
-            write_embeddings(options["save_embeddings"], source.units, vectors)
+    assert vectors is not None  # `build_tree` checks it
     return source.tree("embedding", lambda f: ward_children(vectors, f, cosine=True), **options)
 
 
@@ -192,15 +188,15 @@ KINDS: dict[str, TreeKind] = {
         lambda s: Tree.random(s.frequencies, s.units, s.options.get("seed", 0)), "chance", {"seed": _SEED}
     ),
     "permuted": TreeKind(_permuted, "chance; Huffman's shape with permuted units, a control", {"seed": _SEED}),
-    "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs_sequences=True),
+    "brown": TreeKind(_brown, "they have the same neighbours in the transcripts", needs="sequences"),
     "embedding": TreeKind(
         _embedding,
         "their embeddings are similar",
         {
             "seed": _SEED,
             "embeddings": KindOption(
-                "embedding: file of vectors, word2vec's text or .npz or .npy (default: skip-gram with hierarchical "
-                "softmax is trained on the transcripts)",
+                "embedding: file of vectors in word2vec's text form (default: skip-gram with hierarchical softmax is "
+                "trained on the transcripts)",
                 Path,
                 "FILE",
             ),
@@ -213,7 +209,7 @@ KINDS: dict[str, TreeKind] = {
                 "FILE",
             ),
         },
-        needs_sequences=True,
+        needs="vectors",
     ),
     "articulatory": TreeKind(_articulatory, "they are pronounced alike (phones in IPA)"),
     "classes": TreeKind(

@@ -1,27 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Embeddings of the units, and Ward's clustering of vectors (1963) as the children of a binary tree.
 
-Vectors are trained on transcripts, read from a file, or the output rows of a softmax model. A unit without a vector has
-a row of NaN.
+Vectors are trained on transcripts (lm/word2vec.py), read from word2vec's text, or the output rows of a softmax model. A
+unit without a vector has a row of NaN.
 
 Dimension key: V units, F features, S units that have a vector.
 """
 
-import io
 import logging
 import re
 import unicodedata
-import zlib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names, one_line
+from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.text.units import EOS, SOS, SPECIAL_UNITS
 from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
@@ -31,11 +27,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_TRAINED_UNITS = 4_000_000  # units that skip-gram reads in all epochs: seconds, and enough for a few hundred units
-_EPOCHS = (5, 100)  # minimum and maximum
-_WIDTH = 64  # of a trained vector
-_WINDOW = 3  # the most context units on each side, about a syllable; near ones count more
-_MAX_BATCH = 10_000  # words that gensim trains on at once; it drops the words after them
 MAX_VECTORS = 20_000
 """The most units with a vector: all their distances take 1.6 GB, twice while they are clustered."""
 _NO_DIRECTION = 2.0**-32  # the largest value is near one, so a shorter vector is rounding noise
@@ -43,93 +34,21 @@ _SOFTMAX_LAYERS = ("head.output.weight", "decoder.output_layer.weight", "decoder
 """The output layer of the attention decoder in our checkpoints and in WeNet's."""
 
 
-def skip_gram_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> NDArray[np.float32]:
-    """Skip-gram embeddings trained with hierarchical softmax (Mikolov et al. 2013) by gensim.
-
-    The result is reproducible on one machine. BLAS may round differently on another kind of processor.
-    The settings suit some hundred phones or characters and some thousand utterances.
-
-    Args:
-        sequences: unit ids of each transcript. They are read until four million units have been, in 5 to 100 passes.
-        seed: ≥ 0.
-    Returns: (V, 64); NaN in the rows of units that never occur, zero if only one unit occurs.
-    Raises ConfigError: gensim is not installed.
-    """
-    counts = Counter(chain.from_iterable(sequences))
-    vectors_VF = np.full((num_units, _WIDTH), np.nan, dtype=np.float32)
-    if len(counts) < 2:  # nothing to predict, and gensim would not return
-        vectors_VF[list(counts)] = 0.0
-        return vectors_VF
-    try:
-        from gensim.models import Word2Vec
-    except ImportError as error:
-        raise ConfigError(
-            '--kind embedding: training embeddings needs gensim; run pip install "wenet_hs[trees]", or use --embeddings'
-        ) from error
-    # gensim's own order of equal counts depends on its sorting routine, so the vocabulary is sorted here.
-    present = sorted(counts, key=lambda unit_id: (-counts[unit_id], unit_id))
-    least, most = _EPOCHS
-    passes = min(max(-(-_TRAINED_UNITS // counts.total()), least), most)
-    library = logging.getLogger("gensim")
-    level = library.level
-    library.setLevel(logging.ERROR)  # its progress does not belong in our log
-    try:
-        # One worker, because the order of updates of two depends on timing. sample=0, because each of a few hundred
-        # units is a "frequent word", and most of the data would be dropped. hashfxn: Python's hash() differs per
-        # process.
-        settings = {"sg": 1, "hs": 1, "negative": 0, "min_count": 1, "sample": 0, "workers": 1, "sorted_vocab": 0}
-        settings |= {"vector_size": _WIDTH, "window": _WINDOW, "seed": seed}
-        model = Word2Vec(hashfxn=lambda text: zlib.crc32(text.encode("utf-8")), **settings)
-        model.build_vocab_from_freq({str(unit_id): counts[unit_id] for unit_id in present})
-        words = [list(map(str, sequence)) for sequence in sequences]
-        _train(model, [part[at : at + _MAX_BATCH] for part in words for at in range(0, len(part), _MAX_BATCH)], passes)
-    finally:
-        library.setLevel(level)
-    vectors_VF[present] = model.wv.vectors
-    return vectors_VF
-
-
-def _train(model: Any, sentences: Sequence[list[str]], passes: int) -> None:
-    """word2vec's passes over the data with a linearly falling learning rate, in this thread.
-
-    `model.train` passes batches to a thread, and does not return if an exception ends that thread.
-    """
-    from gensim.models.word2vec import train_batch_sg
-
-    batches: list[list[list[str]]] = [[]]
-    num_left = _MAX_BATCH
-    for sentence in sentences:
-        if len(sentence) > num_left:
-            batches.append([])
-            num_left = _MAX_BATCH
-        batches[-1].append(sentence)
-        num_left -= len(sentence)
-    scratch = np.zeros(model.layer1_size, dtype=np.float32)
-    for step in range(passes * len(batches)):
-        rate = model.alpha + (model.min_alpha - model.alpha) * step / (passes * len(batches))
-        train_batch_sg(model, batches[step % len(batches)], rate, scratch, False)
-
-
 def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float64]:
     """The units' vectors in a file; names are compared in NFC.
 
-    `.npy` is an array (V, F) in the order of the units. `.npz` has the arrays `units`, (N,) names, and `vectors`,
-    (N, F). In both, a row of NaN is a unit without a vector. Any other file is word2vec's text: an optional first line
-    `N F`, then per line a name and F numbers, separated by spaces.
+    The file is word2vec's text: an optional first line `N F`, then per line a name and F numbers, separated by spaces.
 
     Returns: (V, F); NaN in the rows of units that are not in the file.
     Raises DataError: one line, whatever is wrong with the file. No code in the file is run.
     """
     path = Path(path)
-    if path.suffix == ".npy":
-        vectors = _checked(path, load_numpy(path), len(units))
-    else:
-        names = [unicodedata.normalize("NFC", unit) for unit in units]
-        rows = _read_archive(path) if path.suffix == ".npz" else _read_text(path, set(names))
-        found = [row for row in map(rows.get, names) if row is not None]
-        if not found:
-            raise DataError(f"{path}: has none of the {len(units)} units; its names must be those of units.txt")
-        vectors = np.array([rows.get(name, np.full(len(found[0]), np.nan)) for name in names])
+    names = [unicodedata.normalize("NFC", unit) for unit in units]
+    rows = _read_text(path, set(names))
+    found = [row for row in map(rows.get, names) if row is not None]
+    if not found:
+        raise DataError(f"{path}: has none of the {len(units)} units; its names must be those of units.txt")
+    vectors = np.array([rows.get(name, np.full(len(found[0]), np.nan)) for name in names])
     log_without_vector(vectors, units, f"have no vector in {path}")
     return vectors
 
@@ -151,54 +70,6 @@ def log_without_vector(vectors: NDArray[np.floating], units: Sequence[str], reas
     level = logging.INFO if {*names} <= {*SPECIAL_UNITS, SOS, EOS} else logging.WARNING
     text = "%d of %d units %s; they are placed by their frequency only: %s"
     logger.log(level, text, len(names), len(units), reason, list_names(names, " ", most=20))
-
-
-def load_numpy(path: Path) -> Any:
-    """The content of a `.npy` or `.npz` file; no code in it is run. Raises DataError."""
-    try:
-        return np.load(io.BytesIO(path.read_bytes()), allow_pickle=False)
-    except Exception as error:  # a damaged header is parsed as Python and may raise anything
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    return DataError(
-        f"{path}: not a readable NumPy file of numbers and text ({one_line(error)}); check the path, or save it again"
-    )
-
-
-def _checked(where: Path | str, array: Any, num_rows: int) -> NDArray[np.float64]:
-    """The array as (num_rows, F) float64, each row finite or all NaN."""
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu":
-        raise DataError(f"{where}: expected one array of numbers, found {getattr(array, 'dtype', 'an archive')}")
-    if array.ndim != 2 or len(array) != num_rows or not array.shape[1]:
-        raise DataError(f"{where}: shape {array.shape}, expected ({num_rows}, F): one vector per unit, in their order")
-    vectors = array.astype(np.float64)
-    faulty = ~np.isfinite(vectors).all(axis=1) & ~np.isnan(vectors).all(axis=1)
-    if faulty.any():
-        row = int(np.argmax(faulty))
-        raise DataError(f"{where}: row {row} has a value that is NaN or infinite; only a whole row may be NaN (absent)")
-    return vectors
-
-
-def _read_archive(path: Path) -> dict[str, NDArray[np.float64]]:
-    archive = load_numpy(path)
-    if isinstance(archive, np.ndarray) or not {"units", "vectors"} <= set(archive.files):
-        found = "one array" if isinstance(archive, np.ndarray) else ", ".join(map(repr, archive.files[:8])) or "nothing"
-        raise DataError(f"{path}: expected the arrays `units` and `vectors`, found {found}")
-    try:
-        names, array = archive["units"], archive["vectors"]
-    except Exception as error:  # each array is read only now, and may be damaged
-        raise _unreadable(path, error) from error
-    if names.dtype.kind != "U" or names.ndim != 1:
-        raise DataError(f"{path}: units: expected a list of names, found {names.dtype} of shape {names.shape}")
-    vectors = _checked(f"{path}: vectors", array, len(names))
-    rows: dict[str, NDArray[np.float64]] = {}
-    for name, vector in zip([unicodedata.normalize("NFC", name) for name in names.tolist()], vectors, strict=True):
-        if name in rows:
-            raise DataError(f"{path}: units: {name!r} occurs twice; keep one")
-        rows[name] = vector
-    return rows
 
 
 def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
@@ -233,7 +104,7 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                 if not np.isfinite(rows[name]).all():
                     raise ValueError("a value is NaN or infinite; leave the unit out if it has no vector")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text; save word2vec's binary form as text, or as .npz") from error
+        raise DataError(f"{path}: not UTF-8 text; save the vectors in word2vec's text form") from error
     except ValueError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     except OSError as error:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -205,35 +205,6 @@ class UnitTree:
     def mean_code_length(self) -> float:
         """Bits per unit: the code lengths weighted by the probabilities. Never below `entropy()`."""
         return float(self.probabilities() @ self.code_lengths())
-
-    def prune(self, unit_ids: Sequence[int]) -> tuple[Self, NDArray[np.int64]]:
-        """The tree without all other leaves. An inner node with one child left is replaced by that child.
-
-        `unit_ids`: distinct ids in 0…V-1, at least one; unit i of the result is unit_ids[i].
-        Returns: the pruned tree, and for each of its edges the edge of this tree that leaves the same inner node for
-            the same units. Edges of one node keep their order.
-        """
-        leaves = [self.num_inner + unit_id for unit_id in unit_ids]
-        below = dict(zip(leaves, leaves, strict=True))  # node → the node that replaces it; no entry: it is removed
-        kept: dict[int, list[int]] = {}  # inner node → its edges that are left
-        offsets, child_of = self.offsets.tolist(), self.children.reshape(-1).tolist()
-        for node in reversed(range(self.num_inner)):  # breadth-first numbers: children come before their parents
-            kept[node] = [edge for edge in range(offsets[node], offsets[node + 1]) if child_of[edge] in below]
-            if kept[node]:
-                below[node] = node if len(kept[node]) > 1 else below[child_of[kept[node][0]]]
-        nodes, edges = [below[0]][: len(leaves) - 1], list[int]()  # a single unit has no inner node
-        for node in nodes:  # grows, level by level
-            edges += kept[node]
-            nodes += [child for edge in kept[node] if (child := below[child_of[edge]]) < self.num_inner]
-        number = {node: index for index, node in enumerate([*nodes, *leaves])}
-        pruned = replace(
-            self,
-            units=tuple(self.units[unit_id] for unit_id in unit_ids),
-            children=np.array([number[below[child_of[edge]]] for edge in edges], dtype=np.int64),
-            frequencies=self.frequencies[list(unit_ids)],
-            offsets=np.cumsum([0, *(len(kept[node]) for node in nodes)]),
-        )
-        return pruned, np.array(edges, dtype=np.int64)
 
     def rows(self) -> list[list[int]]:
         """The children of each inner node, as in `tree.json`."""
