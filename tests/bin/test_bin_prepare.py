@@ -67,22 +67,6 @@ def test_commonvoice(release: Path, tmp_path: Path, capsys: Capsys) -> None:
     assert all(Path(u.wav).is_absolute() and Path(u.wav).exists() and u.duration == 0.5 for u in train)
 
 
-def test_the_table_of_commonvoice(release: Path, tmp_path: Path, capsys: Capsys) -> None:
-    flags = ("commonvoice", "--langs", "ca", "--ratio", 0.5, "--table")
-    assert call(*flags, "--corpus", release) == 0
-    printed = capsys.readouterr().out.split("\n")
-    assert printed[0] == (
-        "| language | validated h | λ | λ × validated h | the paper's training h | test h | the paper's test h |"
-    )
-    assert printed[2] == "| ca | 0.01 | 0.5000 | 0.00 | 76.3 | 0.00 | 15.3 |"
-    content = {"locales": {"ca": {"validDurationSecs": 36000, "buckets": {"validated": 9000, "test": 450}}}}
-    (tmp_path / "cv.json").write_text(json.dumps(content))
-    assert call(*flags, "--corpus", tmp_path / "cv.json") == 0
-    row = "| ca | 10.00 | 0.5000 | 5.00 | 76.3 | 1.00 | 15.3 | 0.50 |"
-    assert f"{row}\n{row.replace('ca', 'all').replace('0.5000', '')}\n" in capsys.readouterr().out
-    assert not (tmp_path / "out").exists()
-
-
 def test_ucla(tmp_path: Path, capsys: Capsys) -> None:
     for lang, phone in (("abk", "ʃʲ"), ("xxa", "a")):
         for n in range(4):
@@ -92,14 +76,6 @@ def test_ucla(tmp_path: Path, capsys: Capsys) -> None:
     assert call("ucla", "--corpus", tmp_path / "ucla", "--out", out, "--test_langs", "abk", "--num_workers", 0) == 0
     printed = capsys.readouterr().out
     assert "phones of the test set that no training utterance has: 1: ʃʲ" in printed
-    assert call("ucla", "--corpus", out / "stats.json", "--table") == 0
-    printed = capsys.readouterr().out
-    assert "| train | 1 | 0.00 | 3 | 2 | 6 |  | 87 | 1.86 |\n| dev | 1 | 0.00 | 1 | 2 | 2 |  |  |  |\n" in printed
-    assert "| test | 1 | 0.00 | 4 | 2 | 8 | 1 | 10 | 0.14 |\n" in printed
-    assert call("ucla", "--corpus", tmp_path / "ucla", "--table") == 2
-    assert capsys.readouterr().err.endswith(
-        "/ucla: is not the stats.json of `prepare ucla`; prepare with --out first, and give its stats.json\n"
-    )
     stats = json.loads((out / "stats.json").read_text("utf-8"))
     assert stats["total"]["utterances"] == {"train": 3, "dev": 1, "test": 4}
     assert stats["total"]["hours"]["test"] == pytest.approx(4 * 0.3 / 3600, abs=1e-4)

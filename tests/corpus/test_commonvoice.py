@@ -15,15 +15,10 @@ from made_up_release import HEADER_11, HEADER_17, Row, parse_prepare, read_lists
 
 from wenet_hs.corpus import audio_check, commonvoice
 from wenet_hs.corpus.commonvoice import (
-    RATIO,
-    RELEASED,
-    TEST,
-    TRAIN,
-    VALIDATED,
     find_language_folders,
-    read_hours_table,
     read_table,
 )
+from wenet_hs.corpus.subset import read_statistics, sampling_ratios
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -138,10 +133,6 @@ def line_of(corpus: Path, more: str) -> str:
     return f"commonvoice --corpus {corpus} --langs 'ca tr' --check_audio exists --num_workers 0 {more}"
 
 
-def hours_table(corpus: Path, more: str = "--ratio 0.3") -> dict[str, dict[str, float]]:
-    return read_hours_table(parse_prepare(line_of(corpus, more) + " --table"))
-
-
 def contents(out: Path) -> dict[str, bytes]:
     """The lists, rejected.tsv, implausible.tsv and stats.json, and nothing else but the cache of checks."""
     found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
@@ -150,7 +141,7 @@ def contents(out: Path) -> dict[str, bytes]:
     return found
 
 
-def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
+def test_lists_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
     make_release(tmp_path / "cv", clips="none")
     with pytest.raises(DataError, match=r"320 clips cannot be used \(missing \d+\); repair the"):
         prepare(tmp_path / "cv", tmp_path / "out")
@@ -159,18 +150,7 @@ def test_lists_and_the_table_are_made_without_the_clips(release: Path, tmp_path:
     pairs = zip(read_lists(tmp_path / "out").values(), read_lists(tmp_path / "whole").values(), strict=True)
     for found, expected in pairs:
         assert [(u.key, u.duration) for u in found] == [(u.key, u.duration) for u in expected]
-    listed = hours_table(tmp_path / "out" / "stats.json")
-    for lang, row in hours_table(tmp_path / "cv").items():
-        of_lang = stats["langs"][lang]
-        hours = {VALIDATED: of_lang["hours_before"], RATIO: of_lang["lambda"], TEST: of_lang["hours"]["test"]}
-        assert row == pytest.approx(hours, abs=1e-4)
-        assert listed[lang] == {**hours, TRAIN: of_lang["hours"]["train"]}
-    (tmp_path / "stats.json").write_text('{"langs": {"ca": {"hours_before": 1, "lambda": 0.1}, "tr": {}}}')
-    with pytest.raises(DataError, match="json: language ca: no 'hours.train'; give the stats.json of `prepare common"):
-        hours_table(tmp_path / "stats.json")
-    (tmp_path / "stats.json").write_text('{"langs": {"ca": [1], "tr": {}}}')
-    with pytest.raises(DataError, match="language ca: no 'hours_before'"):
-        hours_table(tmp_path / "stats.json")
+    assert stats["langs"].keys() == {"ca", "tr"}
 
 
 def statistics(**changes: Any) -> str:
@@ -180,17 +160,10 @@ def statistics(**changes: Any) -> str:
     return json.dumps({"locales": {"ca": ca | changes, "tr": tr}})
 
 
-def test_the_table_of_the_statistics_by_hand(tmp_path: Path) -> None:
+def test_official_statistics_by_hand(tmp_path: Path) -> None:
     (tmp_path / "cv.json").write_text(statistics())
-    table = hours_table(tmp_path / "cv.json", "--ratio 0.3 --max_test 25")
-    clip_h = 9 / 3600
-    for lang, hours, num_test, num_released in (("ca", 1.0, 25, 20), ("tr", 0.25, 10, 30)):
-        found, share = table[lang], hours / 1.25
-        ratio = share**-0.5 / (0.8**0.5 + 0.2**0.5) * 0.3
-        expected = {VALIDATED: hours, RATIO: ratio, TEST: num_test * clip_h, RELEASED: num_released * clip_h}
-        assert found == pytest.approx(expected)
-    released = hours_table(tmp_path / "cv.json", "--split released")
-    assert released["tr"][TEST] == released["tr"][RELEASED]
+    found = read_statistics(tmp_path / "cv.json", ["ca", "tr"])
+    assert found == {"ca": (1.0, 9 / 3600, 400, 20), "tr": (0.25, 9 / 3600, 100, 30)}
 
 
 @pytest.mark.parametrize(
@@ -205,7 +178,8 @@ def test_the_table_of_the_statistics_by_hand(tmp_path: Path) -> None:
 def test_faulty_statistics_are_one_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "cv.json").write_text(content)
     with pytest.raises((DataError, ConfigError), match=re.escape(message)):
-        hours_table(tmp_path / "cv.json")
+        found = read_statistics(tmp_path / "cv.json", ["ca", "tr"])
+        sampling_ratios({lang: hours for lang, (hours, *_) in found.items()})
 
 
 FULL = "--ratio 0.3 --check_audio full"

@@ -29,7 +29,7 @@ def find_corpora() -> dict[str, ModuleType]:
     """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
 
     Such a module has a docstring with an example, `add_arguments(parser)`, and `run(args)`, which writes the lists and
-    returns the content of stats.json. For the flag `--table` it has `format_table(args)` too.
+    returns the content of stats.json.
     """
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
@@ -46,11 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         formatter = argparse.RawDescriptionHelpFormatter
         subparser = kinds.add_parser(kind, help=summary, description=module.__doc__, formatter_class=formatter)
         subparser.set_defaults(module=module)
-        output = subparser.add_mutually_exclusive_group(required=True)
-        output.add_argument("--out", type=Path, help="output folder")
-        if hasattr(module, "format_table"):
-            text = "print the paper's table of this corpus in Markdown, and write nothing"
-            output.add_argument("--table", action="store_true", help=text)
+        subparser.add_argument("--out", type=Path, required=True, help="output folder")
         subparser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: 0)")
         workers_help = "processes; 0: only this one (default: one per core)"
         subparser.add_argument("--num_workers", type=int, default=cores, help=workers_help)
@@ -60,9 +56,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
     check_at_least(args, 0, "num_workers")
-    if args.out is None:
-        print(args.module.format_table(args))
-        return
     with locked(args.out, flag="--out", work="prepare", error_class=DataError):
         stats = args.module.run(args)
     print_statistics(stats)

@@ -2,7 +2,6 @@
 """Common Voice, prepared as in the paper (section 3.1): a test set per language, then downsampling by λ_i.
 
 Example: wenet-hs prepare commonvoice --corpus cv-corpus-11.0 --langs "ca es fr it pt" --out data
-         wenet-hs prepare commonvoice --corpus cv-corpus-11.0.json --langs "ca es fr it pt" --table
 
 https://commonvoice.mozilla.org, CC0. Releases 5 to 25 as downloaded, one folder per language:
 `<lang>/validated.tsv`: tab-separated with a header, no quoting (a quotation mark is text), lines end at `\\n` only.
@@ -10,10 +9,6 @@ https://commonvoice.mozilla.org, CC0. Releases 5 to 25 as downloaded, one folder
 
 Train, dev and test are made from the validated clips. The sets of a release use each sentence only once, so they leave
 out most clips; `split="released"` takes them nevertheless.
-
-`--table` prints only the hours (Table 1 of the paper). It also reads the statistics that Common Voice publishes with
-each release, a JSON file: https://github.com/common-voice/cv-dataset, `datasets/cv-corpus-*.json`. With the stats.json
-of prepared lists it prints their hours.
 """
 
 import argparse
@@ -22,7 +17,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from wenet_hs.corpus import audio_check
@@ -38,11 +32,10 @@ from wenet_hs.corpus.output import (
     write_corpus,
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
-from wenet_hs.corpus.subset import PAPER_HOURS, ratio_for, read_prepared, read_statistics, sampling_ratios
+from wenet_hs.corpus.subset import ratio_for, sampling_ratios
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import describe_binary
 from wenet_hs.manifest import Utterance
-from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.normalize import normalize_counted
 
 COLUMNS = ("client_id", "path", "sentence")
@@ -71,57 +64,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max_test", type=int, default=10_000, help=text)
     text = "per language; 0: no dev set (default: 5 %% of the training utterances, at most 1000)"
     add("--dev_utterances", type=int, help=text)
-
-
-VALIDATED, RATIO, TRAIN, TEST, RELEASED = "validated h", "λ", "training h", "test h", "released test h"
-_KEPT = f"{RATIO} × {VALIDATED}"
-_PAPER = f"the paper's {TRAIN}", f"the paper's {TEST}"
-_TABLE = {VALIDATED: 2, RATIO: 4, _KEPT: 2, TRAIN: 2, _PAPER[0]: 1, TEST: 2, _PAPER[1]: 1, RELEASED: 2}
-"""The columns of Table 1 with their decimals."""
-
-
-def read_hours_table(args: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """The hours of each language by column: what may be used, λ, and those of its lists or of the release's test set.
-
-    `--corpus` is a release, its statistics in JSON, or the stats.json of prepared lists. The hours of a test set from
-    statistics are its number of utterances times the mean duration.
-
-    Raises DataError when a language is missing, ConfigError for impossible flags.
-    """
-    _check_flags(args)
-    rows: dict[str, dict[str, float]] = {}
-    if args.corpus.name == "stats.json":
-        names = {VALIDATED: "hours_before", RATIO: "lambda", TRAIN: "hours.train", TEST: "hours.test"}
-        return read_prepared(args.corpus, args.langs, names)
-    if args.corpus.is_file():
-        for lang, (hours, mean_h, num_validated, num_released) in read_statistics(args.corpus, args.langs).items():
-            num_test = num_released if args.split == "released" else _test_size(num_validated, args)
-            rows[lang] = {VALIDATED: hours, TEST: num_test * mean_h, RELEASED: num_released * mean_h}
-    else:
-        with TemporaryDirectory() as folder:
-            checker = ClipChecker(Path(folder) / "checked.jsonl", mode="none", num_workers=args.num_workers)
-            for lang, language in _read_languages(args, checker).items():
-                rows[lang] = {VALIDATED: hours_of(language.splits["train"])}
-                if args.split == "paper":
-                    _hold_out_test(language, args)
-                rows[lang][TEST] = hours_of(language.splits["test"])
-    ratios = _make_ratios({lang: row[VALIDATED] for lang, row in rows.items()}, args)
-    return {lang: row | {RATIO: ratios[lang]} for lang, row in rows.items()}
-
-
-def format_table(args: argparse.Namespace) -> str:
-    """Table 1 of the paper in Markdown: the hours of each language, with the paper's beside them."""
-    rows = read_hours_table(args)
-    for lang, row in rows.items():
-        row |= {_KEPT: row[RATIO] * row[VALIDATED], **dict(zip(_PAPER, PAPER_HOURS.get(lang, ()), strict=False))}
-    cells = [["language", *rows, "all"]]
-    for name, digits in _TABLE.items():
-        known = [row[name] for row in rows.values() if name in row]
-        if known:
-            total = "" if name == RATIO else f"{sum(known):.{digits}f}"
-            cells.append([name, *(f"{row[name]:.{digits}f}" if name in row else "" for row in rows.values()), total])
-    header, *lines = zip(*cells, strict=True)
-    return markdown_table(header, lines)
 
 
 @dataclass

@@ -4,20 +4,11 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from itertools import product
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.config.load import flatten
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
-
-PAPER_HOURS = {
-    "ca": (76.3, 15.3), "es": (37.6, 14.4), "fr": (55.7, 13.4), "it": (33.4, 15.0), "pt": (20.7, 11.4),
-    "be": (63.0, 13.9), "cs": (42.5, 5.8), "pl": (37.8, 12.3), "ru": (27.3, 14.5), "uk": (23.4, 7.2),
-    "ba": (29.6, 12.6), "ky": (11.3, 3.8), "tr": (16.9, 8.4), "tt": (10.0, 3.0), "uz": (18.1, 10.4),
-}  # fmt: skip
-"""Hours of training and test that Table 1 of the paper prints; docs/sources.md says which contradict its formula."""
 
 
 def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: float = 0.082) -> dict[str, float]:
@@ -80,18 +71,6 @@ def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, 
                 "buckets.test must be numbers, and a clip must be validated"
             ) from error
     return statistics
-
-
-def read_prepared(path: Path, langs: Sequence[str], names: Mapping[str, str]) -> dict[str, dict[str, float]]:
-    """Of each language in a `stats.json`: its numbers, by the keys of `names`, whose values are their dotted paths.
-
-    Raises DataError when the file is another one, lacks a language, or is of a corpus that was not downsampled.
-    """
-    flat = flatten(_read_languages(path, "langs", langs))
-    for lang, where in product(langs, names.values()):
-        if f"{lang}.{where}" not in flat:
-            raise DataError(f"{path}: language {lang}: no {where!r}; give the stats.json of `prepare commonvoice`")
-    return {lang: {name: flat[f"{lang}.{where}"] for name, where in names.items()} for lang in langs}
 
 
 def _read_languages(path: Path, name: str, langs: Sequence[str]) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 """The UCLA Phonetic Corpus (Li et al. 2021): words of 97 languages with phones, for recognition of unseen languages.
 
 Example: wenet-hs prepare ucla --corpus ucla-phonetic-corpus --out data
-         wenet-hs prepare ucla --corpus data/stats.json --table
 
 https://github.com/xinjli/ucla-phonetic-corpus, CC BY-NC. `<lang>/text.txt` has one `utterance phone phone …` per line,
 `<lang>/audio/<utterance>.wav` (or `.flac`) the sound. Languages are ISO 639-3 codes; speakers are not named.
 """
 
 import argparse
-import json
 import logging
 from collections import Counter
 from collections.abc import Sequence
@@ -20,9 +18,8 @@ from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.output import Rejected, split_names, write_corpus
 from wenet_hs.corpus.splits import shuffled
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import read_bytes, read_lines
+from wenet_hs.files import read_bytes
 from wenet_hs.manifest import Utterance
-from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
@@ -30,7 +27,6 @@ logger = logging.getLogger(__name__)
 PAPER_TEST_LANGS = ("bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "abk", "ace")
 """Test languages of the paper, section 3.1."""
 _OPTIONS = ("test_langs", "dev_langs", "dev_fraction", "train_share", "seed", "max_rejected")
-_PAPER_TABLE_2 = {"train": ("87", "1.86"), "test": ("10", "0.14")}
 _AUDIO_SUFFIXES = (".wav", ".flac")
 
 
@@ -79,28 +75,6 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
     langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
     limit = args.max_rejected
     return write_corpus(args.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone")
-
-
-def format_table(args: argparse.Namespace) -> str:
-    """Table 2 of the paper in Markdown, from the stats.json of `prepare ucla`, with the paper's numbers beside it.
-
-    Raises DataError when `--corpus` is another file.
-    """
-    try:
-        stats = json.loads("\n".join(read_lines(args.corpus)))
-        phones = stats["phones"]
-    except (DataError, ValueError, TypeError, KeyError) as error:
-        what = "is not the stats.json of `prepare ucla`"
-        raise DataError(f"{args.corpus}: {what}; prepare with --out first, and give its stats.json") from error
-    rows = []
-    for split, utterances in stats["total"]["utterances"].items():
-        num_langs = sum(of_lang["utterances"][split] > 0 for of_lang in stats["langs"].values())
-        cells = [f"{num_langs}", f"{stats['total']['hours'][split]:.2f}", f"{utterances:,}"]
-        cells += [f"{phones['types'][split]}", f"{phones['tokens'][split]:,}"]
-        cells.append(f"{len(phones['unseen_in_test'])}" if split == "test" else "")
-        rows.append([split, *cells, *_PAPER_TABLE_2.get(split, ("", ""))])
-    header = ["set", "languages", "hours", "utterances", "distinct phones", "phones", "distinct phones not in training"]
-    return markdown_table([*header, "the paper's languages", "the paper's hours"], rows)
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:

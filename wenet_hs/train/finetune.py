@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fine-tuning: start with the weights of a trained model that may have other units, trees and heads.
 
-Units are matched by their text. A set of units (a side of a tree's decision, a class, a cluster) is matched by its
-shared units, which are those of both tables.
+Units are matched by their text, a side of a tree's decision by its shared units, which are those of both tables.
 
-Dimension key: V new units, R rows of a new parameter, E edges of a new tree.
+Dimension key: V new units, R rows of a new parameter.
 """
 
 import itertools
@@ -42,7 +41,7 @@ from wenet_hs.interop.weights import (
 )
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
-from wenet_hs.tree.tree import NaryTree, Tree, load_tree
+from wenet_hs.tree.tree import Tree, load_tree
 
 logger = logging.getLogger(__name__)
 
@@ -120,8 +119,8 @@ class RowMapping(NamedTuple):
 def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
     """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
 
-    Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes,
-    classes and clusters by the units in them. All others keep the values of `model`.
+    Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes by the
+    units below them. All others keep the values of `model`.
 
     `model`: freshly built, over `units`.
 
@@ -346,20 +345,28 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
 
 
 def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMapping]:
-    """The row mappings of a head's parameters, by their names in the head; none for heads of different classes."""
+    """The row mappings of a head's parameters, by their names in the head; none for heads of different classes.
+
+    Classes and clusters are taken only if the units and their structure are equal.
+    """
     is_flipped = None
     match old, new:
-        case AdaptiveHead(), AdaptiveHead():
-            return _map_adaptive(old, new, outputs)
         case SoftmaxHead(), SoftmaxHead():
             source = outputs
         case HSoftmaxHead(tree=old_tree), HSoftmaxHead(tree=new_tree):
             source, is_flipped = _map_nodes(old_tree, new_tree, outputs)
-        case ClassHead(), ClassHead():
-            source = _map_edges(_class_tree(old), _class_tree(new), outputs)
+        case (ClassHead(), ClassHead()) | (AdaptiveHead(), AdaptiveHead()) if _are_equal(old, new, outputs):
+            return {name: RowMapping(name, np.arange(len(rows))) for name, rows in new.named_parameters()}
         case _:
             return {}
     return {name: RowMapping(name, source, is_flipped) for name, _ in new.named_parameters()}
+
+
+def _are_equal(old: OutputHead, new: OutputHead, outputs: Ints) -> bool:
+    """Whether units, shapes and tables of two heads of one class are equal."""
+    same_units = old.num_units == new.num_units and bool((outputs == np.arange(len(outputs))).all())
+    tables = ({name: table.tolist() for name, table in head.named_buffers()} for head in (old, new))
+    return same_units and _head_shapes(old) == _head_shapes(new) and next(tables) == next(tables)
 
 
 def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bool_]]:
@@ -380,20 +387,7 @@ def _map_nodes(old: Tree, new: Tree, outputs: Ints) -> tuple[Ints, NDArray[np.bo
     return source, is_flipped
 
 
-def _map_edges(old: NaryTree, new: NaryTree, outputs: Ints) -> Ints:
-    """(E,) the old child with the same shared units as each new child.
-
-    A child with all shared units of its parent is not mapped: then at most one child has a given set.
-    """
-    keys = []
-    for tree, nodes in zip((old, new), _shared_unit_keys(old, new, outputs), strict=True):
-        children = nodes[tree.children]
-        keys.append(np.where(children == nodes[tree.edge_nodes], 0, children).tolist())
-    edges = {key: edge for edge, key in enumerate(keys[0]) if key}
-    return np.array([edges.get(key, -1) for key in keys[1]], dtype=np.int64)
-
-
-def _shared_unit_keys(old: Tree | NaryTree, new: Tree | NaryTree, outputs: Ints) -> list[NDArray[np.uint64]]:
+def _shared_unit_keys(old: Tree, new: Tree, outputs: Ints) -> list[NDArray[np.uint64]]:
     """A key of the shared units below each node, of the old tree and of the new one; 0 where there are none.
 
     It is a sum of random numbers, so two different sets have equal keys with a probability of 2^-64.
@@ -404,37 +398,3 @@ def _shared_unit_keys(old: Tree | NaryTree, new: Tree | NaryTree, outputs: Ints)
     old_codes = np.zeros(old.num_units, dtype=np.uint64)
     old_codes[outputs[is_shared]] = new_codes[is_shared]
     return [old.sum_leaves(old_codes), new.sum_leaves(new_codes)]
-
-
-def _class_tree(head: ClassHead) -> NaryTree:
-    names = tuple(map(str, range(head.num_units)))
-    return NaryTree("classes", names, head.tree.children, np.ones(head.num_units), offsets=head.tree.offsets)
-
-
-def _map_adaptive(old: AdaptiveHead, new: AdaptiveHead, outputs: Ints) -> dict[str, RowMapping]:
-    """Row mappings of an adaptive softmax.
-
-    In the first softmax a unit takes its old row if it was there before, and a cluster that of the old cluster with the
-    same shared units. A cluster takes its words and projection from the old cluster that has most of its shared units,
-    if that has the same width.
-    """
-    # By rank in the new head: the old rank of the unit (-1: new), and its old cluster (0: in the first softmax).
-    sources = outputs[new.ranked_units.cpu().numpy()]
-    ranks = np.where(sources >= 0, old.rank_of_unit.cpu().numpy()[sources], -1)
-    clusters = np.where(ranks >= 0, np.searchsorted(old.cutoffs, ranks, side="right"), -1)
-    num_shared = np.bincount(clusters[clusters >= 0], minlength=len(old.cutoffs) + 1)
-    first = np.where(clusters == 0, ranks, -1)[: new.cutoffs[0]].tolist()
-    mappings: dict[str, RowMapping] = {}
-    for index, (start, end) in enumerate(itertools.pairwise([*new.cutoffs, new.num_units])):
-        here = clusters[start:end]
-        counts = np.bincount(here[here > 0], minlength=len(num_shared))
-        best = int(counts.argmax())  # 0: no shared unit of a cluster
-        is_same = best > 0 and counts[best] == num_shared[best] == (here >= 0).sum()
-        first.append(old.cutoffs[0] + best - 1 if is_same else -1)
-        ours, theirs = f"adaptive.tail.{index}", f"adaptive.tail.{best - 1}"
-        width = len(new.get_parameter(f"{ours}.0.weight"))
-        if best > 0 and len(old.get_parameter(f"{theirs}.0.weight")) == width:
-            words = np.where(here == best, ranks[start:end] - old.cutoffs[best - 1], -1)
-            mappings[f"{ours}.0.weight"] = RowMapping(f"{theirs}.0.weight", np.arange(width))
-            mappings[f"{ours}.1.weight"] = RowMapping(f"{theirs}.1.weight", words)
-    return {"adaptive.head.weight": RowMapping("adaptive.head.weight", np.array(first, dtype=np.int64)), **mappings}
