@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from wenet_hs.bin.compute_cer import format_wenet, script_cluster
 from wenet_hs.errors import DataError
 from wenet_hs.score import Rules, read_report, report_to_json, score
 from wenet_hs.score.alignments import (
@@ -17,10 +18,7 @@ from wenet_hs.score.alignments import (
     ConfusionReport,
     count_confusions,
     format_alignments,
-    format_wenet,
-    script_cluster,
     show_unit,
-    terminal_alignments,
     wants_colour,
 )
 from wenet_hs.score.error_rate import by_length, by_speaker
@@ -62,17 +60,17 @@ def test_large_tables_fit_a_hundred_columns() -> None:
 
 
 def test_a_file_of_alignments_is_worst_first_and_in_columns() -> None:
-    blocks = format_alignments(score(REF, HYP, rules=CER, langs=LANGS)).split("\n\n")[1:]
+    blocks = format_alignments(score(REF, HYP, rules=CER, langs=LANGS)).split("\n\n")
     assert [block.split()[0] for block in blocks] == ["b2", "a1", "b1", "a2"]
-    assert blocks[0] == "b2  de  CER 100.00 %  N=2 S=0 D=2 I=0  (no hypothesis)\nref: a b\nhyp: * *"
-    assert blocks[2].endswith("ref: S t r a * ß e\nhyp: S t r a s s e")
+    assert blocks[0] == "b2  de  CER 100.00 %  N=2 S=0 D=2 I=0  (no hypothesis)\nref: a b\nhyp: * *\n     D D"
+    assert blocks[2].endswith("ref: S t r a * ß e\nhyp: S t r a s s e\n             I S")
     wide = format_alignments(score({"k": "日 ə̃ tʃ x"}, {"k": "a ə t x y"}, rules=Rules(metric="per")))
-    assert wide.endswith("\nref: 日 ə̃ tʃ x *\nhyp: a  ə t  x y\n")
+    assert wide.endswith("\nref: 日 ə̃ tʃ x *\nhyp: a  ə t  x y\n     S  S S    I\n")
 
 
 def at_terminal(ref: str, hyp: str, *, width: int = 80, colour: bool = False, rules: Rules = CER) -> list[str]:
     report = score({"k": ref, "right": "ab"}, {"k": hyp, "right": "ab"}, rules=rules, num_resamples=0)
-    return terminal_alignments(report, width=width, colour=colour).splitlines()
+    return format_alignments(report, width=width, colour=colour, all_shown=False).splitlines()
 
 
 def test_marks_are_below_their_errors() -> None:
@@ -89,7 +87,7 @@ def test_marks_are_below_their_errors() -> None:
     assert all(f"\033[{mark}\033[0m" in coloured for mark in ("33mx", "31md", "36my"))
     assert re.sub(r"\033\[\d*m", "", coloured) == "\n".join(plain)
     empty = score({"k": ""}, {"k": "ab"}, rules=CER, num_resamples=0)
-    lines = terminal_alignments(empty, width=80, colour=False).splitlines()
+    lines = format_alignments(empty, width=80, all_shown=False).splitlines()
     assert lines == ["k  all  CER n/a  N=0 S=0 D=0 I=2", "ref: * *", "hyp: a b", "     I I"]
 
 
@@ -108,7 +106,7 @@ def test_long_lines_are_folded() -> None:
     key = "a_long_key_that_is_wider_than_the_terminal"
     report = score({key: "ab"}, {}, rules=CER, num_resamples=0)
     heading = f"{key}  all  CER 100.00 %  N=2 S=0 D=2 I=0  (no hypothesis)"
-    found = terminal_alignments(report, width=36, colour=True).splitlines()
+    found = format_alignments(report, width=36, colour=True, all_shown=False).splitlines()
     assert found[0] == f"\033[1m{heading}\033[0m", "a key is never broken"
 
 

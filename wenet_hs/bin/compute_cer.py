@@ -11,15 +11,22 @@ reference. `wenet-hs score` prints more.
 import argparse
 import re
 import sys
-from collections.abc import Mapping
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import lru_cache
+from itertools import zip_longest
 from pathlib import Path
+
+from rich.cells import cell_len
 
 from wenet_hs.bin.main import main_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
-from wenet_hs.score import Rules, score
-from wenet_hs.score.alignments import format_wenet
+from wenet_hs.score import Report, Rules, score
+from wenet_hs.score.alignments import show_unit
+from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.units import normalize_words, split_units
 
@@ -114,6 +121,110 @@ def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
     if name:
         raise DataError(f"{path}: cluster <{name}> has no end; write </{name}>")
     return clusters
+
+
+# ---- WeNet's layout
+
+_RULE = "=" * 75
+_SCRIPTS = {
+    "DIGIT": "Number",
+    "CJK UNIFIED IDEOGRAPH": "Mandarin",
+    "CJK COMPATIBILITY IDEOGRAPH": "Mandarin",
+    "LATIN CAPITAL LETTER": "English",
+    "LATIN SMALL LETTER": "English",
+    "HIRAGANA LETTER": "Japanese",
+}
+_OTHER = "Other"
+
+
+def format_wenet(
+    report: Report,
+    *,
+    verbose: int = 1,
+    max_units: int = sys.maxsize,
+    padding: str = " ",
+    clusters: Mapping[str, Set[str]] | None = None,
+) -> str:
+    """The report in WeNet's layout: each utterance, the overall line, one line per script and cluster.
+
+    An undefined rate is 0.00. A substitution and a deletion belong to the cluster of the reference's unit, an insertion
+    to the cluster of the inserted unit.
+
+    Args:
+        verbose: 0: only the overall line; 1: also every utterance and the clusters; 2: with the key on each line.
+        max_units: per line.
+        padding: the character that fills the narrower of two units.
+        clusters: units by name of their cluster.
+    """
+    overall = f"Overall -> {_wenet_counts(report.micro.counts)}"
+    if not verbose:
+        return f"{overall}\n\n"
+    lines: list[str] = []
+    units: dict[str, list[str]] = {"C": [], "S": [], "D": [], "I": []}
+    for key, utterance in report.utterances.items():
+        runs = list(align_runs(*utterance.split(report.rules)))
+        for refs, hyps in runs:
+            units["C" if refs == hyps else "I" if not refs else "S" if hyps else "D"] += refs or hyps
+        lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}"]
+        names = [f"{name}({key})" if verbose > 1 else name for name in ("lab", "rec")]
+        both = _aligned_cells(runs, padding)
+        for start in range(0, max(1, len(both[0])), max_units):
+            parts = (" ".join(cells[start : start + max_units]) for cells in both)
+            lines += [*(f"{name}: {part}".rstrip() for name, part in zip(names, parts, strict=True)), ""]
+    lines += [_RULE, "", overall, *_wenet_clusters(units, clusters or {}), "", _RULE]
+    return "\n".join(lines) + "\n"
+
+
+def _wenet_clusters(units: Mapping[str, Sequence[str]], clusters: Mapping[str, Set[str]]) -> Iterator[str]:
+    """The counts of each script and of each cluster."""
+    correct, substituted, deleted, inserted = (Counter(units[kind]) for kind in "CSDI")
+    of_scripts: dict[str, ErrorCounts] = {}
+    of_clusters = dict.fromkeys(clusters, ErrorCounts())
+    for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted]):
+        num_units = correct[unit] + substituted[unit] + deleted[unit]
+        counts = ErrorCounts(num_units, substituted[unit], deleted[unit], inserted[unit])
+        script = script_cluster(unit)
+        of_scripts[script] = of_scripts.get(script, ErrorCounts()) + counts
+        for name in (name for name, members in clusters.items() if unit in members):
+            of_clusters[name] += counts
+    for name, counts in [*of_scripts.items(), *of_clusters.items()]:
+        yield f"{name} -> {_wenet_counts(counts)}"
+
+
+@lru_cache(maxsize=2**14)
+def script_cluster(unit: str) -> str:
+    """WeNet's name of the script of a unit. English is any Latin; Other is mixed or any other script."""
+    names = set()
+    for character in unit:
+        name = unicodedata.name(character, "")
+        if unicodedata.category(character)[0] in "MPS":
+            continue  # marks and signs belong to their letter or word
+        names.add(next((cluster for start, cluster in _SCRIPTS.items() if name.startswith(start)), _OTHER))
+    return names.pop() if len(names) == 1 else _OTHER
+
+
+def _wenet_counts(counts: ErrorCounts) -> str:
+    correct = counts.num_units - counts.substitutions - counts.deletions
+    numbers = f"N={counts.num_units} C={correct} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
+    return f"{100 * (counts.rate or 0.0):4.2f} % {numbers}"
+
+
+def _aligned_cells(runs: Iterable[Run], padding: str) -> tuple[list[str], list[str]]:
+    """The units of both sides, each pair padded to equal width on a terminal."""
+    refs: list[str] = []
+    hyps: list[str] = []
+    for ref_run, hyp_run in runs:
+        if ref_run == hyp_run:
+            shown = [*map(show_unit, ref_run)]
+            refs += shown
+            hyps += shown
+            continue
+        for ref_unit, hyp_unit in zip_longest(ref_run, hyp_run, fillvalue=""):
+            ref, hyp = show_unit(ref_unit), show_unit(hyp_unit)
+            excess = cell_len(ref) - cell_len(hyp)
+            refs.append(ref + padding * -excess)
+            hyps.append(hyp + padding * excess)
+    return refs, hyps
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
-from wenet_hs.score.alignments import count_confusions, format_alignments, terminal_alignments, wants_colour
+from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
 from wenet_hs.score.features import with_features
 from wenet_hs.score.tables import format_report
@@ -113,9 +113,10 @@ def _score(args: argparse.Namespace, reference: dict[str, str], utterances: Sequ
     printed = format_report(report, args.by, confusions)
     if args.align == Path("-"):
         width = shutil.get_terminal_size((120, 24)).columns  # 120 in a pipe
-        printed = f"{terminal_alignments(report, width=width, colour=wants_colour(sys.stdout))}\n{printed}"
+        shown = format_alignments(report, width=width, colour=wants_colour(sys.stdout), all_shown=False)
+        printed = f"{shown}\n{printed}"
     elif args.align:
-        write_atomic(args.align, format_alignments(report))
+        write_atomic(args.align, f"{report.signature}\n\n{format_alignments(report)}")
     if args.exclude:
         printed += f"excluded, because {args.exclude} has their keys: {list_names(excluded, most=20) or 'none'}\n"
     absent = sorted({u.lang for u in utterances if u.lang is not None} - report.languages.keys())

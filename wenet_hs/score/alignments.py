@@ -1,34 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Aligned transcripts as text (for a file, for a terminal, in WeNet's layout), and the most frequent confusions."""
+"""Aligned transcripts as text, and the most frequent confusions."""
 
 import os
 import sys
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import TextIO
 
 from rich.cells import cell_len
 
-from wenet_hs.score.edit_distance import ErrorCounts, Run, align, align_runs
+from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
 from wenet_hs.score.units import Rules, word_lengths
 
 GAP = "*"  # printed opposite a deleted or an inserted unit
 _width = lru_cache(maxsize=2**14)(cell_len)
-
-
-def format_alignments(report: Report) -> str:
-    """Every utterance with its rate and its transcripts in two aligned lines, worst first."""
-    blocks = []
-    for key in worst_first([report]):
-        utterance = report.utterances[key]
-        ref, hyp = (" ".join(cells).rstrip() for cells in _aligned_cells(align_runs(*utterance.split(report.rules))))
-        blocks.append(f"{_heading(report, key, utterance)}\nref: {ref}\nhyp: {hyp}\n")
-    return f"{report.signature}\n\n" + "\n".join(blocks)
 
 
 def _heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
@@ -40,25 +30,7 @@ def _heading(report: Report, key: str, utterance: ScoredUtterance) -> str:
     return f"{key}  {utterance.lang}  {name} {rate}  {letters}{note}"
 
 
-def _aligned_cells(runs: Iterable[Run], *, gap: str = GAP, padding: str = " ") -> tuple[list[str], list[str]]:
-    """The units of both sides, `gap` for none. Each pair is padded to equal width on a terminal."""
-    refs: list[str] = []
-    hyps: list[str] = []
-    for ref_run, hyp_run in runs:
-        if ref_run == hyp_run:
-            shown = [*map(show_unit, ref_run)]
-            refs += shown
-            hyps += shown
-            continue
-        for ref_unit, hyp_unit in zip_longest(ref_run, hyp_run, fillvalue=gap):
-            ref, hyp = show_unit(ref_unit), show_unit(hyp_unit)
-            excess = _width(ref) - _width(hyp)
-            refs.append(ref + padding * -excess)
-            hyps.append(hyp + padding * excess)
-    return refs, hyps
-
-
-# ---- terminal
+# ---- alignments
 
 _COLOURS = {"S": "\033[33m", "D": "\033[31m", "I": "\033[36m"}  # yellow, red, cyan: most eyes can distinguish them
 _BOLD, _RESET = "\033[1m", "\033[0m"
@@ -70,23 +42,24 @@ def wants_colour(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def terminal_alignments(report: Report, *, width: int, colour: bool) -> str:
-    """The utterances with errors, worst first: reference, hypothesis, and a line of S, D and I below the errors.
+def format_alignments(report: Report, *, width: int = sys.maxsize, colour: bool = False, all_shown: bool = True) -> str:
+    """The utterances, worst first: rate, reference, hypothesis, and a line of S, D and I below the errors.
 
     Args:
-        width: columns of the terminal; longer alignments are folded.
+        width: columns; longer alignments are folded.
         colour: mark errors also by colour.
+        all_shown: also the utterances without an error.
     """
-    wrong = [key for key in worst_first([report]) if report.utterances[key].counts.errors]
+    keys = [key for key in worst_first([report]) if all_shown or report.utterances[key].counts.errors]
     width = max(width, 20)
     blocks = []
-    for key in wrong:
+    for key in keys:
         utterance = report.utterances[key]
         heading = _heading(report, key, utterance)  # on one line, which a terminal folds so that it can be copied
         lines = [f"{_BOLD}{heading}{_RESET}" if colour else heading]
         lines += _fold_columns(list(_columns(utterance, report.rules)), width, colour)
         blocks.append("\n".join(lines) + "\n")
-    if right := len(report.utterances) - len(wrong):
+    if right := len(report.utterances) - len(keys):
         blocks.append(f"{count_of(right, 'utterance')} without an error not shown\n")
     return "\n".join(blocks)
 
@@ -129,92 +102,6 @@ def _fold_columns(columns: Sequence[tuple[str, str, str]], width: int, colour: b
                 both = zip(row, kinds, strict=True)
                 cells = [f"{_COLOURS[kind]}{cell}{_RESET}" if colour and kind else cell for cell, kind in both]
                 yield (label + " ".join(cells)).rstrip()
-
-
-# ---- WeNet's layout
-
-_RULE = "=" * 75
-_SCRIPTS = {
-    "DIGIT": "Number",
-    "CJK UNIFIED IDEOGRAPH": "Mandarin",
-    "CJK COMPATIBILITY IDEOGRAPH": "Mandarin",
-    "LATIN CAPITAL LETTER": "English",
-    "LATIN SMALL LETTER": "English",
-    "HIRAGANA LETTER": "Japanese",
-}
-_OTHER = "Other"
-
-
-def format_wenet(
-    report: Report,
-    *,
-    verbose: int = 1,
-    max_units: int = sys.maxsize,
-    padding: str = " ",
-    clusters: Mapping[str, Set[str]] | None = None,
-) -> str:
-    """The report in WeNet's layout: each utterance, the overall line, one line per script and cluster.
-
-    An undefined rate is 0.00. A substitution and a deletion belong to the cluster of the reference's unit, an insertion
-    to the cluster of the inserted unit.
-
-    Args:
-        verbose: 0: only the overall line; 1: also every utterance and the clusters; 2: with the key on each line.
-        max_units: per line.
-        padding: the character that fills the narrower of two units.
-        clusters: units by name of their cluster.
-    """
-    overall = f"Overall -> {_wenet_counts(report.micro.counts)}"
-    if not verbose:
-        return f"{overall}\n\n"
-    lines: list[str] = []
-    units: dict[str, list[str]] = {"C": [], "S": [], "D": [], "I": []}
-    for key, utterance in report.utterances.items():
-        runs = list(align_runs(*utterance.split(report.rules)))
-        for refs, hyps in runs:
-            units["C" if refs == hyps else "I" if not refs else "S" if hyps else "D"] += refs or hyps
-        lines += ["", f"utt: {key}", f"WER: {_wenet_counts(utterance.counts)}"]
-        names = [f"{name}({key})" if verbose > 1 else name for name in ("lab", "rec")]
-        both = _aligned_cells(runs, gap="", padding=padding)
-        for start in range(0, max(1, len(both[0])), max_units):
-            parts = (" ".join(cells[start : start + max_units]) for cells in both)
-            lines += [*(f"{name}: {part}".rstrip() for name, part in zip(names, parts, strict=True)), ""]
-    lines += [_RULE, "", overall, *_wenet_clusters(units, clusters or {}), "", _RULE]
-    return "\n".join(lines) + "\n"
-
-
-def _wenet_clusters(units: Mapping[str, Sequence[str]], clusters: Mapping[str, Set[str]]) -> Iterator[str]:
-    """The counts of each script and of each cluster."""
-    correct, substituted, deleted, inserted = (Counter(units[kind]) for kind in "CSDI")
-    of_scripts: dict[str, ErrorCounts] = {}
-    of_clusters = dict.fromkeys(clusters, ErrorCounts())
-    for unit in dict.fromkeys([*correct, *substituted, *deleted, *inserted]):
-        num_units = correct[unit] + substituted[unit] + deleted[unit]
-        counts = ErrorCounts(num_units, substituted[unit], deleted[unit], inserted[unit])
-        script = script_cluster(unit)
-        of_scripts[script] = of_scripts.get(script, ErrorCounts()) + counts
-        for name in (name for name, members in clusters.items() if unit in members):
-            of_clusters[name] += counts
-    for name, counts in [*of_scripts.items(), *of_clusters.items()]:
-        yield f"{name} -> {_wenet_counts(counts)}"
-
-
-@lru_cache(maxsize=2**14)
-def script_cluster(unit: str) -> str:
-    """WeNet's name of the script of a unit. English is any Latin; Other is mixed or any other script."""
-    names = set()
-    for character in unit:
-        name = unicodedata.name(character, "")
-        if unicodedata.category(character)[0] in "MPS":
-            continue  # marks and signs belong to their letter or word
-        names.add(next((cluster for start, cluster in _SCRIPTS.items() if name.startswith(start)), _OTHER))
-    return names.pop() if len(names) == 1 else _OTHER
-
-
-def _wenet_counts(counts: ErrorCounts) -> str:
-    correct = counts.num_units - counts.substitutions - counts.deletions
-    numbers = f"N={counts.num_units} C={correct} S={counts.substitutions} D={counts.deletions} I={counts.insertions}"
-    return f"{100 * (counts.rate or 0.0):4.2f} % {numbers}"
 
 
 # ---- confusions
