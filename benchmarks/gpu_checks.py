@@ -57,7 +57,7 @@ def make_pairs(num_units: int, device: str) -> Iterator[tuple[OutputHead, Output
     """Each head on the device, and the same on the CPU; the tree head there in plain PyTorch."""
     torch.manual_seed(0)
     counts = 1.0 / np.arange(1, num_units + 1)  # Zipf's law
-    plain = HSoftmaxHead(DIM, Tree.huffman(counts), route="torch-nodes", search="torch")
+    plain = HSoftmaxHead(DIM, Tree.huffman(counts), route="torch-nodes", search="dense")
     measured = HSoftmaxHead(DIM, Tree.huffman(counts))
     measured.load_state_dict(plain.state_dict())
     yield measured.to(device), plain
@@ -107,7 +107,7 @@ def check_search(args: argparse.Namespace) -> str:
     speeds = {}
     for num_units, scale in product((300,) if args.small else (300, 5_000, 50_000, 267_735), (1.0, 10.0)):
         torch.manual_seed(0)
-        plain = HSoftmaxHead(DIM, Tree.huffman(1.0 / np.arange(1, num_units + 1)), search="torch")
+        plain = HSoftmaxHead(DIM, Tree.huffman(1.0 / np.arange(1, num_units + 1)), search="dense")
         plain.inner_vector.weight.mul_(scale)
         heads = {name: HSoftmaxHead(DIM, plain.tree, search=name).to(args.device) for name in ("dense", "best_first")}
         for head in heads.values():

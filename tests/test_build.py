@@ -4,7 +4,7 @@
 import hashlib
 import shutil
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
@@ -12,15 +12,12 @@ import yaml
 from model_folders import TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
-from wenet_hs.build import AnyTree, build_model, check_routes, load_experiment
-from wenet_hs.config.heads import ClassHeadConf, HSoftmaxHeadConf
+from wenet_hs.build import AnyTree, build_model, load_experiment
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead, class_softmax
-from wenet_hs.heads.hsoftmax import RouteOption
-from wenet_hs.heads.kernels.search import SearchMethod
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
@@ -212,13 +209,13 @@ def test_any_head_takes_any_tree(kind: str, tree: str) -> None:
 
 
 def test_settings_reach_the_heads() -> None:
-    tree_head = built(with_head("hsoftmax", bias=True, route="torch-path"), CLASSES).head
+    tree_head = built(with_head("hsoftmax", bias=True), CLASSES).head
     assert isinstance(tree_head, HSoftmaxHead)
     assert tree_head.inner_vector.bias is not None
-    assert (tree_head.tree, tree_head.route) == (CLASSES.binary(), "torch-path")
-    class_head = built(with_head("class", route="all", search="all", num_classes=5), BINARY).head
+    assert tree_head.tree == CLASSES.binary()
+    class_head = built(with_head("class", num_classes=5), BINARY).head
     assert isinstance(class_head, ClassHead)
-    assert (class_head.tree, class_head.route, class_head.search) == (NaryTree.from_binary(BINARY, 5), "all", "all")
+    assert class_head.tree == NaryTree.from_binary(BINARY, 5)
     assert built(with_head("class"), BINARY).head.tree == NaryTree.from_binary(BINARY)
     adaptive = built(with_head("adaptive", cutoffs=[2, 5], div_value=2), BINARY).head
     assert isinstance(adaptive, AdaptiveHead)
@@ -228,31 +225,14 @@ def test_settings_reach_the_heads() -> None:
     assert built(sparse, ctc_tree=BINARY).ctc.head.sparse_parameters()
 
 
-def test_the_schema_repeats_the_routes_and_searches_of_the_heads() -> None:
-    classes = ClassHeadConf, class_softmax.ClassRoute, class_softmax.ClassSearch
-    for conf, route, search in ((HSoftmaxHeadConf, RouteOption, SearchMethod), classes):
-        assert get_args(conf.model_fields["route"].annotation) == get_args(route)
-        assert get_args(conf.model_fields["search"].annotation) == get_args(search)
-
-
 @pytest.mark.parametrize("section", ["head_conf", "ctc_conf.head_conf"])
-def test_settings_that_do_not_fit_the_tree_or_the_device(section: str) -> None:
+def test_settings_that_do_not_fit_the_tree(section: str) -> None:
     for kind, settings, tree, message in (
         ("class", {"num_classes": 3}, CLASSES, "num_classes: t.json already has classes; remove it, or name a binary"),
         ("adaptive", {"cutoffs": [3, 11]}, BINARY, "cutoffs: the last is 11, but there are 11 units; it must be below"),
     ):
         with pytest.raises(ConfigError, match=f"^{section}.{message}"):
             built(with_head(kind, section, **settings), tree, tree)
-    for kind, settings, device, message in (
-        ("hsoftmax", {"route": "path"}, "cuda", "route: path runs only on a CPU, not on cuda; use auto or torch-path"),
-        ("hsoftmax", {"search": "best_first"}, "mps", "search: best_first does not run on mps; use auto or dense"),
-        ("class", {"search": "best_first"}, "cuda", "search: best_first does not run on cuda; use auto or all"),
-    ):
-        config = with_head(kind, section, **settings)
-        check_routes(config, torch.device("cpu"))
-        with pytest.raises(ConfigError, match=f"^{section}.{message}$"):
-            check_routes(config, torch.device(device))
-        check_routes(with_head(kind, section), torch.device(device))
 
 
 @pytest.mark.parametrize(("kind", "ctc_kind"), [("hsoftmax", "adaptive"), ("class", "hsoftmax")])
@@ -275,10 +255,8 @@ def test_a_folder_of_each_head_loads_unless_its_trees_were_changed(tmp_path: Pat
         load_experiment(tmp_path)
 
 
-def test_folders_with_an_unsuitable_route_or_a_tree_of_other_units_are_refused(tmp_path: Path) -> None:
-    exp = write_model_folder(tmp_path / "exp", head="hsoftmax", head_conf={"tree": "tree.json", "route": "path"})
-    with pytest.raises(ConfigError, match="head_conf.route: path runs only on a CPU, not on cuda; use auto or torch-"):
-        load_experiment(exp, device="cuda")
+def test_folders_with_a_tree_of_other_units_are_refused(tmp_path: Path) -> None:
+    exp = write_model_folder(tmp_path / "exp", head="hsoftmax", head_conf={"tree": "tree.json"})
     (exp / "tree.json").unlink()
     with pytest.raises(CheckpointError, match=r"exp/tree.json: no such file; `wenet-hs train --model_dir .*exp`"):
         load_experiment(exp)

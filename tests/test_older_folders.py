@@ -11,7 +11,8 @@ from tiny_corpus import TinyCorpus, metrics, newest, write_tiny_corpus
 
 from wenet_hs.bin import recognize
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import step_of
+from wenet_hs.checkpoint import list_checkpoints, step_of
+from wenet_hs.train.average import average_weights
 
 FOLDERS = Path(__file__).parent / "golden" / "folders-568091f.tar.xz"
 HEADS = {
@@ -63,6 +64,7 @@ def test_it_is_resumed(head: str, folders: Path, corpus: TinyCorpus, tmp_path: P
     assert step_of(newest(folder)) == 272
     steps = [record["step"] for record in metrics(folder)]
     assert min(steps) == 271
+    assert average_weights(list_checkpoints(folder / "checkpoints"))  # also with those of before
 
 
 @pytest.mark.parametrize("head", HEADS)

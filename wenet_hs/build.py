@@ -26,7 +26,6 @@ from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
-from wenet_hs.heads.kernels.search import has_triton
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet, load_state, load_weights
 from wenet_hs.model import AsrModel
@@ -193,20 +192,6 @@ def tree_paths(config: TrainingConfig) -> dict[str, str]:
     return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
 
 
-def check_routes(config: TrainingConfig, device: torch.device) -> None:
-    """Raises ConfigError if a head is set to compute costs or to search with kernels that this device does not have."""
-    for section, conf in head_confs(config).items():
-        if device.type == "cpu" or not isinstance(conf, HSoftmaxHeadConf | ClassHeadConf):
-            continue
-        is_tree = isinstance(conf, HSoftmaxHeadConf)
-        if conf.search == "best_first" and not (is_tree and device.type == "cuda" and has_triton()):
-            other = "dense" if is_tree else "all"
-            raise ConfigError(f"{section}.search: best_first does not run on {device.type}; use auto or {other}")
-        if is_tree and conf.route in ("path", "nodes"):
-            what = f"{section}.route: {conf.route} runs only on a CPU, not on {device.type}"
-            raise ConfigError(f"{what}; use auto or torch-{conf.route}")
-
-
 def build_head(
     conf: HeadConf, dim: int, num_units: int, tree: AnyTree | None, *, section: str = "head_conf"
 ) -> OutputHead:
@@ -229,14 +214,14 @@ def build_head(
         if tree is None:
             raise ValueError(f"{section}: this head needs a tree")
         match conf:
-            case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad, route=route, search=search):
-                return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad, route=route, search=search)
-            case ClassHeadConf(sparse_grad=sparse_grad, route=route, search=search):
+            case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad):
+                return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad)
+            case ClassHeadConf(sparse_grad=sparse_grad):
                 if isinstance(tree, NaryTree) and conf.num_classes is not None:
                     what = f"{section}.num_classes: {conf.tree} already has classes"
                     raise ConfigError(f"{what}; remove it, or name a binary tree")
                 classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
-                return ClassHead(dim, classes, sparse_grad=sparse_grad, route=route, search=search)
+                return ClassHead(dim, classes, sparse_grad=sparse_grad)
             case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
                 if cutoffs is not None and cutoffs[-1] >= num_units:
                     what = f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units"
@@ -298,7 +283,6 @@ def load_experiment(
     """
     model_dir = Path(model_dir)
     config = load_config(in_folder(model_dir, "train.yaml"))
-    check_routes(config, torch.device(device))
     table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))

@@ -122,7 +122,7 @@ def test_rows_beyond_the_budget_are_computed_by_the_product(monkeypatch: pytest.
     hidden[::2] = 0.0
     for scale in (0.01, 1.0):  # about uniform, so that every class has to be opened, and not
         head = trained(TREES["two levels"], scale)
-        assert head.search_route("cpu", torch.float32, 5) == "best_first"
+        assert head.search_route(torch.empty(0), 5) == "best_first"
         expected = head.log_probs(hidden).topk(5).values
         torch.testing.assert_close(head.topk(hidden, 5)[0], expected, atol=2e-5, rtol=1e-5)
 
@@ -143,8 +143,8 @@ def test_settings_are_checked_and_printed() -> None:
     assert "depth=2, route=auto, search=auto, sparse_grad=False" in repr(head)
     assert "route=all, search=auto" in repr(ClassHead(4, SIX, route="all"))
     assert (head.cost_route("cpu"), head.cost_route("cuda")) == ("path", "all")
-    routes = [head.search_route(*case) for case in (("cpu", torch.float32, 500), ("cuda", torch.float32, 5))]
-    assert routes == ["all", "all"] and head.search_route("cpu", torch.float64, 5) == "all"
+    routes = [head.search_route(*case) for case in ((torch.empty(0), 500), (torch.empty(0, device="meta"), 5))]
+    assert routes == ["all", "all"] and head.search_route(torch.empty(0, dtype=torch.float64), 5) == "all"
     with pytest.raises(ValueError, match="class head: route 'fast' and search 'auto' must be among: route auto, path"):
         ClassHead(4, SIX, route="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match='search: "best_first" is a Numba kernel for float32 on a CPU, here is'):

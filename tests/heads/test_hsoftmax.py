@@ -90,7 +90,8 @@ COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
 def choose(num_units: int, mean_path: float = 8.0, route: RouteOption = "auto", **options: Any) -> Route:
     head = HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, num_units + 1)), route=route)
     head._mean_path = mean_path
-    return head.cost_route(**{"device_type": "cpu", "dtype": torch.float32, "all_units": False} | options)
+    hidden = torch.empty(0, dtype=options.get("dtype", torch.float32), device=options.get("device", "cpu"))
+    return head.cost_route(hidden, all_units=options.get("all_units", False))
 
 
 def test_choice_of_a_route() -> None:
@@ -99,9 +100,9 @@ def test_choice_of_a_route() -> None:
     assert choose(10_000, all_units=True) == "nodes"
     assert choose(10_000, dtype=torch.float64) == choose(150, route="torch-path") == "torch-path"
     assert choose(150, dtype=torch.float64) == "torch-nodes"
-    assert choose(10_000, device_type="cuda") == "torch-path"
-    assert choose(2_000, device_type="cuda") == "torch-nodes"  # 13 · 256 numbers for a path
-    assert choose(10_000, device_type="cuda", all_units=True) == "torch-nodes"
+    assert choose(10_000, device="meta") == "torch-path"
+    assert choose(2_000, device="meta") == "torch-nodes"  # 13 · 256 numbers for a path
+    assert choose(10_000, device="meta", all_units=True) == "torch-nodes"
     assert choose(10_000, route="nodes") == choose(10_000, route="path", all_units=True) == "nodes"
     assert choose(150, 75.0, route="path") == "path"
     assert choose(10_000, route="torch-path", all_units=True) == choose(150, route="torch-nodes") == "torch-nodes"
@@ -116,8 +117,8 @@ def test_settings_are_checked_and_printed() -> None:
     head = HSoftmaxHead(4, tree, route="path").double()
     with pytest.raises(ValueError, match='route: "path" is a Numba kernel for float32 on a CPU, here is torch.float64'):
         head.nll(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
-    with pytest.raises(ValueError, match='route: "nodes" is a Numba kernel .* here is torch.float32 on cuda'):
-        choose(100, device_type="cuda", route="nodes")
+    with pytest.raises(ValueError, match='route: "nodes" is a Numba kernel .* here is torch.float32 on meta'):
+        choose(100, device="meta", route="nodes")
     assert "route=path" in repr(head)
     head = HSoftmaxHead(8, Tree.huffman([1.0] * 300))
     assert "num_units=300, depth=9, route=auto: path and nodes, search=auto" in repr(head)

@@ -19,7 +19,7 @@ from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.search import KERNEL_MAX_K, choose_search, expected_opened, topk_lowest_id_first
 from wenet_hs.tree import Tree
 
-METHODS = ("torch", "best_first", "dense")
+METHODS = ("plain", "best_first", "dense")
 SHAPES = ("huffman", "balanced", "comb", "random")
 
 
@@ -53,6 +53,8 @@ def random_head(shape: str, num_units: int, seed: int = 7, dim: int = 16, scale:
 
 
 def topk(head: HSoftmaxHead, hidden: Tensor, k: int, method: str) -> tuple[Tensor, Tensor]:
+    if method == "plain":
+        return topk_lowest_id_first(head.plain_log_probs(hidden), k)
     head.search = method  # type: ignore[assignment]
     return head.topk(hidden, k)
 

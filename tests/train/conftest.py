@@ -28,6 +28,5 @@ def trained(tiny_corpus: TinyCorpus) -> Path:
 
 @pytest.fixture(scope="session")
 def trained_tree(tiny_corpus: TinyCorpus) -> Path:
-    """The same with the tree head, without kernels that may have to be compiled first."""
-    without = ("head_conf.route=torch-nodes", "head_conf.search=torch")
-    return tiny_corpus.train(tiny_corpus.folder / "trained-hsoftmax", *without, head="hsoftmax")
+    """The same with the tree head."""
+    return tiny_corpus.train(tiny_corpus.folder / "trained-hsoftmax", head="hsoftmax")

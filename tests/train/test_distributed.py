@@ -38,7 +38,7 @@ CPU = torch.device("cpu")
 NO_DROPOUT = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
 PLAIN: dict[str, Any] = {"encoder_conf": NO_DROPOUT, "decoder_conf": NO_DROPOUT, "accum_grad": 2, "grad_clip": 1e9}
 CHECKPOINTED = {"encoder_conf": {**NO_DROPOUT, "gradient_checkpointing": True}}
-SPARSE = {"head": "hsoftmax", "head_conf": {"tree": "t", "sparse_grad": True, "route": "torch-path"}}
+SPARSE = {"head": "hsoftmax", "head_conf": {"tree": "t", "sparse_grad": True}}
 BIDIRECTIONAL = {"decoder": "bitransformer", "decoder_conf": {**NO_DROPOUT, "r_num_blocks": 1}}
 CASES: dict[str, dict[str, Any]] = {
     "batch norm": {},

@@ -71,7 +71,7 @@ def with_nan(batch: Batch) -> Batch:
 def test_micro_batches_of_unequal_size_give_the_clipped_gradient_of_one_batch(
     monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
-    conf = {"tree": "t", "route": "torch-nodes", "search": "torch"}
+    conf = {"tree": "t"}
     sections = PLAIN if head == "softmax" else {**PLAIN, "head": head, "head_conf": conf}
     whole = small_batch([60, 41, 33, 52], [9, 2, 4, 6])
     rows = [row_of(whole, index) for index in range(4)]

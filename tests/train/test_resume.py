@@ -29,7 +29,7 @@ from wenet_hs.train.state import TrainState, read_progress
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 
-SPARSE = ("head_conf.sparse_grad=true", "head_conf.route=torch-path", "model_conf.lsm_kind=node")
+SPARSE = ("head_conf.sparse_grad=true", "model_conf.lsm_kind=node")
 COSINE = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=7", "encoder_conf.cnn_module_norm=layer_norm")
 RAMP = "model_conf={ctc_weight_final: 0.1, ctc_weight_steps: 5, attention_guide: 1.0, attention_guide_steps: 4}"
 DYNAMIC = "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 130}"

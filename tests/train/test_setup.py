@@ -78,7 +78,7 @@ def test_the_folder_is_complete_and_can_be_moved(tiny_corpus: TinyCorpus, tmp_pa
     assert set(yaml.safe_load(text)) == set(type(config).model_fields)
     assert (config.head, config.seed, config.max_epoch) == ("hsoftmax", 1, 2)
     assert (config.tokenizer_conf.symbol_table_path, config.cmvn_conf.cmvn_file) == ("units.txt", "global_cmvn")
-    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False, "route": "torch-nodes", "search": "torch"}
+    settings = {"tree": "tree.json", "bias": False, "sparse_grad": False}
     assert config.head_conf.model_dump() == settings
     files = ("units.txt", "tree.json", "global_cmvn")
     sums = {f"sha256 of {name}" for name in files}
@@ -108,10 +108,9 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
     Tree.huffman(range(len(table)), units=table.units).save(tree)
     units.write_text(units.read_text().replace("a 3", "x 3").replace("b 4", "a 4").replace("x 3", "b 3"))
     cmvn.write_text(cmvn.read_text().replace('"frame_num": ', '"frame_num": 1'))
-    same = ("head_conf.route=torch-nodes", "head_conf.search=torch")
     files = (f"tokenizer_conf.symbol_table_path={units}", f"head_conf.tree={tree}", f"cmvn_conf.cmvn_file={cmvn}")
     settings = ("optim_conf.lr=0.1", "dataset_conf.batch_conf.batch_size=4", "seed=2", "max_epoch=9")
-    assert fault_lines(tiny_corpus, copy, *same, *files, *settings, head="hsoftmax") == [
+    assert fault_lines(tiny_corpus, copy, *files, *settings, head="hsoftmax") == [
         f"{copy / 'train.yaml'}: optim_conf.lr was 0.005, is now 0.1",
         f"{copy / 'train.yaml'}: seed was 1, is now 2",
         f"{copy / 'train.yaml'}: dataset_conf.batch_conf.batch_size was 3, is now 4",
@@ -127,7 +126,7 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
         f"{copy / 'train.yaml'}: seed was 1, is now 2",
     ]
     (copy / "tree.json").unlink()
-    assert fault_lines(tiny_corpus, copy, *same, head="hsoftmax") == [f"{copy / 'tree.json'}: is missing"]
+    assert fault_lines(tiny_corpus, copy, head="hsoftmax") == [f"{copy / 'tree.json'}: is missing"]
     plain = cut_back(tiny_corpus.train(tmp_path / "plain", "max_epoch=1"), tmp_path / "no_tree", 1)
     change = f"{plain / 'train.yaml'}: head was 'softmax', is now 'hsoftmax'"
     assert fault_lines(tiny_corpus, plain, "max_epoch=1", f"head_conf.tree={tree}", head="hsoftmax") == [change]
@@ -324,7 +323,7 @@ def test_freeze_without_a_checkpoint_warns(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With sparse gradients everything but the head may be frozen; then the dense optimizer has no parameters."""
-    sparse = ("head_conf.sparse_grad=true", "head_conf.route=torch-path", "head_conf.search=torch")
+    sparse = ("head_conf.sparse_grad=true",)
     sparse += ("model_conf.lsm_weight=0", ONE_STEP)
     folder = tiny_corpus.train(tmp_path / "m", "freeze=[encoder, decoder, ctc]", *sparse, head="hsoftmax")
     assert "freeze without --checkpoint: frozen parameters keep their random initial values" in caplog.text

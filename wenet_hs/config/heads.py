@@ -28,10 +28,6 @@ class HSoftmaxHeadConf(TreeHeadConf):
     """Whether each inner node has a bias besides its vector."""
     sparse_grad: bool = False
     """Whether a step updates only the vectors on the paths of its targets; for very many units, with `optim: adam`."""
-    route: Literal["auto", "path", "nodes", "torch-path", "torch-nodes"] = "auto"
-    """How costs are computed (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
-    search: Literal["auto", "torch", "best_first", "dense"] = "auto"
-    """How the best units are found (heads/hsoftmax.py); `auto`: the fastest way for this size and device."""
 
 
 class ClassHeadConf(TreeHeadConf):
@@ -41,10 +37,6 @@ class ClassHeadConf(TreeHeadConf):
     """Number of classes that the top of a binary tree is cut into; null: the square root of the number of units."""
     sparse_grad: bool = False
     """Whether a step updates only the vectors of the nodes on the paths of its targets; with `optim: adam`."""
-    route: Literal["auto", "path", "all"] = "auto"
-    """Whether costs are computed from the nodes on the targets' paths or from all nodes; `auto`: by size and device."""
-    search: Literal["auto", "best_first", "all"] = "auto"
-    """How the best units are found: by best-first search or from all nodes; `auto`: by size and device."""
 
 
 class AdaptiveHeadConf(TreeHeadConf):
@@ -63,6 +55,12 @@ class AdaptiveHeadConf(TreeHeadConf):
 HeadKind = Literal["softmax", "hsoftmax", "class", "adaptive"]
 HeadConf = SoftmaxHeadConf | HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf
 
+REMOVED = {
+    "route": ("auto", "path", "nodes", "torch-path", "torch-nodes", "all"),
+    "search": ("auto", "torch", "best_first", "dense", "all"),
+}
+"""Settings of a head that folders of before 2026-11-26 have, with their values: how it computes, not what. They are
+dropped."""
 HEADS: dict[str, type[Section]] = {
     "softmax": SoftmaxHeadConf,
     "hsoftmax": HSoftmaxHeadConf,

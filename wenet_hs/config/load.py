@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from wenet_hs.config.dataset import Section
+from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, RENAMED_KEYS, Scalar
 from wenet_hs.errors import ConfigError
@@ -138,6 +139,7 @@ def load_config(
         raise ConfigError(f"{path}: {found}; give the file or folder of a {_MODELS[own]}")
     for override in overrides:
         _apply_override(settings, override, kind)
+    removed = _drop_removed_settings(settings)
     ignored = _translate_wenet_keys(settings) if kind is ExperimentConfig else {}
     try:
         config = kind.model_validate(settings.values)
@@ -152,6 +154,8 @@ def load_config(
     if ignored:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
+    if removed:
+        logger.info("%s: settings that no longer exist, and change no result: %s", path, ", ".join(removed))
     return config
 
 
@@ -296,6 +300,15 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
     kept = {known: at for known, at in settings.places.items() if known[: len(location)] != location}
     settings.places = kept | {(*location, *inner): place for inner in new.places}
     settings.faults += new.faults
+
+
+def _drop_removed_settings(settings: Settings) -> list[str]:
+    """Removes the settings of heads that no longer exist; their dotted names."""
+    dropped = []
+    for names in (("head_conf",), ("ctc_conf", "head_conf")):
+        section = _section(settings.values, *names)
+        dropped += [".".join((*names, key)) for key in REMOVED if section.pop(key, None) is not None]
+    return dropped
 
 
 # ---- WeNet's settings

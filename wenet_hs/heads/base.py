@@ -87,6 +87,15 @@ class OutputHead(nn.Module, ABC):
         with torch.autocast(hidden.device.type, enabled=False):
             return self._log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
 
+    def plain_log_probs(self, hidden: Tensor) -> Tensor:
+        """`log_probs` by PyTorch's operations alone, without kernels of ours: for export, and as the reference."""
+        rows_ND = self._rows(hidden)
+        with torch.autocast(hidden.device.type, enabled=False):
+            return self._plain_log_probs(rows_ND).reshape(*hidden.shape[:-1], self.num_units)
+
+    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        return self._log_probs(hidden_ND)
+
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The negative log-likelihood of each target: hidden (..., D), targets (...) → (...) nats, ≥ 0."""
         return self.loss(hidden, targets, 0.0)
@@ -251,12 +260,40 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
 # ---- for the heads over trees
 
 
+def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """`torch.compiler.disable` for functions that call Numba or NumPy.
+
+    torch's own takes a second of imports. Here only a process that compiles imports them.
+    """
+
+    @wraps(function)
+    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if torch.compiler.is_compiling():
+            disabled: Callable[_P, _R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
+            return disabled(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call
+
+
+_WITH_KERNELS = ("_log_probs", "_cross_entropy", "_node_smoothed_loss", "_eval_metrics", "_topk", "_label_log_probs")
+
+
 class NodeHead(OutputHead):
-    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse."""
+    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse.
+
+    torch.compile does not trace the methods of a subclass that call kernels or NumPy.
+    """
 
     has_partial_log_probs = True
     layer_name: ClassVar[str]
     sparse_grad: bool
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        for name in _WITH_KERNELS:
+            if name in cls.__dict__:
+                setattr(cls, name, compile_disable(cls.__dict__[name]))
 
     @property
     def _layer(self) -> nn.Linear:
@@ -315,19 +352,3 @@ def sparse_rows(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
     # Not the argument check_invariants: PyTorch 2.11 then still warns that the checks are neither on nor off.
     with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
         return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True)
-
-
-def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`torch.compiler.disable` for functions that call Numba or NumPy.
-
-    torch's own takes a second of imports. Here only a process that compiles imports them.
-    """
-
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if torch.compiler.is_compiling():
-            disabled: Callable[_P, _R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-            return disabled(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call

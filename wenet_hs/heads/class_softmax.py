@@ -11,6 +11,7 @@ U edges of some nodes; in the padded reference: B nodes, R rows at a node, C its
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np
@@ -22,11 +23,11 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import (
     CostWeights,
     NodeHead,
-    compile_disable,
     leaf_sums,
     path_edges,
     weighted_cost,
 )
+from wenet_hs.heads.kernels import can_use_kernels
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
@@ -78,7 +79,7 @@ class ClassHead(NodeHead):
         Args:
             tree: over the V units; a binary one becomes two levels by `NaryTree.from_binary(tree)`.
             sparse_grad: as of `HSoftmaxHead`; along the paths it has all edges of the nodes on them.
-            route, search: "auto" chooses by size and device.
+            route, search: "auto" chooses by size and device. The others are for tests and benchmarks.
         """
         super().__init__(dim, tree.num_units)
         tree = NaryTree.from_binary(tree) if isinstance(tree, Tree) else tree
@@ -106,28 +107,32 @@ class ClassHead(NodeHead):
             return "all" if self.tree.num_edges < below else "path"
         return self.route
 
-    def search_route(self, device_type: str, dtype: torch.dtype, k: int) -> Literal["best_first", "all"]:
+    def search_route(self, hidden: Tensor, k: int) -> Literal["best_first", "all"]:
         """How the k best are found if no gradient is wanted. Raises ValueError if the wanted search cannot run."""
-        can_run = device_type == "cpu" and dtype == torch.float32
+        can_run = can_use_kernels(hidden)
         if self.search == "best_first" and not can_run:
-            where = f"{dtype} on {device_type}"
+            where = f"{hidden.dtype} on {hidden.device.type}"
             raise ValueError(f'search: "best_first" is a Numba kernel for float32 on a CPU, here is {where}')
         if not can_run or self.search == "all":
             return "all"
         large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
         return "best_first" if large or self.search == "best_first" else "all"
 
-    @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
+        return self._sum_choices(hidden_ND, log_softmax_of_nodes)
+
+    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        return self._sum_choices(hidden_ND, torch_log_softmax_of_nodes)
+
+    def _sum_choices(self, hidden_ND: Tensor, log_softmax: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
         scores_NE = linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
-        choices_NE = log_softmax_of_nodes(scores_NE, self.offsets, self.edge_nodes)
+        choices_NE = log_softmax(scores_NE, self.offsets, self.edge_nodes)
         return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self.tree.level_starts)
 
-    @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
         if not on_all and self.cost_route(hidden_ND.device.type) == "path":
             return self._cost_of_nodes_on_paths(hidden_ND, targets_N, 0.0)
-        if not _has_kernel(hidden_ND):
+        if not can_use_kernels(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         return self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
 
@@ -137,12 +142,11 @@ class ClassHead(NodeHead):
         tables = self.offsets, self.edge_nodes, self.node_edges, self.leaves
         return cost_of_all_edges(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
 
-    @compile_disable
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
-        if _has_kernel(hidden_ND) and self.cost_route("cpu") == "all":
+        if can_use_kernels(hidden_ND) and self.cost_route("cpu") == "all":
             cost_N = self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         else:
             cost_N = self._cost_of_nodes_on_paths(hidden_ND, targets_N, smoothing)
@@ -151,21 +155,19 @@ class ClassHead(NodeHead):
     def _cost_of_nodes_on_paths(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         weight_ED, bias_E = self._vectors(hidden_ND.dtype)
         groups, sparse = group_decisions(self.tree, targets_N.cpu().numpy()), self._is_sparse(weight_ED)
-        if not _has_kernel(hidden_ND):
+        if not can_use_kernels(hidden_ND):
             return torch_cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
         from wenet_hs.heads.kernels.classes import cost_of_decisions
 
         return cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
 
-    @compile_disable
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        if self.search_route(hidden_ND.device.type, hidden_ND.dtype, 1) == "all":
+        if self.search_route(hidden_ND, 1) == "all":
             return super()._eval_metrics(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        route = self.search_route(hidden_ND.device.type, hidden_ND.dtype, k)
+        route = self.search_route(hidden_ND, k)
         if route == "all" or self._wants_gradient(hidden_ND):
             return super()._topk(hidden_ND, k)
         from wenet_hs.heads.kernels.classes import best_units
@@ -178,7 +180,6 @@ class ClassHead(NodeHead):
         found = best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
         return self._complete(*found, hidden_ND)
 
-    @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
         units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
@@ -203,10 +204,6 @@ class ClassHead(NodeHead):
         return sums.gather(2, index_BL[:, None].expand(-1, hidden_BTD.size(1), -1))
 
 
-def _has_kernel(hidden_ND: Tensor) -> bool:
-    return hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32
-
-
 def log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
     """Scores of edges (N, E) to log-probabilities of the children given their node (N, E); may overwrite the scores.
 
@@ -214,10 +211,15 @@ def log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) ->
         offsets: (I+1,) the first edge of each node.
         edge_nodes: (E,) the node that each edge leaves, on the device of the scores.
     """
-    if _has_kernel(scores):
+    if can_use_kernels(scores):
         from wenet_hs.heads.kernels import classes
 
         return classes.log_softmax_in_place(scores, offsets)
+    return torch_log_softmax_of_nodes(scores, offsets, edge_nodes)
+
+
+def torch_log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
+    """`log_softmax_of_nodes` in plain PyTorch."""
     tops_NI = scores.new_full((len(scores), len(offsets) - 1), -torch.inf)
     tops_NI = tops_NI.scatter_reduce(1, edge_nodes.expand_as(scores), scores.detach(), "amax")
     scores = scores - tops_NI.index_select(1, edge_nodes)

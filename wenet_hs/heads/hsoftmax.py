@@ -16,7 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, NodeHead, compile_disable, leaf_sums, path_edges
+from wenet_hs.heads.base import CostWeights, NodeHead, leaf_sums, path_edges
+from wenet_hs.heads.kernels import can_use_kernels
 from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
@@ -43,8 +44,7 @@ class HSoftmaxHead(NodeHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
     `tree` is a plain attribute, and the tables derived from it are not in the state_dict: the tree has its own file.
-    float32 costs on a CPU are computed by Numba kernels, others by PyTorch. torch.compile does not trace either.
-    Gradients are differentiable once.
+    float32 costs on a CPU are computed by Numba kernels, others by PyTorch. Gradients are differentiable once.
     """
 
     layer_name = "inner_vector"
@@ -74,7 +74,8 @@ class HSoftmaxHead(NodeHead):
             bias: whether each node has a bias.
             sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, for optimizers like
                 torch.optim.SparseAdam. Along the paths it has only their rows. Half-precision weights get a dense one.
-            route, search: how costs are computed and how the k best units are found; "auto" is the fastest.
+            route, search: how costs are computed and how the k best units are found; "auto" is the fastest. The others
+                are for tests and benchmarks.
         """
         super().__init__(dim, tree.num_units)
         for name, value, options in (("route", route, RouteOption), ("search", search, SearchMethod)):
@@ -89,23 +90,20 @@ class HSoftmaxHead(NodeHead):
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None
 
-    @compile_disable
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
         return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
 
-    @compile_disable
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
 
-    @compile_disable
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
     def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
         """The cost of each row (N,), computed by the route of `cost_route`."""
-        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=weights.on_all != 0)
+        route = self.cost_route(hidden_ND, all_units=weights.on_all != 0)
         if route == "nodes":
             from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes
 
@@ -138,18 +136,18 @@ class HSoftmaxHead(NodeHead):
         nodes_VP, turns_VP = self._path_tables
         return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
 
-    @compile_disable
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NI = self._node_scores(hidden_ND)
-        route = self.cost_route(hidden_ND.device.type, hidden_ND.dtype, all_units=True)
-        if route == "nodes" and self.search != "torch":
-            from wenet_hs.heads.kernels.tree_numba import tree_log_probs
+        if not can_use_kernels(hidden_ND):
+            return self._plain_log_probs(hidden_ND)
+        from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
-            return tree_log_probs(scores_NI, self.node_children)
+        return tree_log_probs(self._node_scores(hidden_ND), self.node_children)
+
+    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        scores_NI = self._node_scores(hidden_ND)
         turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
         return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
 
-    @compile_disable
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         method = self.search
         if method == "auto":
@@ -161,8 +159,7 @@ class HSoftmaxHead(NodeHead):
         return self._complete(*found, hidden_ND)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        can_scan = hidden_ND.device.type == "cpu" and hidden_ND.dtype == torch.float32
-        if can_scan and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
+        if can_use_kernels(hidden_ND) and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
             from wenet_hs.heads.kernels.search_numba import scan
 
             found = scan(self._node_scores(hidden_ND).detach(), self.node_children, k)
@@ -170,7 +167,6 @@ class HSoftmaxHead(NodeHead):
                 return found
         return super()._dense_topk(hidden_ND, k)
 
-    @compile_disable
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): each utterance from the nodes above its labels only."""
         if self.num_units < LABEL_NODES_MIN_UNITS or not labels_BL.numel():
@@ -197,25 +193,25 @@ class HSoftmaxHead(NodeHead):
     def _node_scores(self, hidden_ND: Tensor) -> Tensor:
         return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
-    def cost_route(self, device_type: str, dtype: torch.dtype, *, all_units: bool) -> Route:
+    def cost_route(self, hidden: Tensor, *, all_units: bool) -> Route:
         """The route of a cost: `route`, or the fastest one. It does not depend on the number of targets.
 
         Args:
-            device_type, dtype: of the computation, float32 or float64.
+            hidden: a tensor of the device and dtype of the computation, float32 or float64.
             all_units: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
                 and becomes its route of all nodes.
         Raises ValueError: `route` is a kernel that cannot run here.
         """
-        can_run = device_type == "cpu" and dtype == torch.float32
+        can_run = can_use_kernels(hidden)
         if self.route in ("path", "nodes") and not can_run:
-            here = f"{dtype} on {device_type}"
+            here = f"{hidden.dtype} on {hidden.device.type}"
             raise ValueError(f'route: "{self.route}" is a Numba kernel for float32 on a CPU, here is {here}')
         uses_kernels = can_run and not self.route.startswith("torch")
         if all_units or self.route.endswith("nodes"):
             is_path = False
         elif self.route.endswith("path"):
             is_path = True
-        elif device_type != "cpu":
+        elif hidden.device.type != "cpu":
             # A GPU gathers P · D numbers per target for the path, and makes V for the product.
             is_path = self.num_units > self.tree.depth * self.dim
         else:
@@ -230,8 +226,8 @@ class HSoftmaxHead(NodeHead):
         route: str = self.route
         if route == "auto":
             weight = self.inner_vector.weight
-            dtype = torch.float64 if weight.dtype == torch.float64 else torch.float32
-            chosen = [self.cost_route(weight.device.type, dtype, all_units=all_units) for all_units in (False, True)]
+            like = weight if weight.dtype == torch.float64 else weight.float()
+            chosen = [self.cost_route(like, all_units=all_units) for all_units in (False, True)]
             route += ": " + " and ".join(chosen)
         return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"
 

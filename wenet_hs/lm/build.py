@@ -6,7 +6,7 @@ from pathlib import Path
 
 import torch
 
-from wenet_hs.build import build_head, check_files, check_routes, in_folder, load_trees, read_units
+from wenet_hs.build import build_head, check_files, in_folder, load_trees, read_units
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
 from wenet_hs.interop.weights import load_state, load_weights
@@ -33,7 +33,6 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
     """
     path = in_folder(model_dir, "train.yaml", made_by=LmConfig.trained_by)
     config = load_config(path, (), LmConfig)
-    check_routes(config, torch.device(device))
     check_files(model_dir, config)
     units = in_folder(model_dir, "units.txt", made_by=LmConfig.trained_by)
     table, tokenizer = read_units(config, units, where=str(path))

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.build import check_routes, read_units
+from wenet_hs.build import read_units
 from wenet_hs.checkpoint import remove_incomplete, report_full_disk
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
@@ -33,7 +33,7 @@ from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer, clip_gradient, learning_rate
 from wenet_hs.train.run import Task, Training
-from wenet_hs.train.setup import TrainOptions, prepare_folder
+from wenet_hs.train.setup import TrainOptions, former_hashes, prepare_folder
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.trainer import find_resume
 
@@ -57,7 +57,6 @@ def train_lm(options: TrainOptions) -> Path:
     ):
         config = load_config(options.config, options.override_config, LmConfig)
         device = find_device(options.device)
-        check_routes(config, device)
         remove_incomplete(checkpoints)
         resume_from = find_resume(options)
         hardware = {"processor": processor_name(device), "ranks": "1"}
@@ -96,6 +95,7 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
     digests = [hashlib.sha256(text.ids.data).hexdigest() for text in texts]
     fingerprint = {**hashes, "training text": digests[0], "validation text": digests[1]}
     state = TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint, seed=config.seed)
+    state.former["config"] = former_hashes(config)
     return LmTask(config, state, texts[0], texts[1], sampled)
 
 

@@ -24,7 +24,8 @@ import torch
 from pydantic import BaseModel
 from torch import nn
 
-from wenet_hs.build import SHA256_OF, TREE_FILES, build_from_folder, check_routes, read_units
+from wenet_hs.build import SHA256_OF, TREE_FILES, build_from_folder, head_confs, read_units
+from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.cmvn import read_cmvn
@@ -135,8 +136,8 @@ def prepare_folder(
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     # Settings at their defaults are not in the hash: a later release may have more of them.
     changes = config_changes(type(config)(), config)
-    fixed = json.dumps({key: value for key, _, value in changes if not _may_change(key, config)}, sort_keys=True)
-    hashes = {**sums, "config": hashlib.sha256(fixed.encode()).hexdigest()}
+    fixed = {key: value for key, _, value in changes if not _may_change(key, config)}
+    hashes = {**sums, "config": _hash_settings(fixed)}
     if hardware is None:
         return config, hashes
     before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
@@ -234,6 +235,21 @@ def _refuse_changes(
         raise ConfigError("\n".join(fault + _SAME_RUN for fault in faults))
 
 
+def _hash_settings(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def former_hashes(config: TrainingConfig) -> frozenset[str]:
+    """The hashes that checkpoints of before 2026-11-26 have for these settings, with each value of those removed since,
+    which change no result."""
+    changes = config_changes(type(config)(), config)
+    fixed = {key: value for key, _, value in changes if not _may_change(key, config)}
+    keys = [f"{section}.{name}" for section in head_confs(config) for name in REMOVED]
+    values = [(None, *REMOVED[key.rpartition(".")[2]]) for key in keys]
+    found = (zip(keys, chosen, strict=True) for chosen in itertools.product(*values))
+    return frozenset(_hash_settings(fixed | {key: value for key, value in one if value}) for one in found)
+
+
 def _may_change(setting: str, config: TrainingConfig) -> bool:
     is_schedule = setting == "max_minutes" and config.scheduler == "warmup_cosine"
     return setting in FREE_TO_CHANGE and not is_schedule
@@ -262,7 +278,6 @@ def load_parts(
         world: the ranks that train together; rank 0 reports the utterances that are not used.
     """
     model_dir, device, where = options.model_dir, world.device, str(options.config)
-    check_routes(config, device)
     table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
     check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
     torch.manual_seed(config.seed)
@@ -295,6 +310,7 @@ def load_parts(
         build_optimizer(model, config),
         device,
         fingerprint=fingerprint,
+        former={"config": former_hashes(config)},
         precision=Precision(config.dtype, device),
         world=world,
         seed=config.seed,

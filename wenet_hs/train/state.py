@@ -144,6 +144,8 @@ class TrainState(Generic[Model]):
     progress: Progress = field(default_factory=Progress)
     fingerprint: dict[str, str] = field(default_factory=dict)
     """SHA-256 of what a resumed run must share, by name: config, unit table, tree, statistics, data lists."""
+    former: dict[str, frozenset[str]] = field(default_factory=dict)
+    """Other hashes that a checkpoint may have, by the same names; a resumed run goes on with that of its checkpoint."""
     precision: Precision = field(default_factory=lambda: Precision("fp32", torch.device("cpu")))
     world: World = field(default_factory=World)
     """The ranks that train this model together."""
@@ -188,8 +190,9 @@ class TrainState(Generic[Model]):
         files = read_checkpoint(path)
         record = json.loads(files["state.json"])
         for name, sha256 in self.fingerprint.items():
-            if record["fingerprint"].get(name) != sha256:
+            if (recorded := record["fingerprint"].get(name)) not in (sha256, *self.former.get(name, ())):
                 raise CheckpointError(f"{path}: was trained with another {name}; use another --model_dir to start anew")
+            self.fingerprint[name] = recorded
         self.progress = read_progress(path)
         try:
             self.model.load_state_dict(load_dict(files["model.pt"], path / "model.pt", self.device))

@@ -18,9 +18,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-SearchMethod = Literal["auto", "torch", "best_first", "dense"]
+from wenet_hs.heads.kernels import can_use_kernels
+
+SearchMethod = Literal["auto", "best_first", "dense"]
 """How leaves are searched. "best_first": by Numba on a CPU, by Triton on a GPU; "dense": from all log-probabilities;
-"torch": the same in plain PyTorch; "auto": see `choose_search`."""
+"auto": see `choose_search`."""
 
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
@@ -132,6 +134,6 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _has_kernel(scores: Tensor, k: int) -> bool:
-    if scores.device.type != "cpu" or scores.dtype != torch.float32 or torch.compiler.is_compiling():
+    if not can_use_kernels(scores) or torch.compiler.is_compiling():
         return False
     return k <= KERNEL_MAX_K and not (scores.requires_grad and torch.is_grad_enabled())
