@@ -58,6 +58,7 @@ setup(
         "scipy>=1.11",
         "sentencepiece>=0.2",
         "soundfile>=0.12.1",
+        "safetensors>=0.4",  # weights of pretrained models
         "soxr>=0.4",
         "tensorboard>=2.16",
         # torch and torchaudio must be of the same minor version; 2.11 is torchaudio's last (docs/design/0002).

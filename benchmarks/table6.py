@@ -19,11 +19,11 @@ import torch
 from paired import Side, alternate, common_arguments, markdown_table, publish, ratios
 from torch import Tensor
 
-from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.config.schema import DatasetConf
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode, pad_features
+from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.model import AsrModel
 

@@ -12,13 +12,14 @@ import yaml
 from model_folders import TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
-from wenet_hs.build import AnyTree, build_model, load_experiment
+from wenet_hs.build import AnyTree, build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.model import AsrModel
+from wenet_hs.model import AsrModel, LossWeights
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -49,13 +50,13 @@ def test_a_config_and_its_seed_become_a_model() -> None:
     model = small_model(model_conf={"ctc_weight": 0.25, "lsm_weight": 0.05}, encoder_conf={"num_blocks": 3})
     assert isinstance(model.encoder, Encoder)
     assert isinstance(model.decoder, TransformerDecoder)
-    assert (model.ctc_weight, model.reverse_weight, model.lsm_weight) == (0.25, 0.0, 0.05)
+    assert model.loss_weights == LossWeights(ctc=0.25, smoothing=0.05)
     assert (len(model.encoder.encoders), len(model.decoder.decoders)) == (3, 2)
     assert (model.num_units, model.ctc.blank, model.special) == (NUM_UNITS, 0, SPECIAL)
     both = small_model(decoder="bitransformer", decoder_conf={"r_num_blocks": 1}, model_conf={"reverse_weight": 0.3})
     assert isinstance(both.decoder, BiTransformerDecoder)
     assert (len(both.decoder.left_decoder.decoders), len(both.decoder.right_decoder.decoders)) == (2, 1)
-    assert both.reverse_weight == 0.3
+    assert both.loss_weights.reverse == 0.3
 
 
 @pytest.mark.parametrize("decoder", ["transformer", "bitransformer"])

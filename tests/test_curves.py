@@ -48,19 +48,6 @@ def test_a_long_training_costs_little_at_each_validation() -> None:
     assert len(train) == len(valid) == 5_000 and time.perf_counter() - began < 1, "one pass, not one per validation"
 
 
-def test_one_published_training_ends_over_fitted_the_one_with_the_least_real_speech() -> None:
-    found, num = set(), 0
-    for path in sorted(ROOT.glob("examples/*/s0/results/**/*.json")):
-        record = json.loads(path.read_text("utf-8"))
-        for part in filter(None, (record, record.get("first"))):
-            points = [one for one in part.get("curve", []) if "loss_ctc" in one and "train_ctc" in one]
-            train, valid = ([one[name] for one in points] for name in ("train_ctc", "loss_ctc"))
-            num += len(points) > 1
-            if is_overfitted(train, valid):
-                found.add(path.name)
-    assert num > 300 and found == {"softmax-0.25-seed1.json"}
-
-
 def test_a_model_is_over_fitted_at_the_checkpoints_of_its_weights(tmp_path: Path) -> None:
     records = [
         {"kind": kind, "step": step, "loss": value}

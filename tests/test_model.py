@@ -2,6 +2,7 @@
 """The losses: WeNet's, additive over utterances, without padding, and only of the branches that have a weight."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -71,7 +72,7 @@ def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
     config, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet", name)
     model = load_model(config, weights)
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
-    assert (model.ctc_weight, model.lsm_weight) == (0.3, 0.1)
+    assert (model.loss_weights.ctc, model.loss_weights.smoothing) == (0.3, 0.1)
     for prefixes in (["0."], ["1."], ["2."], ["0.", "1.", "2."]):
         check_outputs_and_losses(model, arrays, prefixes)
 
@@ -137,13 +138,13 @@ def test_a_branch_without_weight_is_not_computed(monkeypatch: pytest.MonkeyPatch
     never = partial(pytest.fail, "computed")
     with monkeypatch.context() as patch:
         patch.setattr(model.decoder, "forward", never)
-        model.ctc_weight = 1.0
+        model.loss_weights = replace(model.loss_weights, ctc=1.0)
         only_ctc = model(batch)
     torch.testing.assert_close(only_ctc.total, both.ctc)
     assert (float(only_ctc.attention), int(only_ctc.num_correct)) == (0.0, 0)
     assert torch.isnan(only_ctc.nll)
     monkeypatch.setattr(Ctc, "loss", never)
-    model.ctc_weight = 0.0
+    model.loss_weights = replace(model.loss_weights, ctc=0.0)
     only_attention = model(batch)
     torch.testing.assert_close(only_attention.total, both.attention)
     assert float(only_attention.ctc) == 0.0

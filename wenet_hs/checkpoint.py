@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
 
-from wenet_hs.errors import CheckpointError, one_line
+from wenet_hs.errors import CheckpointError, list_names, one_line
 from wenet_hs.files import NO_SPACE, file_sha256, fsync_path
 
 logger = logging.getLogger(__name__)
@@ -226,3 +228,89 @@ def _restore_replaced(replaced: Path, target: Path) -> None:
     """Undo the first of the two renames by which a checkpoint replaces another, if the second one did not happen."""
     if replaced.exists() and not target.exists():
         replaced.rename(target)
+
+
+# ---- weights
+
+
+def hash_weights(checkpoint: Path) -> str:
+    """The SHA-256 of the file of the weights that `--checkpoint` names: a file, a checkpoint or a model folder.
+
+    Raises CheckpointError if it cannot be read.
+    """
+    path = checkpoint
+    if checkpoint.is_dir():
+        path = checkpoint / ("model.pt" if (checkpoint / "model.pt").exists() else "final.pt")
+    try:
+        return file_sha256(path)
+    except OSError as error:
+        what = f"--checkpoint {path}: cannot be read ({error.strerror})"
+        raise CheckpointError(f"{what}; check the path; a resumed run needs no --checkpoint") from error
+
+
+def read_weights(path: Path | str) -> dict[str, Tensor]:
+    """Reads the state_dict of a `.pt` or `.safetensors` file, or of the `model.pt` of a checkpoint folder. Code in the
+    file is never run.
+
+    The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest of a checkpoint):
+    torch does not detect a flipped bit.
+
+    Raises CheckpointError, always one line.
+    """
+    path = Path(path)
+    path = path / "model.pt" if path.is_dir() else path
+    if not path.exists():
+        raise CheckpointError(f"{path}: no such file; `wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
+    try:
+        _check_sha256(path)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about the pickle protocol of old files
+            is_safe = path.suffix == ".safetensors"
+            state = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
+    except CheckpointError:
+        raise
+    except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
+        raise CheckpointError(
+            f"{path}: not a readable checkpoint ({one_line(error)}); copy or create it again, or use an earlier one"
+        ) from error
+    if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
+        what = f"{path}: contains no state_dict (parameter names with tensors)"
+        raise CheckpointError(f"{what}; give the weights of a model")
+    return state
+
+
+def _check_sha256(path: Path) -> None:
+    for record in (path.with_suffix(".json"), path.with_name("manifest.json")):
+        try:
+            content = json.loads(record.read_text("utf-8"))
+            expected = (content if content.get("file") == path.name else content["files"][path.name])["sha256"]
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no record, or it does not have the file
+            continue
+        if file_sha256(path) != expected:
+            what_to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
+            raise CheckpointError(f"{path}: differs from its SHA-256 in {record.name}; {what_to_do}")
+
+
+def _is_parameter(item: tuple[object, object]) -> bool:
+    name, value = item
+    if not isinstance(name, str) or not isinstance(value, Tensor):
+        return False
+    plain = value.layout == torch.strided and value.device.type == "cpu" and not value.is_quantized
+    return plain and not value.is_complex()
+
+
+def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
+    """Copies a state_dict into a model. Raises CheckpointError with the first names and shapes that do not fit."""
+    own = model.state_dict()
+    wrong_shapes = [
+        f"{name} {tuple(state[name].shape)}, expected {tuple(value.shape)}"
+        for name, value in own.items()
+        if name in state and state[name].shape != value.shape
+    ]
+    missing, unexpected = [name for name in own if name not in state], [name for name in state if name not in own]
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": wrong_shapes}
+    faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
+    if faults:
+        what_to_do = "use the train.yaml that these weights were trained with"
+        raise CheckpointError(f"{where}: weights of another model: {faults}; {what_to_do}")
+    model.load_state_dict(dict(state), strict=True)

@@ -8,11 +8,11 @@ N positions without padding, D width.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.data.batching import Batch
 from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.restricted import restrict_head
@@ -21,17 +21,40 @@ from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
 
+if TYPE_CHECKING:
+    from wenet_hs.data.batching import Batch
+
+
+@dataclass(frozen=True, kw_only=True)
+class LossWeights:
+    """The weights of the losses, all but `guide` and the layer in [0, 1]. Training replaces the value at each step."""
+
+    ctc: float = 0.5
+    """Of the CTC loss; the attention loss has the rest."""
+    reverse: float = 0.0
+    """Of the right-to-left decoder in the attention loss."""
+    smoothing: float = 0.0
+    """Label smoothing, of the kind `smoothing_kind`."""
+    smoothing_kind: SmoothingKind = "leaf"
+    guide: float = 0.0
+    """Of the guided attention penalty on the left-to-right decoder."""
+    guide_width: float = 0.1
+    interctc: float = 0.0
+    """Share of the output of encoder layer `interctc_layer` (from 1 on) in the CTC loss of training (Lee and Watanabe
+    2021)."""
+    interctc_layer: int = 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Losses:
     """Sums over a batch, in nats: 0-dim float32 tensors. Training divides them by the targets of an optimizer step."""
 
     total: Tensor
-    """ctc_weight · ctc + (1 - ctc_weight) · attention + attention_guide · guide; the loss of training."""
+    """With the weights w: w.ctc · ctc + (1 - w.ctc) · attention + w.guide · guide; the loss of training."""
     attention: Tensor
-    """Weighted sum of both directions; 0 if ctc_weight is 1, because the decoder is not computed."""
+    """Weighted sum of both directions; 0 if the CTC loss has all weight, because the decoder is not computed."""
     ctc: Tensor
-    """0 if ctc_weight is 0, because CTC is not computed."""
+    """0 if its weight is 0, because CTC is not computed."""
     guide: Tensor
     """The guided attention penalty without its weight; 0 if it is off."""
     num_targets: int
@@ -57,12 +80,8 @@ class AsrModel(nn.Module):
     ) -> None:
         """`right_head`: the head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
 
-        Training changes the weights of the losses, which are plain attributes: `ctc_weight`, `reverse_weight` (of the
-        right-to-left decoder) and `lsm_weight` (label smoothing, of the kind `lsm_kind`), all in [0, 1], and
-        `attention_guide`, the weight of the guided attention penalty on the left-to-right decoder, with
-        `attention_guide_width`, and `interctc_weight`, the share of the output of layer `interctc_layer` (from 1 on) in
-        the CTC loss of training (intermediate CTC, Lee and Watanabe 2021). `frozen`: names of the modules that stay in
-        evaluation mode during training.
+        Training replaces the attribute `loss_weights`. `frozen`: names of the modules that stay in evaluation mode
+        during training.
         """
         super().__init__()
         self.encoder = encoder
@@ -71,14 +90,7 @@ class AsrModel(nn.Module):
         self.right_head = right_head
         self.ctc = ctc
         self.special = special
-        self.ctc_weight = 0.5
-        self.reverse_weight = 0.0
-        self.lsm_weight = 0.0
-        self.lsm_kind: SmoothingKind = "leaf"
-        self.attention_guide = 0.0
-        self.attention_guide_width = 0.1
-        self.interctc_weight = 0.0
-        self.interctc_layer = 0
+        self.loss_weights = LossWeights()
         self.frozen: tuple[str, ...] = ()
 
     def train(self, mode: bool = True) -> "AsrModel":
@@ -112,34 +124,35 @@ class AsrModel(nn.Module):
             special=self.special,
             right_head=None if right is None else restrict_head(right, with_eos, num_units),
         )
-        restricted.ctc_weight = self.ctc_weight
+        restricted.loss_weights = self.loss_weights
         return restricted.eval()
 
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'."""
         return self.encoder(features, lengths)
 
-    def forward(self, batch: Batch) -> Losses:
+    def forward(self, batch: "Batch") -> Losses:
         """The losses of a batch. A branch of weight 0 is not computed."""
-        outputs: list[Tensor] | None = [] if self.training and self.interctc_weight else None
+        share = self.loss_weights
+        outputs: list[Tensor] | None = [] if self.training and share.interctc else None
         memory, memory_lengths = self.encoder(batch.features, batch.feature_lengths, outputs=outputs)
         attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
-        if self.ctc_weight < 1:
-            weights: list[Tensor] | None = [] if self.training and self.attention_guide else None
+        if share.ctc < 1:
+            weights: list[Tensor] | None = [] if self.training and share.guide else None
             attention, nll, num_correct = self._attention(memory, memory_lengths, batch, weights)
             if weights:
                 lengths = memory_lengths, batch.target_lengths + 1
-                penalty = guided_attention_loss(weights, *lengths, width=self.attention_guide_width)
-        if self.ctc_weight > 0:
+                penalty = guided_attention_loss(weights, *lengths, width=share.guide_width)
+        if share.ctc > 0:
             ctc = weighted_ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
             if outputs:
-                lower = self.encoder.normalize(outputs[self.interctc_layer - 1])
+                lower = self.encoder.normalize(outputs[share.interctc_layer - 1])
                 inter = self.ctc.loss(lower, memory_lengths, batch.targets, batch.target_lengths)
-                weighted_ctc = (1 - self.interctc_weight) * ctc + self.interctc_weight * inter
+                weighted_ctc = (1 - share.interctc) * ctc + share.interctc * inter
         return Losses(
-            total=self.ctc_weight * weighted_ctc + (1 - self.ctc_weight) * attention + self.attention_guide * penalty,
+            total=share.ctc * weighted_ctc + (1 - share.ctc) * attention + share.guide * penalty,
             attention=attention,
             ctc=ctc,
             guide=penalty,
@@ -149,21 +162,22 @@ class AsrModel(nn.Module):
         )
 
     def _attention(
-        self, memory: Tensor, memory_lengths: Tensor, batch: Batch, weights: list[Tensor] | None
+        self, memory: Tensor, memory_lengths: Tensor, batch: "Batch", weights: list[Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
+        share = self.loss_weights
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = self.left_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
         rows = _without_padding(hidden, targets, batch.target_lengths)
-        loss_N, nll_N, is_best_N = self.head.loss_and_metrics(*rows, self.lsm_weight, self.lsm_kind)
+        loss_N, nll_N, is_best_N = self.head.loss_and_metrics(*rows, share.smoothing, share.smoothing_kind)
         loss = loss_N.sum()
-        if self.reverse_weight and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
+        if share.reverse and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)
             units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
             hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
             rows = _without_padding(hidden, targets, batch.target_lengths)
-            right = self.right_head.loss(*rows, self.lsm_weight, self.lsm_kind).sum()
-            loss = loss * (1 - self.reverse_weight) + right * self.reverse_weight
+            right = self.right_head.loss(*rows, share.smoothing, share.smoothing_kind).sum()
+            loss = loss * (1 - share.reverse) + right * share.reverse
         return loss, nll_N.sum(), is_best_N.sum()
 
 

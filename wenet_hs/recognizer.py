@@ -13,7 +13,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.annotation import TranscribedRecording, TranscribedSegment, place_segments
@@ -45,6 +44,7 @@ from wenet_hs.decode.segments import (
 )
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
+from wenet_hs.experiment import Experiment, load_experiment
 
 logger = logging.getLogger(__name__)
 
@@ -94,7 +94,7 @@ class Recognizer:
     @property
     def has_times(self) -> bool:
         """Whether the model was trained with CTC, which gives times and confidence."""
-        return self._experiment.model.ctc_weight > 0
+        return self._experiment.model.loss_weights.ctc > 0
 
     @property
     def is_overfitted(self) -> bool:

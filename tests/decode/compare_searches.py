@@ -15,10 +15,10 @@ from plain_search import Scored, assert_same_nbest, finished_list, wenet_search
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.build import load_experiment
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode import DecodeOptions, decode
 from wenet_hs.decode.ctc import prefix_beam_search_with_lm
+from wenet_hs.experiment import load_experiment
 from wenet_hs.manifest import read_data_list
 from wenet_hs.model import AsrModel
 

@@ -18,7 +18,6 @@ from plain_search import ctc_paths, random_log_probs
 from small_models import small_config, small_model
 from torch import Tensor
 
-from wenet_hs.build import Experiment, load_experiment
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode import alignment, ctc_kernels
@@ -27,6 +26,7 @@ from wenet_hs.decode.ctc import align_units, viterbi_align
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.output import TimedText, timed_units, timed_words
 from wenet_hs.errors import CheckpointError
+from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.manifest import Utterance

@@ -14,10 +14,10 @@ from plain_search import assert_same_nbest, finished_list, wenet_search
 from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
 from torch import Tensor
 
-from wenet_hs.build import load_experiment
 from wenet_hs.decode import MODES, DecodeOptions, decode
 from wenet_hs.decode.inventory import limit_to_inventories
 from wenet_hs.errors import DataError
+from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import OutputHead
 from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.restricted import restrict_head

@@ -15,8 +15,8 @@ import pytest
 import torch
 from small_models import small_model
 
+from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.errors import CheckpointError
-from wenet_hs.interop.weights import load_state, load_weights
 
 
 def saved(content: Any) -> bytes:
@@ -30,14 +30,14 @@ GOOD = saved({"a": torch.arange(6.0), "b": torch.zeros((), dtype=torch.int64)})
 
 def load_bytes(path: Path, content: bytes) -> dict[str, torch.Tensor]:
     path.write_bytes(content)
-    return load_state(path)
+    return read_weights(path)
 
 
 def test_a_file_and_a_checkpoint_folder_are_read(tmp_path: Path) -> None:
     assert list(load_bytes(tmp_path / "x.pt", GOOD)) == ["a", "b"]
     (tmp_path / "step-1").mkdir()
     (tmp_path / "step-1" / "model.pt").write_bytes(GOOD)
-    assert load_state(tmp_path / "step-1")["a"].tolist() == [0, 1, 2, 3, 4, 5]
+    assert read_weights(tmp_path / "step-1")["a"].tolist() == [0, 1, 2, 3, 4, 5]
     old = io.BytesIO()
     torch.save(OrderedDict(a=torch.ones(2)), old, _use_new_zipfile_serialization=False)
     assert load_bytes(tmp_path / "x.pt", old.getvalue())["a"].tolist() == [1, 1]
@@ -46,7 +46,7 @@ def test_a_file_and_a_checkpoint_folder_are_read(tmp_path: Path) -> None:
         (tmp_path, "/model.pt: no such file"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            load_state(path)
+            read_weights(path)
 
 
 class Hostile:

@@ -2,6 +2,7 @@
 """Attention is its formula; the decoder node by node equals the decoder on whole sequences; guided attention."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -126,7 +127,7 @@ def test_the_guided_attention_penalty_by_hand() -> None:
 def test_the_penalty_is_part_of_the_training_loss_only() -> None:
     model, batch = small_model(), small_batch([40, 60], [5, 3])
     plain = model(batch)
-    model.attention_guide = 2.0
+    model.loss_weights = replace(model.loss_weights, guide=2.0)
     assert model(batch).total == plain.total, "not in evaluation"
     assert plain.guide == 0
     model.train()

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from wenet_hs.bin import average as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.build import load_experiment
 from wenet_hs.checkpoint import dump_dict, list_checkpoints, rotate, save_checkpoint, step_of
 from wenet_hs.config.optim import EarlyStoppingConf, Metric
 from wenet_hs.errors import CheckpointError
+from wenet_hs.experiment import load_experiment
 from wenet_hs.train.average import (
     average_weights,
     checkpoints_to_keep,

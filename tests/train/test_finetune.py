@@ -19,12 +19,11 @@ from small_models import SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import build_model
-from wenet_hs.checkpoint import checkpoint_path, list_checkpoints
+from wenet_hs.checkpoint import checkpoint_path, hash_weights, list_checkpoints
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.interop.weights import hash_weights
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import (

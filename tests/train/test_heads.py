@@ -8,8 +8,8 @@ import pytest
 import torch
 from tiny_corpus import TinyCorpus, metrics, write_tiny_corpus
 
-from wenet_hs.build import load_experiment
 from wenet_hs.config.load import load_config
+from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 
 pytestmark = pytest.mark.slow

@@ -114,7 +114,7 @@ def test_position_learning_rate_ctc_weight_and_attention_guide_follow_the_steps(
     batches = [small_batch([40], [5], seed=seed) for seed in range(5)]
     for stats, share, guide in zip(run_epoch(state, batches, config), (0.8, 0.5, 0.2), (2.0, 1.0, 0.0), strict=True):
         assert stats.lr == state.optimizer.param_groups[0]["lr"] == learning_rate(state.progress.step, config)
-        assert state.model.ctc_weight == pytest.approx(share)
+        assert state.model.loss_weights.ctc == pytest.approx(share)
         expected = (1 - share) * stats.loss_att + share * stats.loss_ctc + guide * stats.guide
         assert stats.loss == pytest.approx(expected, rel=1e-6)
         assert (0 < stats.guide <= 1) == (guide > 0)
@@ -126,10 +126,10 @@ def test_validation_changes_nothing_and_uses_the_final_ctc_weight_without_guide(
     ramp = {**ONE_LAYER, "model_conf": {"ctc_weight": 1.0, "ctc_weight_final": 0.25, "ctc_weight_steps": 100}}
     config = small_config(**ramp)
     model = small_model(seed=1, **ramp).train()
-    model.attention_guide = 2.0
+    model.loss_weights = replace(model.loss_weights, guide=2.0)
     before, random_state = weights(model), torch.get_rng_state()
     sums = validate(model, [PAIR, PAIR], config, CPU)
-    assert model.training and model.ctc_weight == 1.0
+    assert model.training and model.loss_weights.ctc == 1.0
     assert torch.equal(torch.get_rng_state(), random_state), "or a run that validates more often would differ"
     assert is_unchanged(model, before)
     assert sums.num_targets == 2 * 9

@@ -19,10 +19,10 @@ from lock_holder import holder
 from small_models import small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, weights_of, write_tiny_corpus
 
-from wenet_hs.build import load_experiment
 from wenet_hs.config.load import load_config
 from wenet_hs.devices import find_device, processor_name
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable

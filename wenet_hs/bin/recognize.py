@@ -19,33 +19,29 @@ import hashlib
 import json
 import logging
 import shutil
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, fields
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import Progress
 
 from wenet_hs.bin.main import check_at_least, main_of, print_failures
-from wenet_hs.build import Experiment, load_experiment, tree_paths
+from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
-from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.inventory import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.job import FEATURES, Job, recognize
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
 from wenet_hs.decode.output import write_results, write_speed
-from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.experiment import Experiment, load_experiment, tree_paths
 from wenet_hs.files import file_sha256, locked
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel
@@ -53,8 +49,6 @@ from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
 
 logger = logging.getLogger(__name__)
-
-MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,46 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_batch_size(parser)
     add_search_arguments(parser)
-
-
-def add_batch_size(parser: argparse.ArgumentParser) -> None:
-    help_text = "maximum number of utterances per batch; changes no text (default: 16)"
-    parser.add_argument("--batch_size", type=int, default=16, help=help_text)
-
-
-def add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare a flag per field of DecodeOptions, and the other flags of the searches."""
-    for option in fields(DecodeOptions):
-        flag, help_text = f"--{option.name}", option.metadata["help"]
-        if option.default is False:
-            parser.add_argument(flag, action="store_true", help=help_text)
-        elif option.default is None:
-            parser.add_argument(flag, type=int, help=help_text)
-        else:
-            shown = f"{help_text} (default: {option.default:g})"
-            parser.add_argument(flag, type=type(option.default), default=option.default, help=shown)
-    lm_help = "language model: n-gram model over units, or folder of `lm train`; one over words rescores n-best lists"
-    parser.add_argument("--lm", type=Path, metavar="FILE.arpa|DIR", help=lm_help)
-    segment_help = "longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never"
-    segment_help += f" (default: {DEFAULT_MAX_SEGMENT_S:g})"
-    parser.add_argument("--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help)
-
-
-def search_options(args: argparse.Namespace) -> DecodeOptions:
-    """The options of the searches. Raises ConfigError if a value is out of range."""
-    check_max_segment(args.max_segment_s)
-    try:
-        return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
-    except ValueError as error:
-        raise ConfigError(f"--{error}") from error
-
-
-@contextmanager
-def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
-    with Progress(console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty())) as progress:
-        task = progress.add_task(name)
-        yield lambda count, total: progress.update(task, advance=count, total=total)
 
 
 def run(args: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.bin.recognize import MODES_HELP, add_search_arguments, progress_bar, search_options
+from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.annotation import (
     DEFAULT_LOW_CONFIDENCE,

@@ -138,7 +138,7 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
         return read_embeddings(args.embeddings, table.units)
     if not args.checkpoint:
         return None
-    from wenet_hs.interop.weights import load_state  # imports torch, which no other kind needs
+    from wenet_hs.checkpoint import read_weights  # imports torch, which no other kind needs
 
     folder = args.checkpoint
     path = folder / "final.pt" if folder.is_dir() and not (folder / "model.pt").exists() else folder
@@ -146,7 +146,7 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
     own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
     if own is not None and UnitTable.read(own).units != table.units:
         raise DataError(f"{own}: the model has other units than {args.units}; use --units {own}")
-    return checkpoint_vectors(load_state(path), len(table), str(path))
+    return checkpoint_vectors(read_weights(path), len(table), str(path))
 
 
 # ---- tree show

@@ -13,7 +13,6 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.build import Experiment
 from wenet_hs.data.audio import length_fault, segment_duration
 from wenet_hs.data.features import frame_samples, num_frames, utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
@@ -33,6 +32,7 @@ from wenet_hs.decode.modes import pad_features
 from wenet_hs.decode.output import TimedText, mean_confidence, timed_units, timed_words
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.experiment import Experiment
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance
 

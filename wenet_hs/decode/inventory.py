@@ -10,9 +10,9 @@ from typing import cast
 import torch
 from torch import nn
 
-from wenet_hs.build import Experiment
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.experiment import Experiment
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.transformer import TransformerDecoder
 from wenet_hs.text.inventory import Inventories

@@ -26,7 +26,6 @@ import torch
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from wenet_hs.build import Experiment
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
@@ -43,6 +42,7 @@ from wenet_hs.decode.segments import (
 )
 from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.experiment import Experiment
 from wenet_hs.files import remove_incomplete_line, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel

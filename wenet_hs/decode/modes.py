@@ -261,7 +261,7 @@ def decode(
             if isinstance(lm, TextModel) and not MODES[mode].is_greedy:
                 nbests = _rescore_texts(nbests, lm, options.lm_weight)
             found[mode] = [nbest[: options.nbest] for nbest in nbests]
-    if align and model.ctc_weight:
+    if align and model.loss_weights.ctc:
         with times.measure(ALIGNMENT):
             _align_best(batch, found)
     for mode, nbests in found.items():

@@ -24,7 +24,7 @@ from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
 from wenet_hs.text.units import NO_SPACES, SPACE
 
 if TYPE_CHECKING:
-    from wenet_hs.build import Experiment
+    from wenet_hs.experiment import Experiment
 
 logger = logging.getLogger(__name__)
 

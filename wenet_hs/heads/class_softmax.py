@@ -27,7 +27,7 @@ from wenet_hs.heads.base import (
     path_edges,
     weighted_cost,
 )
-from wenet_hs.heads.kernels import can_use_kernels
+from wenet_hs.heads.kernels.search import can_use_kernels
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 

@@ -17,8 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import CostWeights, NodeHead, leaf_sums, path_edges
-from wenet_hs.heads.kernels import can_use_kernels
-from wenet_hs.heads.kernels.search import SearchMethod, best_first, choose_search
+from wenet_hs.heads.kernels.search import SearchMethod, best_first, can_use_kernels, choose_search
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from torch import Tensor
 
 from wenet_hs.build import build_model, state_cmvn
+from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.config.load import load_config
 from wenet_hs.errors import CheckpointError
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import convert_state_dict, load_state, load_weights, state_sizes
+from wenet_hs.interop.weights import convert_state_dict, state_sizes
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 
@@ -30,7 +31,7 @@ def load_model(
     """
     config = load_config(train_yaml, overrides)
     where = "state_dict" if isinstance(final_pt, Mapping) else str(final_pt)
-    theirs = final_pt if isinstance(final_pt, Mapping) else load_state(final_pt)
+    theirs = final_pt if isinstance(final_pt, Mapping) else read_weights(final_pt)
     state = convert_state_dict(theirs)
     num_units, _ = state_sizes(state, where)
     # Its `special_tokens`, or <sos/eos> = V - 1 by its old convention.

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import torch
 
-from wenet_hs.build import build_head, check_files, in_folder, load_trees, read_units
+from wenet_hs.build import build_head
+from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
-from wenet_hs.interop.weights import load_state, load_weights
+from wenet_hs.experiment import check_files, in_folder, load_trees, read_units
 from wenet_hs.lm.model import RnnLm
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import UnitTable
@@ -38,7 +39,7 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
     table, tokenizer = read_units(config, units, where=str(path))
     model = build_lm(config, table, model_dir)
     weights = in_folder(model_dir, "final.pt", made_by=LmConfig.trained_by)
-    load_weights(model, load_state(weights), str(weights))
+    load_weights(model, read_weights(weights), str(weights))
     return LmExperiment(config, tokenizer, model.to(device).eval(), model_dir)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from wenet_hs.build import read_units
 from wenet_hs.checkpoint import remove_incomplete, report_full_disk
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
 from wenet_hs.devices import find_device, processor_name
 from wenet_hs.distributed import int_from_environment
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.experiment import read_units
 from wenet_hs.files import locked
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.lm.build import build_lm

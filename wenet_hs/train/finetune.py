@@ -19,26 +19,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.build import TREE_FILES, AnyTree, build_head, check_files, check_old_convention, check_tree, head_confs
-from wenet_hs.checkpoint import MANIFEST, verification_error
+from wenet_hs.build import AnyTree, build_head
+from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, verification_error
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError, list_names
+from wenet_hs.experiment import TREE_FILES, check_files, check_old_convention, check_tree, head_confs
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import (
-    check_num_units,
-    convert_state_dict,
-    is_wenet,
-    load_state,
-    load_weights,
-    state_sizes,
-)
+from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet, state_sizes
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import Tree, load_tree
@@ -279,7 +273,7 @@ def read_base_model(checkpoint: Path) -> BaseModel:
             raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
         path = checkpoint / "final.pt"
-    raw = load_state(path)
+    raw = read_weights(path)
     home, table_path, config = _find_files(path)
     table = None if table_path is None else UnitTable.read(table_path)
     state = convert_state_dict(raw) if is_wenet(raw) else raw

@@ -5,7 +5,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -190,8 +190,8 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
 def _follow_schedules(state: TrainState[AsrModel], config: ExperimentConfig) -> None:
     """Set learning rate, CTC weight and attention guide of the current step."""
     progress, model = state.progress, state.model
-    model.ctc_weight = ctc_weight(progress.step, config)
-    model.attention_guide = attention_guide(progress.step, config)
+    ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
+    model.loss_weights = replace(model.loss_weights, ctc=ctc, guide=guide)
     if progress.step == config.scheduler_conf.warmup_steps + 1:
         progress.warmup_seconds = progress.seconds
     times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
@@ -214,7 +214,7 @@ def _add_gradients(
                 if not losses.total.requires_grad:
                     raise ConfigError(
                         f"{where}: no parameter that freeze leaves to train has a part in the loss at CTC weight "
-                        f"{state.model.ctc_weight:g}; remove a name of freeze, or change model_conf"
+                        f"{state.model.loss_weights.ctc:g}; remove a name of freeze, or change model_conf"
                     )
                 # num_targets is of all ranks, whose gradients are averaged
                 state.precision.backward(losses.total / (num_targets / state.world.size))
@@ -226,17 +226,17 @@ def _add_gradients(
 @torch.no_grad()
 def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig, device: torch.device) -> LossSum:
     """Losses over a data set in evaluation mode, with the final CTC weight of the config."""
-    was_training, weight, precision = model.training, model.ctc_weight, Precision(config.dtype, device)
+    was_training, weights, precision = model.training, model.loss_weights, Precision(config.dtype, device)
     model.eval()
     final = config.model_conf.ctc_weight_final
-    model.ctc_weight = config.model_conf.ctc_weight if final is None else final
+    model.loss_weights = replace(weights, ctc=config.model_conf.ctc_weight if final is None else final)
     sums = LossSum()
     for batch in batches:
         with translate_torch_errors(batch, "validation"), precision.autocast():
             losses = model(with_features(batch.to(device), config.dataset_conf))
         sums += LossSum.of(losses)
     model.train(was_training)
-    model.ctc_weight = weight
+    model.loss_weights = weights
     return sums
 
 

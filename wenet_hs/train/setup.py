@@ -24,7 +24,7 @@ import torch
 from pydantic import BaseModel
 from torch import nn
 
-from wenet_hs.build import SHA256_OF, TREE_FILES, build_from_folder, head_confs, read_units
+from wenet_hs.checkpoint import hash_weights
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
@@ -34,8 +34,8 @@ from wenet_hs.data.shards import DataType, open_lists
 from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.distributed import World, int_from_environment
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.experiment import SHA256_OF, TREE_FILES, build_from_folder, head_confs, read_units
 from wenet_hs.files import file_sha256, write_atomic
-from wenet_hs.interop.weights import hash_weights
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer

@@ -18,8 +18,6 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from wenet_hs.heads.kernels import can_use_kernels
-
 SearchMethod = Literal["auto", "best_first", "dense"]
 """How leaves are searched. "best_first": by Numba on a CPU, by Triton on a GPU; "dense": from all log-probabilities;
 "auto": see `choose_search`."""
@@ -36,6 +34,11 @@ GPU_MIN_UNITS = 4096
 """On a GPU the search is used from this V on: its time hardly depends on V. This is an estimate, not a measurement."""
 GPU_MAX_K = 32
 """The largest k for which the Triton kernel's list of open nodes fits the registers."""
+
+
+def can_use_kernels(rows: Tensor) -> bool:
+    """Whether Numba kernels compute with this tensor: float32 on a CPU."""
+    return rows.device.type == "cpu" and rows.dtype == torch.float32
 
 
 def choose_search(

@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags and the progress bar that `recognize`, `transcribe` and `align` share."""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import Progress
+
+from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.modes import MODES
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
+from wenet_hs.errors import ConfigError
+
+MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
+
+
+def add_batch_size(parser: argparse.ArgumentParser) -> None:
+    help_text = "maximum number of utterances per batch; changes no text (default: 16)"
+    parser.add_argument("--batch_size", type=int, default=16, help=help_text)
+
+
+def add_search_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare a flag per field of DecodeOptions, and the other flags of the searches."""
+    for option in fields(DecodeOptions):
+        flag, help_text = f"--{option.name}", option.metadata["help"]
+        if option.default is False:
+            parser.add_argument(flag, action="store_true", help=help_text)
+        elif option.default is None:
+            parser.add_argument(flag, type=int, help=help_text)
+        else:
+            shown = f"{help_text} (default: {option.default:g})"
+            parser.add_argument(flag, type=type(option.default), default=option.default, help=shown)
+    lm_help = "language model: n-gram model over units, or folder of `lm train`; one over words rescores n-best lists"
+    parser.add_argument("--lm", type=Path, metavar="FILE.arpa|DIR", help=lm_help)
+    segment_help = "longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never"
+    segment_help += f" (default: {DEFAULT_MAX_SEGMENT_S:g})"
+    parser.add_argument("--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help)
+
+
+def search_options(args: argparse.Namespace) -> DecodeOptions:
+    """The options of the searches. Raises ConfigError if a value is out of range."""
+    check_max_segment(args.max_segment_s)
+    try:
+        return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
+    except ValueError as error:
+        raise ConfigError(f"--{error}") from error
+
+
+@contextmanager
+def progress_bar(name: str, *, is_shown: bool = True) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on stderr if that is a terminal: a function of the newly finished and the total number."""
+    with Progress(console=Console(stderr=True), disable=not (is_shown and sys.stderr.isatty())) as progress:
+        task = progress.add_task(name)
+        yield lambda count, total: progress.update(task, advance=count, total=total)

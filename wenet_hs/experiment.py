@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a trained model: its layout, its verification, and loading it.
+
+    train.yaml  units.txt  [bpe.model]  [tree.json  ctc_tree.json]  [global_cmvn]  checkpoints/  final.pt  metrics.jsonl
+
+It is complete: it can be moved to another machine and decoded there.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from wenet_hs.build import AnyTree, Cmvn, build_model, state_cmvn
+from wenet_hs.checkpoint import load_weights, read_weights
+from wenet_hs.config.heads import HeadConf, TreeHeadConf
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
+from wenet_hs.curves import is_model_overfitted
+from wenet_hs.errors import CheckpointError, DataError
+from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
+from wenet_hs.model import AsrModel
+from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
+from wenet_hs.text.units import UnitTable, check_special
+from wenet_hs.tree.tree import load_tree
+
+TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
+"""Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
+
+
+def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
+    """Dotted section → its settings, for the head, and that of a recogniser's CTC branch."""
+    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head_conf} if isinstance(config, ExperimentConfig) else {}
+    return {"head_conf": config.head_conf, **of_ctc}
+
+
+def tree_paths(config: TrainingConfig) -> dict[str, str]:
+    """Section → path, for the trees that a config names."""
+    return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
+
+
+SHA256_OF = "sha256 of "
+"""Prefix of the keys in the provenance of a `train.yaml` that end with the name of a file of the folder."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A trained model with its config and tokenizer."""
+
+    config: ExperimentConfig
+    tokenizer: Tokenizer
+    model: AsrModel
+    """In evaluation mode."""
+    model_dir: Path
+    is_overfitted: bool = False
+    """By the records of its training; its confidences are too high then."""
+
+
+def load_experiment(
+    model_dir: Path | str, *, checkpoint: Path | str | None = None, device: torch.device | str = "cpu"
+) -> Experiment:
+    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`). It may have been moved.
+
+    `checkpoint`: weights instead of `final.pt`: a file, or a checkpoint folder.
+
+    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
+    """
+    model_dir = Path(model_dir)
+    config = load_config(in_folder(model_dir, "train.yaml"))
+    table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
+    check_files(model_dir, config)
+    table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
+    path = in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
+    state = read_weights(path)
+    if is_wenet(state):
+        check_old_convention(config, table, table_path)
+        state = convert_state_dict(state)
+    check_num_units(state, len(table), str(path), str(table_path))
+    model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+    load_weights(model, state, str(path))
+    return Experiment(config, tokenizer, model.to(device).eval(), model_dir, is_model_overfitted(model_dir, path))
+
+
+def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
+    """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
+
+    `where`: the file of the config, for error messages.
+
+    Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
+    """
+    table = UnitTable.read(table_path)
+    check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
+    bpe = config.tokenizer_conf.bpe_path
+    bpe_model = None if bpe is None else in_folder(table_path.parent, bpe, made_by=config.trained_by)
+    return table, make_tokenizer(config.tokenizer, table, bpe_model)
+
+
+def build_from_folder(
+    config: ExperimentConfig, table: UnitTable, folder: Path, *, cmvn: Cmvn | None = None
+) -> AsrModel:
+    """Builds a model with new weights over the units of `table`, with the trees that the config names, from `folder`.
+
+    Raises what `build_model` and `load_trees` raise.
+    """
+    trees = load_trees(config, table, folder)
+    of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
+    return build_model(config, len(table), table.special, cmvn=cmvn, **of_head)
+
+
+def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[str, AnyTree]:
+    """The trees that the config names, from `folder`, by section.
+
+    Raises CheckpointError if a tree is missing, and DataError if it is damaged, not over the units of `table`, or built
+    with another tokenizer.
+    """
+    trees = {}
+    for section, name in tree_paths(config).items():
+        path = in_folder(folder, name, made_by=config.trained_by)
+        trees[section] = tree = load_tree(path)
+        check_tree(tree, table.units, path)
+        built_with = tree.options.get("tokenizer", config.tokenizer)
+        if built_with != config.tokenizer:
+            what = f"built with --tokenizer {built_with}, but the config has tokenizer: {config.tokenizer}"
+            raise DataError(f"{path}: {what}; set the same one in both")
+    return trees
+
+
+def check_files(model_dir: Path, config: TrainingConfig) -> None:
+    """Raises CheckpointError if units, tree or BPE model are not those of the training, by the sums in `train.yaml`.
+
+    With other units of the same number every word would be wrong.
+    """
+    for name in ("units.txt", *TREE_FILES.values(), "bpe.model"):
+        expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
+        if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+            raise CheckpointError(f"{path}: changed since the training (sha256 in train.yaml); put the old file back")
+
+
+def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
+    """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
+    base_names = [Path(name).name for name in names]
+    for name in base_names:
+        if (model_dir / name).is_file():
+            return model_dir / name
+    if not model_dir.is_dir():
+        found = "a file" if model_dir.is_file() else "no such folder"
+        raise CheckpointError(f"{model_dir}: {found}; give the --model_dir of a training")
+    command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
+    what_to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
+    raise CheckpointError(f"{model_dir / base_names[0]}: no such file; {what_to_do}")
+
+
+def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
+    """Raises CheckpointError if <sos/eos> of a WeNet model's table is not V - 1.
+
+    Without `special_tokens` WeNet trains with V - 1, even if the table has another unit there.
+    """
+    last = len(table) - 1
+    if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
+        what = f"{table_path}: <sos/eos> is {table.special.eos}, but WeNet trained this model with {last}"
+        why = "its train.yaml has no tokenizer_conf.special_tokens"
+        raise CheckpointError(f"{what} ({why}); use the units.txt of the model, or add special_tokens")
+
+
+def check_tree(tree: AnyTree, units: Sequence[str], path: Path) -> None:
+    """Raises DataError with the first difference if leaf i of the tree is not unit i of the table."""
+    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
+    if tree.num_units != len(units):
+        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {len(units)}; {remedy}")
+    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units, strict=True)):
+        if leaf != unit:
+            what = f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}"
+            raise DataError(f"{what}; {remedy}")
