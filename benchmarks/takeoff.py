@@ -77,7 +77,12 @@ class Run:
 def recipe_runs(args: argparse.Namespace, mboshi: Path) -> Iterator[Run]:
     """Ten seeds on each data set, each to a fifth of its recipe's steps; UCLA's recipe trains in two parts."""
     text = (ROOT / "examples/ucla/s0/run.sh").read_text("utf-8")
-    first_part = tuple(re.findall(r'^base_override="(.*)"', text, re.M)[0].split())
+    steps = re.findall(r"^base_steps=(\d+)", text, re.M)[0]
+    first_part = (
+        f"model_conf.ctc_only_steps={steps}",
+        f"scheduler_conf.total_steps={steps}",
+        "scheduler_conf.warmup_steps=400",
+    )
     sets = (
         ("mini, simulated, 2 h", "mini", "char", args.mini),
         ("UCLA, real, 0.47 h", "ucla", "phone", args.ucla),
