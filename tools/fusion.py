@@ -38,8 +38,8 @@ def main() -> None:
     header = ["recogniser", "mode", "no language model", *(f"{name} (weight)" for name in names)]
     text = (
         "## With language models of the training sentences (simulated speech)\n\n"
-        "`snakemake --profile ../../profile fusion`. Character error rates of the test set in %, macro average over the "
-        "languages. The weight of a "
+        "`snakemake --profile ../../profile fusion`. Character error rates of the test set in %, macro average over "
+        "the languages. The weight of a "
         f"language model was chosen on the dev set, out of {', '.join(args.weights)}; ngram: 5-gram model, recurrent: "
         f"one GRU layer; both over characters, from the training sentences. One training of each: a difference of a "
         f"few tenths is no finding. Recognisers: {made}.\n\n{markdown_table(header, rows)}\n"
