@@ -59,14 +59,15 @@ for _name in nproc jobs threads; do [[ ${!_name} =~ ^[1-9][0-9]*$ ]] || fail "--
 command -v wenet-hs > /dev/null || PATH="$root/.venv/bin:$PATH"  # the checkout's environment
 command -v wenet-hs > /dev/null || fail "no wenet-hs on the PATH; run 'make setup' first"
 
-# ---- the options of which a folder was made are in its options.txt, paths as they are from here
+# ---- the options of which a folder was made are in its options.txt; a checkout may be moved, recordings may not
 keep_options() { mkdir -p "${!1}"; _options_of "$1" > "${!1}/options.txt"; }  # data|exp
 _options_of() {
-  local _name _names="${OF_DATA:-} data_seed unit" _value
+  local _name _value _names="${OF_DATA:-} data_seed unit"
   [ "$1" = data ] || _names="${OF_EXP:-} data config"
   for _name in $_names; do
     _value=${!_name}
-    [[ $_value != */* || ! -e $_value ]] || _value=$(realpath -s --relative-to "$here" "$_value")
+    [[ ! $_name =~ ^(corpus|elan|praat|kaldi|folder)$ ]] || _value=${_value:+$(realpath -sm "$_value")}
+    [[ ! $_name =~ ^(base|config|data|ctc_tree)$ ]] || _value=${_value:+$(realpath -sm --relative-to "$here" "$_value")}
     echo "--$_name $_value"
   done
 }
@@ -91,8 +92,7 @@ wenet_hs=(wenet-hs)           # starts a command that shares its work: one proce
 [ "$nproc" = 1 ] || { jobs=1; wenet_hs=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main); }
 
 # ---- trainings side by side
-declare -A running=()
-logs=() progress=""
+declare -A running=(); logs=() progress=""
 trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives the recipe
 beside() {  # LOG COMMAND…: starts a training as soon as fewer than $jobs run
   _wait_below "$jobs"

@@ -144,6 +144,24 @@ def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allo
     assert allowed == plain.rstrip("\n") + "\n1 hypothesis without reference left out: zz\n"
 
 
+def test_every_mode_of_a_folder_is_scored_beside_its_text(capsys: Capsys) -> None:
+    printed, _ = score_rows("--hyp hyp --name 'exp, attention' --json one.json --align one.txt", capsys)
+    for mode, texts in (("attention", HYP), ("joint", HYP | {"zz": "x"})):
+        Path("test", mode).mkdir(parents=True)
+        write_text(Path("test", mode, "text"), texts)
+    assert call("--hyp test --name exp") == 2, "one mode has a hypothesis without a reference"
+    found = capsys.readouterr()
+    assert found.out == "test/attention/score.txt\n" and found.err.startswith("test/joint/text: 1 hypothesis without")
+    folder = Path("test/attention")
+    assert (folder / "score.txt").read_text("utf-8") == printed
+    assert (folder / "score.json").read_bytes() == Path("one.json").read_bytes()
+    assert (folder / "alignment.txt").read_bytes() == Path("one.txt").read_bytes()
+    assert "exp, joint\n" in Path("test/joint/score.txt").read_text("utf-8"), "its table is not lost"
+    assert "--hyp test: of a folder, score.json" in error_line(call("--hyp test --json x.json"), capsys)
+    Path("none").mkdir()
+    assert error_line(call("--hyp none"), capsys).startswith("none: contains no MODE/text; give the --result_dir")
+
+
 def test_confusions_and_alignments_on_the_terminal(capsys: Capsys) -> None:
     out, _ = score_rows("--confusions 2 --align -", capsys)
     assert out.startswith("ky2  all  CER 33.33 %  N=6 S=1 D=1 I=0\nref: к ы р г ы з\nhyp: к ы р г")

@@ -127,6 +127,8 @@ def test_folders_made_with_other_options_are_refused_by_the_flag(checkout: Path)
     for option, other in (("--unit", "phone"), ("--config", "conf/ucla.yaml"), ("--hours", "1"), ("--data", "d")):
         error, calls = call(checkout, "mini", option, other, "--stage", "4", code=2)
         assert f"{option} " in error and "was made with" in error and not calls
+    shutil.rmtree(place / "data")  # to prepare it again
+    call(checkout, "mini", "--stop_stage", "4")
     data = ["--data", str(checkout / "D"), "--exp", str(checkout / "E")]
     set_command(checkout, "[ $1 = check-options ] || exit 2")
     call(checkout, "mini", "--hours", "3", *data, code=2)  # stage 0 failed, so the folder has no options yet
@@ -270,7 +272,7 @@ def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
         "10",
     )
     assert [one[0] for one in calls[2:]] == ["units", "tree", "cmvn", "train", "train"]
-    for other in (("--prepare", "--tier words"), ("--unit", "phone"), ("--elan", "y")):
+    for other in (("--prepare", "--tier words"), ("--unit", "phone"), ("--elan", str(checkout / "y"))):
         error, _ = call(checkout, "own", *options, *other, code=2)
         assert f"{' '.join(other)}: " in error and "/data was made with" in error
     new = ["--data", f"{checkout}/d", "--exp", f"{checkout}/e"]

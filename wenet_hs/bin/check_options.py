@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> None:
     _check_names("--head", args.head, HEADS)
     _check_names("--ctc_head", [args.ctc_head], HEADS)
     _check_names("--modes", args.modes, MODES)
-    if args.tree and (args.tree.endswith(".json") or Path(args.tree).is_file()):
+    if args.tree and args.tree.endswith(".json"):
         load_tree(args.tree)
     elif args.tree:
         _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")

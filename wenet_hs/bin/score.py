@@ -14,8 +14,9 @@ count, and the exit code is 2. Messages list the keys of both. docs/scoring.md e
 import argparse
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -71,7 +72,9 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError('--features: panphon is not installed; run pip install "wenet_hs[trees]"')
     reference, utterances = read_reference(args)
     if not args.hyp.is_dir():
-        print(_score(args, reference, utterances), end="")
+        printed, check = _score(args, reference, utterances)
+        print(printed, end="")
+        check()
         return
     if args.json or args.align:
         raise ConfigError(f"--hyp {args.hyp}: of a folder, score.json and alignment.txt are written beside each text")
@@ -83,12 +86,19 @@ def run(args: argparse.Namespace) -> None:
         files = {"hyp": text, "json": mode / "score.json", "align": mode / "alignment.txt"}
         name = ", ".join((*filter(None, [args.name]), mode.name))
         of_mode = argparse.Namespace(**{**vars(args), **files, "name": name})
-        write_atomic(mode / "score.txt", _score(of_mode, dict(reference), utterances))
+        printed, check = _score(of_mode, dict(reference), utterances)
+        write_atomic(mode / "score.txt", printed)
+        check()
         print(mode / "score.txt")
 
 
-def _score(args: argparse.Namespace, reference: dict[str, str], utterances: Sequence[Utterance]) -> str:
-    """Score one file of hypotheses, write the files of the flags; the printed tables."""
+def _score(
+    args: argparse.Namespace, reference: dict[str, str], utterances: Sequence[Utterance]
+) -> tuple[str, Callable[[], None]]:
+    """Score one file of hypotheses and write the files of the flags.
+
+    Returns the tables, and a function that raises DataError if the keys do not fit: first the tables are printed.
+    """
     rules = rules_of(args)
     hypothesis = read_hypothesis(args.hyp)
     excluded = _exclude(args, reference, hypothesis) if args.exclude else []
@@ -122,12 +132,8 @@ def _score(args: argparse.Namespace, reference: dict[str, str], utterances: Sequ
     absent = sorted({u.lang for u in utterances if u.lang is not None} - report.languages.keys())
     if absent and args.data_list:
         printed += f"languages of {args.data_list} without an utterance in {args.ref}: {', '.join(absent)}\n"
-    try:
-        check_keys(reference.keys(), hypothesis.keys(), names=names, allow_extra=args.allow_extra)
-    except DataError:
-        print(printed, end="")
-        raise
-    return printed
+    check = partial(check_keys, reference.keys(), hypothesis.keys(), names=names, allow_extra=args.allow_extra)
+    return printed, check
 
 
 def _exclude(args: argparse.Namespace, reference: dict[str, str], hypothesis: dict[str, str]) -> list[str]:

@@ -236,18 +236,19 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
 
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
-    gone_help = "gone: save its vectors with `save_word2vec_format`, and build with --kind embedding --embeddings FILE"
-    parser.add_argument("--gensim", metavar="FILE", help=gone_help)
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
+    source.add_argument("--gensim", metavar="FILE", help="no longer read; the message says what to do instead")
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
     parser.add_argument("--out", type=Path, required=True, help="tree.json to write")
 
 
 def _import(args: argparse.Namespace) -> None:
-    if args.gensim or not args.original:
-        what = f"--gensim {args.gensim}: models of gensim are no longer read" if args.gensim else "give --original DIR"
-        text_form = "; save its vectors in word2vec's text form, and give them to `tree build --kind embedding`"
-        raise ConfigError(what + (text_form if args.gensim else ""))
+    if args.gensim:
+        what_to_do = (
+            "save its vectors in word2vec's text form, and give them to `tree build --kind embedding --embeddings`"
+        )
+        raise ConfigError(f"--gensim {args.gensim}: models of gensim are no longer read; {what_to_do}")
     from wenet_hs.interop.hsoftmax_original import read_original_tree  # imports torch
 
     tree = read_original_tree(args.original, UnitTable.read(args.units).units)

@@ -34,7 +34,7 @@ fi
 
 if at 2 "trees"; then  # --weighting per_language: each language has the same weight in the counts
   for seed in $seeds; do
-    [ -f "$tree" ] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
+    [[ $tree = *.json ]] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
       --units "$data/units.txt" --data_list "$data/train/data.list" --out "$(tree_of "$seed")"
   done
 fi

@@ -46,7 +46,7 @@ fi
 
 if at 2 "trees"; then
   for seed in $seeds; do
-    [ -f "$tree" ] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
+    [[ $tree = *.json ]] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
       --units "$data/units.txt" --data_list "$data/train/data.list" --out "$(tree_of "$seed")"
   done
 fi
