@@ -180,11 +180,13 @@ def collect_lm_results(model_dir: Path) -> Results:
     if not curve or not found:
         what = f"no validation in metrics.jsonl, or no {' or '.join(path.name for path in paths.values())}"
         raise DataError(f"{model_dir}: {what}; train to the end of an epoch, then {_SCORE_AGAIN}")
-    for name, of in found.items():
-        if not {"perplexity", "bits_per_unit"} <= of.keys():
+    scores = {}
+    for name, score in found.items():
+        if not {"perplexity", "bits_per_unit"} <= score.keys():
             raise DataError(f"{paths[name]}: no perplexity in it; {_SCORE_AGAIN}")
-    scores = {f"{name} perplexity": of["perplexity"] for name, of in found.items()}
-    scores |= {f"bits per word, {name}": of["bits_per_unit"] for name, of in found.items() if name == LM_SETS[-1]}
+        scores[f"{name} perplexity"] = score["perplexity"]
+    if "test" in found:
+        scores["bits per word, test"] = found["test"]["bits_per_unit"]
     return Results(
         **_identify(model_dir, config.seed, config.provenance),
         settings={key: value for key, _, value in config_changes(LmConfig(), config) if key != "seed"},
