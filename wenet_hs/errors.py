@@ -11,9 +11,26 @@ _MAX_FAULTS = 10
 
 
 class WenetHsError(Exception):
-    """An error that the user can fix; `bin/` prints it without a traceback and exits with `exit_code`."""
+    """An error that the user can fix; `bin/` prints it without a traceback and exits with `exit_code`.
+
+    Its line is `where: found; to_do`. Several faults at once are one text of several lines, given as `where`.
+    """
 
     exit_code = 2
+
+    def __init__(self, where: object, found: str = "", to_do: str = "") -> None:
+        """
+        Args:
+            where: file, file:line, flag, key or utterance.
+            found: what is wrong there.
+            to_do: what the user can do.
+        """
+        super().__init__(where, found, to_do)  # all arguments: errors are sent between processes
+        self.where, self.found, self.to_do = str(where), found, to_do
+
+    def __str__(self) -> str:
+        located = f"{self.where}: {self.found}" if self.found else self.where
+        return f"{located}; {self.to_do}" if self.to_do else located
 
 
 class ConfigError(WenetHsError):

@@ -152,7 +152,7 @@ def check_clip(utterance: Utterance) -> CheckedClip:
     try:
         waveform, rate, missing_s = read_segment(utterance)
     except AudioError as error:
-        return CheckedClip(None, error.reason)
+        return CheckedClip(None, error.found)
     expected_s = utterance.duration
     duration_s = len(waveform) / rate
     reason = None if expected_s is None else length_fault(duration_s, expected_s, "the corpus")

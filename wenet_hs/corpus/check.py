@@ -220,7 +220,7 @@ def measure(utterance: Utterance) -> Clip:
     try:
         samples, rate, _ = read_segment(utterance)
     except AudioError as error:
-        return Clip(fault=error.reason)
+        return Clip(fault=error.found)
     loud = np.abs(samples)
     full = np.convolve(loud >= _FULL_SCALE, np.ones(_RUN), "valid") == _RUN if len(loud) >= _RUN else np.zeros(1)
     clipped = float((np.convolve(full, np.ones(_RUN)) > 0).mean()) if full.any() else 0.0

@@ -48,13 +48,6 @@ Samples = NDArray[np.float32]
 class AudioError(DataError):
     """Audio that cannot be used."""
 
-    def __init__(self, source: str, reason: str, remedy: str) -> None:
-        super().__init__(source, reason, remedy)  # all arguments: the error is sent between processes
-        self.source, self.reason, self.remedy = source, reason, remedy
-
-    def __str__(self) -> str:
-        return f"{self.source}: {self.reason}; {self.remedy}"
-
 
 class ClipError(AudioError):
     """The audio of one utterance cannot be used; training skips the utterance and records `clip`."""
@@ -75,7 +68,7 @@ def read_utterance(utterance: Utterance, sample_rate: int, incomplete: list[str]
     try:
         samples, rate, missing_s = read_segment(utterance)
     except AudioError as error:
-        raise ClipError(utterance.key, utterance.wav, error.reason, error.remedy) from error
+        raise ClipError(utterance.key, utterance.wav, error.found, error.to_do) from error
     if utterance.duration is not None:
         reason = length_fault(len(samples) / rate, utterance.duration, "the data list")
         if reason is not None:

@@ -126,7 +126,7 @@ class Distortions:
                 snr_db = _uniform(*self._snr_db, numbers)
                 wave = add_noise(wave, self._read_noise(path, len(wave), numbers), snr_db)
         except AudioError as error:
-            raise AudioError(name, error.reason, error.remedy) from error
+            raise AudioError(name, error.found, error.to_do) from error
         return wave
 
     def _read_noise(self, wav: str, num_samples: int, generator: torch.Generator) -> Tensor:

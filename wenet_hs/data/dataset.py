@@ -238,10 +238,10 @@ class SpeechDataset:
             try:
                 durations[row] = segment_duration(utterance)
             except AudioError as error:
-                durations[row], unreadable[row] = 0.0, f"unreadable: {error.reason}"
+                durations[row], unreadable[row] = 0.0, f"unreadable: {error.found}"
                 if len(unreadable) > limit * len(table):
                     raise DataError(
-                        f"utterance {utterance.key}: {utterance.wav}: {error.reason}; {len(unreadable)} of "
+                        f"utterance {utterance.key}: {utterance.wav}: {error.found}; {len(unreadable)} of "
                         f"{len(table)} clips cannot be read, dataset_conf.max_bad_clips allows {limit:g}: restore them"
                     ) from error
         return durations, unreadable
