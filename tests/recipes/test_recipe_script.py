@@ -81,6 +81,7 @@ def test_stages_of_mini_in_order_and_heads_that_differ_in_one_option(checkout: P
         ("mini", "--seeds '777 8'", "exp/hsoftmax exp/hsoftmax-seed8 exp/softmax exp/softmax-seed8"),
         ("mini", "--tree brown", "exp/hsoftmax-brown exp/softmax"),
         ("mini", "--tree x/tree-mine.json --seeds 8", "exp/hsoftmax-mine-seed8 exp/softmax-seed8"),
+        ("mini", "--tree mine/trees/mine.json --head class", "exp/class-mine"),
         ("mini", "--head '' --exp E", ""),
         (
             "ucla",
@@ -96,6 +97,39 @@ def test_names_of_experiments(checkout: Path, recipe: str, options: str, expecte
     _, calls = call(checkout, recipe, *shlex.split(options), "--stop_stage", "4")
     assert folders(calls) == expected.split()
     shutil.rmtree("E", ignore_errors=True)
+
+
+def test_options_are_set_at_the_top_of_the_file_and_never_by_the_environment(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("unit", "phone")
+    script = checkout / "examples/mini/s0/run.sh"
+    lines = script.read_text("utf-8").replace("\nread_options", '\ntree=brown seeds="1 2" nproc=1\nread_options')
+    script.write_text(lines, "utf-8")
+    _, calls = call(checkout, "mini", "--stop_stage", "4", "--head", "class")
+    assert folders(calls) == ["exp/class-brown-seed1", "exp/class-brown-seed2"]
+    assert flag(calls[1], "--kind") == "char"
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_help_lists_each_option_with_its_meaning(checkout: Path, recipe: str) -> None:
+    script = checkout / "examples" / recipe / "s0" / "run.sh"
+    listed = subprocess.run([script, "--help"], capture_output=True, text=True, check=True).stdout
+    options = [line for line in listed.splitlines() if line.startswith("  --")]
+    names = [line.split()[0] for line in options]
+    assert {"--stage", "--seeds", "--config", "--data", "--exp"} <= {*names} and len(names) == len({*names})
+    for line in script.read_text("utf-8").partition("read_options")[0].splitlines():
+        name, equals, _ = line.partition("=")
+        if equals and name.isidentifier() and name.islower() and name not in ("here", "head"):
+            assert f"--{name}" in names, f"{line}: needs a comment"
+
+
+def test_a_new_log_keeps_the_one_before(checkout: Path) -> None:
+    for text in ("first", "second"):
+        set_command(checkout, f"[ $1 != train ] || echo {text}")
+        call(checkout, "mini", "--stop_stage", "4", "--head", "class")
+    exp = checkout / "examples/mini/s0/exp"
+    assert [(exp / name).read_text() for name in ("class.log.old", "class.log")] == ["first\n", "second\n"]
 
 
 def test_a_tree_of_each_seed_is_built_and_a_file_is_used_as_it_is(checkout: Path) -> None:
@@ -122,8 +156,9 @@ def test_folders_made_with_other_options_are_refused_by_the_flag(checkout: Path)
         call(checkout, "mini", "--stop_stage", "4")
     error, calls = call(checkout, "mini", "--langs", "es it", code=2)
     place = checkout / "examples/mini/s0"
-    made = f"{place}/data was made with --langs cs es it ky tr uk; give another --data, or remove it\n"
-    assert error == f"{place}/run.sh: --langs es it: {made}" and not calls
+    made = f"{place}/data was made with --langs cs es it ky tr uk"
+    remedy = "repeat this, give another --data, or remove the folder\n"
+    assert error == f"{place}/run.sh: --langs es it: {made}; {remedy}" and not calls
     for option, other in (("--unit", "phone"), ("--config", "conf/ucla.yaml"), ("--hours", "1"), ("--data", "d")):
         error, calls = call(checkout, "mini", option, other, "--stage", "4", code=2)
         assert f"{option} " in error and "was made with" in error and not calls
@@ -145,6 +180,8 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
     limit = load_config(ROOT / "conf" / "mini.yaml").dataset_conf.batch_conf.max_frames_in_batch
     assert limit == 1500
     assert all("dataset_conf.batch_conf.max_frames_in_batch=500" in arguments for arguments in calls)
+    _, calls = call(checkout, "mini", "--stage", "4", "--stop_stage", "4")
+    assert not [word for arguments in calls for word in arguments if "max_frames" in word]  # that of --config
 
 
 @pytest.mark.parametrize(
@@ -153,6 +190,7 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
         ("--nproc 0", "--nproc 0: must be a whole number from 1 on"),
         ("--eval_set train", "--eval_set train: must be test or dev"),
         ("--jobs x", "--jobs x: must be a whole number from 1 on"),
+        ("--average_num x", "--average_num x: must be a whole number from 1 on"),
         ("--stage 9", "--stage 9: must be from 0 to 8"),
         ("--stage 4 --stop_stage 3", "--stop_stage 3: must be a stage from 4 on"),
         ("--heads softmax", "unknown option '--heads' (try --help)"),
@@ -177,6 +215,10 @@ def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) 
         ("--seeds 1 b", "--seeds b: must be a whole number from 0 on"),
         ("--unit bpe", "--unit bpe: must be char, phone or bpe:N"),
         ("--checkpoint none", "none: contains no final.pt; "),
+        ("--ctc_head hsoftmax --ctc_tree none.json", "none.json: cannot be read"),
+        ("--inventory none.tsv", "none.tsv: "),
+        ("--place_unseen near", "--place_unseen near: must be one of articulatory"),
+        ("--place_unseen articulatory", "--place_unseen: has no effect without --inventory; "),
         ("--head hsoftmax --override_config head_conf.bais=true", "head_conf.bais: unknown key; did you mean `bias`?"),
         ("--override_config model_conf.ctc_only_steps=many", "model_conf.ctc_only_steps: must be a whole number"),
     ],
@@ -289,7 +331,10 @@ def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
 
 def test_adapting_a_trained_model_keeps_its_layers(checkout: Path) -> None:
     options = own_data(checkout, 1.0)
-    _, [adapted] = call(checkout, "own", *options, "--stage", "4", "--base", f"{checkout}/given")
+    for _ in range(2):  # the same command continues
+        _, [adapted] = call(checkout, "own", *options, "--stage", "4", "--base", f"{checkout}/given")
+    error, _ = call(checkout, "own", *options, "--base", "b", "--config", "c.yaml", "--exp", f"{checkout}/x", code=2)
+    assert "--config c.yaml: --base has the settings; change them with --override" in error
     assert flag(adapted, "--checkpoint") == f"{checkout}/given"
     assert flag(adapted, "--config") == f"{checkout}/given/train.yaml"
     assert not [one for one in adapted if one.startswith("encoder_conf")]
@@ -299,3 +344,35 @@ def test_adapting_a_trained_model_keeps_its_layers(checkout: Path) -> None:
     assert (config.max_minutes, config.early_stopping, config.model_conf.ctc_only_steps) == (None, None, 0)
     assert (config.scheduler, config.optim_conf.lr, config.freeze) == ("warmup_cosine", 1e-3, ())
     assert (config.scheduler_conf.total_steps, config.save_interval) == (4800, 400)
+
+
+def test_an_own_model_without_a_first_part_and_without_lists(checkout: Path) -> None:
+    options = own_data(checkout, 1.0)
+    _, [train] = call(checkout, "own", *options, "--stage", "4", "--base_steps", "0")
+    assert "--checkpoint" not in train
+    new = ["--data", f"{checkout}/none", "--exp", f"{checkout}/x"]
+    error, calls = call(checkout, "own", *options, "--stage", "4", *new, code=2)
+    assert f"no lists in {checkout}/none; run stage 0" in error and not calls
+    error, _ = call(checkout, "own", *options, "--size", "adapted", "--exp", f"{checkout}/y", code=2)
+    assert "--size adapted: must be tiny, small, medium, large or auto" in error
+
+
+# ---- examples/wikitext
+
+
+def test_texts_of_wikitext_must_exist_and_a_new_model_is_scored_again(checkout: Path) -> None:
+    text = checkout / "text"
+    text.mkdir()
+    for name in ("valid.txt", "test.txt"):
+        (text / name).touch()
+    options = ["--corpus", str(text), "--systems", "softmax"]
+    error, calls = call(checkout, "wikitext", *options, code=2)
+    assert f"--corpus '{text}': 0 files with 'train' in their name; expected one" in error and not calls
+    (text / "train.txt").touch()
+    folder = checkout / "examples/wikitext/s0/exp/softmax-seed777"
+    folder.mkdir(parents=True)
+    for number, name in enumerate(("valid.json", "final.pt", "test.json")):
+        (folder / name).touch()
+        os.utime(folder / name, (number, number))
+    _, calls = call(checkout, "wikitext", *options, "--stage", "3", "--stop_stage", "3")
+    assert [flag(one, "--json") for one in calls if one[0] == "lm"] == ["exp/softmax-seed777/valid.json"]

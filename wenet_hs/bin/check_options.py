@@ -16,8 +16,10 @@ from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config, read_yaml
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.decode.inventory import PLACEMENTS
 from wenet_hs.decode.modes import MODES
 from wenet_hs.errors import ConfigError
+from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.build import KINDS
 
@@ -32,6 +34,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--unit", help="char, phone, or bpe:N with N pieces")
     add("--seeds", nargs="*", default=[], metavar="SEED", help="of the trainings")
     add("--ctc_head", default="softmax", metavar="HEAD", help="output layer of CTC (default: softmax)")
+    add("--ctc_tree", metavar="FILE", help="its tree.json, if it has one")
+    add("--inventory", type=Path, metavar="FILE", help="known units of each language, for decoding")
+    add("--place_unseen", metavar="HOW", help="where units of --inventory are placed that the model does not have")
     add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="settings of trainings")
 
 
@@ -39,15 +44,22 @@ def run(args: argparse.Namespace) -> None:
     _check_names("--head", args.head, HEADS)
     _check_names("--ctc_head", [args.ctc_head], HEADS)
     _check_names("--modes", args.modes, MODES)
-    if args.tree and args.tree.endswith(".json"):
-        load_tree(args.tree)
-    elif args.tree:
+    for file in (args.tree, args.ctc_tree):
+        if file and file.endswith(".json"):
+            load_tree(file)
+    if args.tree and not args.tree.endswith(".json"):
         _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")
     if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
         raise ConfigError(f"--unit {args.unit}: must be char, phone or bpe:N")
     for seed in args.seeds:
         if not re.fullmatch("[0-9]{1,18}", seed):
             raise ConfigError(f"--seeds {seed}: must be a whole number from 0 on")
+    if args.inventory:
+        read_inventories(args.inventory)
+    if args.place_unseen:
+        _check_names("--place_unseen", [args.place_unseen], PLACEMENTS)
+    if args.place_unseen and not args.inventory:
+        raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
     if args.checkpoint and not (args.checkpoint / "final.pt").is_file():
         raise ConfigError(f"{args.checkpoint}: contains no final.pt; give the folder of a trained model")
     kind = LmConfig if "rnn" in read_yaml(args.config).values else ExperimentConfig

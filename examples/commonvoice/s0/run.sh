@@ -2,24 +2,25 @@
 # Common Voice, neighbouring languages, one model: characters, softmax against H-Softmax (CER per language).
 #   ./run.sh --corpus /data/cv-corpus-11.0-2022-09-21 --langs "ca es fr it pt"   all stages, one family
 #   ./run.sh --corpus /data/cv --stage 2 --head "hsoftmax class" --tree brown    other heads, another tree
-#   ./run.sh --corpus /data/cv --alpha 0.5 --ratio 0.082                         the downsampling of Liu et al. 2023
+#   ./run.sh --corpus /data/cv --alpha 1 --ratio 1                               all the speech; default: that of Liu et al. 2023
 #   ./run.sh --corpus /data/cv --unit bpe:500 --data data-bpe --exp exp-bpe      word pieces
 #   ./run.sh --corpus /data/cv --nproc 4       by torchrun: a step has the batches of 4 processes, 4 times the speech
 # Stages: 0 lists, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 # shellcheck disable=SC2086  # lists of names are words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+# shellcheck source=tools/recipe.sh
+. "$root/tools/recipe.sh"
 corpus=                       # a release as downloaded: one folder for each language, validated.tsv and clips/
-langs="ca es fr it pt be cs pl ru uk ba ky tr tt uz"
-alpha=0.5                     # smoothing of the languages' shares
+langs="ca es fr it pt be cs pl ru uk ba ky tr tt uz"  # folders of the release
+alpha=0.5                     # smoothing of the languages' shares; 1: as in the corpus
 ratio=0.082                   # share of all training hours to keep
 data_seed=1                   # of the random choices that stage 0 makes
 config=$root/conf/paper_cv.yaml  # YAML of the experiment
 base_steps=0                  # of a first training per seed, with CTC alone, from which its heads start; 0: none
-average_num=10                # checkpoints whose mean is the final model
+average_num=10                # checkpoints whose mean is the final model (wenet-hs average)
 OF_DATA="corpus langs alpha ratio" OF_EXP="base_steps"
-# shellcheck source=tools/recipe.sh
-. "$root/tools/recipe.sh"
+read_options "$@"
 wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
 
 if at 0 "data lists"; then
@@ -32,7 +33,7 @@ if at 1 "units"; then
   wenet-hs units --data_list "$data/train/data.list" --kind "$kind" "${pieces[@]}" "${bpe[@]}" --out "$data/units.txt"
 fi
 
-if at 2 "trees"; then  # --weighting per_language: each language has the same weight in the counts
+if at 2 "trees"; then  # counts of all languages together; add --weighting per_language for equal weights
   for seed in $seeds; do
     [[ $tree = *.json ]] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
       --units "$data/units.txt" --data_list "$data/train/data.list" --out "$(tree_of "$seed")"
@@ -52,7 +53,7 @@ if at 4 "training (logs: $exp/*.log)"; then
     [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" "model_conf.ctc_only_steps=$base_steps" \
       "scheduler_conf.total_steps=$base_steps" --model_dir "$exp/$name" --seed "$seed" --head softmax
   done
-  wait_for_trainings
+  wait_below 1  # the heads start from the first part
   for seed in $seeds; do
     start=(); [ "$base_steps" = 0 ] || start=(--checkpoint "$exp/$(name_of base "$seed")")
     for one in $head; do

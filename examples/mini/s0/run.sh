@@ -9,13 +9,14 @@
 # shellcheck disable=SC2086  # lists of names are words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+# shellcheck source=tools/recipe.sh
+. "$root/tools/recipe.sh"
 langs="cs es it ky tr uk"     # languages of espeak-ng that have a file in sentences/
 hours=2.0                     # of training speech, over all languages
 config=$root/conf/mini.yaml   # YAML of the experiment
-average_num=3                 # checkpoints whose mean is the final model
+average_num=3                 # checkpoints whose mean is the final model (wenet-hs average)
 OF_DATA="langs hours"
-# shellcheck source=tools/recipe.sh
-. "$root/tools/recipe.sh"
+read_options "$@"
 wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
 
 if at 0 "speech and data lists"; then
@@ -40,13 +41,14 @@ fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
+  shared=(); [ "$nproc" = 1 ] || shared=("dataset_conf.batch_conf.max_frames_in_batch=$((1500 / nproc))")  # of conf/mini.yaml
   for seed in $seeds; do
     for one in $head; do
       name=$(name_of "$one" "$seed")
       beside "$exp/$name.log" "${wenet_hs[@]}" train --config "$config" --model_dir "$exp/$name" --seed "$seed" \
         --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" --cmvn "$data/global_cmvn" \
         --head "$one" --tree "$(tree_of "$seed")" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}" \
-        --override_config dataset_conf.batch_conf.max_frames_in_batch=$((1500 / nproc)) "${more[@]}"  # processes share it
+        --override_config "${shared[@]}" "${more[@]}"
     done
   done
   wait_for_trainings

@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Your own recordings: from annotations to a recogniser, its error rates and a report.
 #   ./run.sh --corpus my.tsv --lang mdw                     a table; others: --data data-2 --exp exp-2
-#   ./run.sh --elan fieldwork --prepare '--tier "utt@*"'    ELAN files; options of `wenet-hs prepare elan`
-#   ./run.sh --praat DIR    ./run.sh --kaldi DIR    ./run.sh --folder DIR    others: --help
+#   ./run.sh --elan fieldwork --prepare '--tier "utt@*"'    ELAN files; --praat, --kaldi, --folder: other forms
 #   ./run.sh --corpus my.tsv --base exp/of_another_language --exp exp-adapted   adapts a trained model
 # Stages: 0 lists and their check, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 # shellcheck disable=SC2034,SC2086,SC2206  # the forms of annotations are read by name; lists of names are words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+# shellcheck source=tools/recipe.sh
+. "$root/tools/recipe.sh"
 corpus=                       # table: CSV, TSV or JSON Lines
 elan=                         # or an .eaf file, or a folder with them
 praat=                        # or a .TextGrid file, or a folder with them
@@ -17,18 +18,17 @@ lang=und                      # language, by code or name: decides how text is n
 prepare=                      # more options of `wenet-hs prepare`, such as '--columns "text=Words"'
 min_minutes=10                # stop with less training speech than this (the least in RESULTS.md); 0: never
 size=auto                     # of model and training: tiny, small, medium, large (conf/own_sizes.txt); auto: by the hours
-base_steps=                   # of the first part of training, with CTC alone, from which all heads start (default: by size)
+base_steps=                   # of the first part of training, by CTC, from which all heads start; 0: none (default: by size)
 base=                         # folder of a trained model to start from, instead of the first part of training
 head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
-modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"
+modes="ctc_greedy_search ctc_prefix_beam_search attention_rescoring joint"  # of decoding (wenet-hs recognize --help)
 config=$root/conf/own.yaml    # YAML of the experiment
-average_num=5                 # checkpoints whose mean is the final model
 OF_DATA="corpus elan praat kaldi folder lang prepare" OF_EXP="size base base_steps"
-# shellcheck source=tools/recipe.sh
-. "$root/tools/recipe.sh"
-[ "$size" = auto ] || grep -q "^$size " "$root/conf/own_sizes.txt" || fail "--size $size: must be tiny, small, medium, large or auto"
-[ -z "$base" ] || config=$base/train.yaml  # the adapted model has the same layers
-wenet-hs check-options --config "$config" ${base:+--checkpoint "$base"} --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
+read_options "$@"
+[[ $size =~ ^(auto|tiny|small|medium|large)$ ]] || fail "--size $size: must be tiny, small, medium, large or auto"
+[[ -z $base || $config = "$root/conf/own.yaml" ]] || fail "--config $config: --base has the settings; change them with --override"
+yaml=${base:+$base/train.yaml} yaml=${yaml:-$config}  # the adapted model has the same layers
+wenet-hs check-options --config "$yaml" ${base:+--checkpoint "$base"} --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
 
 if at 0 "data lists"; then
   given=(); for form in corpus elan praat kaldi folder; do [ -z "${!form}" ] || given+=("$form"); done
@@ -37,7 +37,7 @@ if at 0 "data lists"; then
   [ -z "$words" ] || mapfile -t options <<< "$words"
   wenet-hs prepare "${form/corpus/table}" --corpus "${!form}" --lang "$lang" --unit "${kind/bpe/char}" --seed "$data_seed" \
     --out "$data" "${options[@]}"
-  wenet-hs check "$data"/{train,dev,test}/data.list --config "$config" --unit "${kind/bpe/char}" --min_minutes "$min_minutes" \
+  wenet-hs check "$data"/{train,dev,test}/data.list --config "$yaml" --unit "${kind/bpe/char}" --min_minutes "$min_minutes" \
     --out "$data/check.tsv" --html "$data/check.html" || { code=$?; [ $code = 3 ] || exit $code; }  # 3: faults, which are left out
   keep_options data
 fi
@@ -54,18 +54,18 @@ if at 2 "trees"; then
 fi
 
 if at 3 "feature statistics"; then
-  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn"
 fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
-  [ "$size" != auto ] || size=$(awk -v h="$hours" '!/^#/ && h < $2 { print $1; exit }' "$root/conf/own_sizes.txt")
-  read -r _ _ first steps settings <<< "$(grep "^$size " "$root/conf/own_sizes.txt")"
+  hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json") || fail "no lists in $data; run stage 0"
+  read -r size _ first steps settings <<< "$(awk -v size="$size" -v hours="$hours" \
+    '!/^#/ && (size == "auto" ? hours < $2 : $1 == size) { print; exit }' "$root/conf/own_sizes.txt")"
   [ -z "$base" ] || { base_steps=0 settings=$(sed -n 's/^adapted *//p' "$root/conf/own_sizes.txt"); }
   : "${base_steps:=$first}"
   echo "$hours hours of training speech: size $size, $base_steps + $steps steps${base:+ from $base, whose layers stay}"
-  train=("${wenet_hs[@]}" train --config "$config" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
+  train=("${wenet_hs[@]}" train --config "$yaml" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
     --cmvn "$data/global_cmvn" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
     --override_config $settings "scheduler_conf.total_steps=$steps" "save_interval=$((steps / 12))" "${more[@]}")
   for seed in $seeds; do  # the first part
@@ -73,12 +73,12 @@ if at 4 "training (logs: $exp/*.log)"; then
     [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" "model_conf.ctc_only_steps=$base_steps" \
       "scheduler_conf.total_steps=$base_steps" --model_dir "$exp/$name" --seed "$seed" --head softmax
   done
-  wait_for_trainings
+  wait_below 1  # the heads start from the first part
   for seed in $seeds; do
+    start=(); [ "$base_steps$base" = 0 ] || start=(--checkpoint "${base:-$exp/$(name_of base "$seed")}")
     for one in $head; do
       name=$(name_of "$one" "$seed")
-      beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head "$one" --tree "$(tree_of "$seed")" \
-        --checkpoint "${base:-$exp/$(name_of base "$seed")}"
+      beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head "$one" --tree "$(tree_of "$seed")" "${start[@]}"
     done
   done
   wait_for_trainings

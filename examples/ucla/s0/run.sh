@@ -9,8 +9,10 @@
 # shellcheck disable=SC2086  # lists of names are words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+# shellcheck source=tools/recipe.sh
+. "$root/tools/recipe.sh"
 corpus=                       # one folder for each language: text.txt, audio/
-test_langs="bin sbc mal kea klu aeb mak fin abk ace"
+test_langs="bin sbc mal kea klu aeb mak fin abk ace"  # held out from training and units
 dev_langs=                    # languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words
 train_share=1                 # share of the training utterances, for learning curves; 0.25 is a part of 0.5
 pretrain=0                    # hours of simulated words for the first part of training; 0: the real speech
@@ -21,12 +23,11 @@ ctc_tree=                     # H-Softmax for CTC too, over this tree.json (wene
 inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised
 place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
 unit=phone                    # char, phone, or bpe:N with N pieces
-average_num=5                 # checkpoints whose mean is the final model
 OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree"
-# shellcheck source=tools/recipe.sh
-. "$root/tools/recipe.sh"
+read_options "$@"
 wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" \
-  --seeds $seeds --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
+  --seeds $seeds ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"} ${inventory:+--inventory "$inventory"} \
+  ${place_unseen:+--place_unseen "$place_unseen"} --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
 [[ $pretrain = 0 || ($base_steps != 0 && $unit = phone) ]] || fail "--pretrain $pretrain: needs --base_steps above 0, and --unit phone"
 first=$data lists=("$data/train/data.list")  # the lists of the first part of training, and those whose units the model has
 [ "$pretrain" = 0 ] || { first=$data/simulated; lists+=("$first/train/data.list"); }
@@ -63,10 +64,10 @@ if at 4 "training (logs: $exp/*.log)"; then
     name=$(name_of base "$seed")
     [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head softmax \
       --train_data "$first/train/data.list" --cv_data "$first/dev/data.list" --override_config scheduler_conf.warmup_steps=400 \
-      "${more[@]}" "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps" \
-      "dataset_conf.cache_features=$([ "$pretrain" = 0 ] && echo true || echo false)"
+      "dataset_conf.cache_features=$([ "$pretrain" = 0 ] && echo true || echo false)" "${more[@]}" \
+      "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps"
   done
-  wait_for_trainings
+  wait_below 1  # the heads start from the first part
   for seed in $seeds; do
     start=(); [ "$base_steps" = 0 ] || start=(--checkpoint "$exp/$(name_of base "$seed")")
     for one in $head; do

@@ -7,16 +7,18 @@
 # shellcheck disable=SC2034,SC2086  # some options are read by name; lists of names are words
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+# shellcheck source=tools/recipe.sh
+. "$root/tools/recipe.sh"
 corpus=                       # folder with one file each for train, valid and test: .txt, .gz or .xz
-systems="hsoftmax-huffman hsoftmax-brown hsoftmax-random hsoftmax-alphabetical hsoftmax-embedding class adaptive nce blackout softmax"
+systems="hsoftmax-huffman hsoftmax-brown hsoftmax-random hsoftmax-alphabetical hsoftmax-embedding class adaptive nce blackout softmax"  # one model per system and seed
 config=$root/conf/wikitext.yaml  # YAML of the language model
 min_count=1                   # rarer words are <unk>
 vector_count=7                # of the embedding tree: rarer words have no vector (at most 20,000 words have one)
-stop_stage=4
+stop_stage=4                  # the last one
+results=                      # folder for the results files of texts and systems (default: EXP/results)
 head=""
-OF_DATA="corpus min_count vector_count" NOT_HERE="head tree unit data_seed modes eval_set nproc"
-# shellcheck source=tools/recipe.sh
-. "$root/tools/recipe.sh"
+OF_DATA="corpus min_count vector_count" NOT_HERE="head tree unit data_seed modes average_num eval_set nproc"
+read_options "$@"
 results=${results:-$exp/results}
 
 find_text() {  # train|valid|test
@@ -26,7 +28,9 @@ find_text() {  # train|valid|test
   echo "${found[0]}"
 }
 [ -d "$corpus" ] || fail "--corpus '$corpus': no such folder; give the folder with train, valid and test"
-train=$(find_text train) valid=$(find_text valid) test=$(find_text test)
+train=$(find_text train)
+valid=$(find_text valid)
+test=$(find_text test)
 
 kinds=huffman  # of the trees; class and adaptive use Huffman's
 for system in $systems; do
@@ -48,7 +52,7 @@ if at 0 "units"; then
 fi
 
 if at 1 "trees"; then
-  for kind in $kinds; do
+  for kind in $kinds; do  # one tree for all seeds, also of kind random
     if [ "$kind" = embedding ] && [ ! -f "$data/vectors.txt" ]; then  # words without a vector are placed by their frequency
       wenet-hs units --text "$train" --kind word --min_count "$vector_count" --out "$data/units-vectors.txt"
       wenet-hs embed --text "$train" --units "$data/units-vectors.txt" --out "$data/vectors.txt"
@@ -77,8 +81,8 @@ fi
 
 if at 3 "scores"; then
   for dir in "${experiments[@]}"; do
-    [ -f "$dir/valid.json" ] || wenet-hs lm score --model_dir "$dir" --text "$valid" --json "$dir/valid.json"
-    [ -f "$dir/test.json" ] || wenet-hs lm score --model_dir "$dir" --text "$test" --json "$dir/test.json"
+    [ "$dir/valid.json" -nt "$dir/final.pt" ] || wenet-hs lm score --model_dir "$dir" --text "$valid" --json "$dir/valid.json"
+    [ "$dir/test.json" -nt "$dir/final.pt" ] || wenet-hs lm score --model_dir "$dir" --text "$test" --json "$dir/test.json"
   done
   wenet-hs report "${experiments[@]/#/--exp=}" --results "$results"
 fi
