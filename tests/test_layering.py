@@ -25,7 +25,7 @@ LAYERS = (
     "text",
     "manifest config",
     "distributed checkpoint devices curves",
-    "files compiled",
+    "files compiled options",
     "errors",
 )
 """From top to bottom: packages and modules. A module belongs to the longest name that matches it."""

@@ -126,7 +126,7 @@ def make_release(corpus: Path, **how: Any) -> None:
 
 
 def prepare(corpus: Path, out: Path, more: str = "--ratio 0.3") -> dict[str, Any]:
-    return commonvoice.run(parse_prepare(line_of(corpus, more) + f" --out {out}"))
+    return commonvoice.prepare(parse_prepare(line_of(corpus, more) + f" --out {out}"))
 
 
 def line_of(corpus: Path, more: str) -> str:

@@ -144,7 +144,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def prepare(folder: Path, more: str = "--num_workers 2") -> dict[str, Any]:
     line = f"synthetic --unit phone --hours 0.006 --langs 'it en-us' --exclude_langs 'sem pt' --out {folder / 'out'}"
-    return synthetic.run(parse_prepare(f"{line} --match_list {folder / 'real.list'} {more}"))
+    return synthetic.prepare(parse_prepare(f"{line} --match_list {folder / 'real.list'} {more}"))
 
 
 def test_the_corpus_has_simulated_keys_and_phones(folder: Path) -> None:
@@ -200,13 +200,13 @@ def test_requests_vary_and_depend_on_the_seed() -> None:
 
 
 def test_a_voice_that_ends_its_process_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    args = parse_prepare("synthetic --unit phone --hours 0.01 --out x --num_workers 1")
+    options = parse_prepare("synthetic --unit phone --hours 0.01 --out x --num_workers 1")
     unused: dict[str, str] = {}
     monkeypatch.setattr(phones, "plan_voice", crash_unless_spanish)
-    plans = phones._plan_voices(args, ["es", "it"], unused)
+    plans = phones._plan_voices(options, ["es", "it"], unused)
     assert [plan.lang for plan in plans] == ["es"] and unused == {"it": "only 0 words with labels, 0 without"}
     with pytest.raises(ConfigError, match="--langs it: no voice can be used"):
-        phones._plan_voices(args, ["it"], unused)
+        phones._plan_voices(options, ["it"], unused)
 
 
 def crash_unless_spanish(lang: str, *, num_texts: int, seed: int) -> phones.VoicePlan:
@@ -238,5 +238,5 @@ def test_hours_are_shared_by_languages_then_by_accents() -> None:
 )
 def test_wrong_options_are_one_line(options: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError) as caught:
-        synthetic.run(parse_prepare(f"synthetic --out {tmp_path} {options}"))
+        synthetic.prepare(parse_prepare(f"synthetic --out {tmp_path} {options}"))
     assert str(caught.value).startswith(message)

@@ -10,7 +10,6 @@ of their own have those of the annotation that they belong to; several of one (w
 utterance.
 """
 
-import argparse
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,19 +19,19 @@ from fnmatch import fnmatchcase
 from graphlib import TopologicalSorter
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree.ElementTree import Element
 
-from wenet_hs.corpus import entries
 from wenet_hs.corpus.channels import count_channels, find_channel_name
-from wenet_hs.corpus.entries import Entry
-from wenet_hs.corpus.intervals import Span, add_join_argument, join_tiers
+from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
+from wenet_hs.corpus.intervals import PAUSES, UNKNOWN, Span, join_tiers
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
+from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.annotations import find_shift, read_eaf, read_media, read_participants
 from wenet_hs.data.audio import AudioError, read_duration
-from wenet_hs.data.media import MediaFinder, walk_files
+from wenet_hs.data.media import walk_files
 from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
+from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
@@ -69,33 +68,54 @@ class AnnotationFile:
     """Begin and end of a TextGrid in seconds."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare elan`."""
-    entries.add_arguments(parser, "an .eaf file, or a folder that is searched for them with its subfolders")
-    add_tier_arguments(parser)
-    type_help = "linguistic types of the tiers with the transcripts, with * for any characters"
-    parser.add_argument("--tier_type", nargs="+", action="extend", default=[], metavar="TYPE", help=type_help)
-    parser.add_argument(
-        "--participant", nargs="+", action="extend", default=[], metavar="NAME", help="only tiers of these participants"
+@dataclass(frozen=True, kw_only=True)
+class TierOptions(OwnOptions):
+    """Options of what tiers contain."""
+
+    tier: tuple[str, ...] = option(
+        (),
+        "tiers with the transcripts, with * for any characters (default: the only one with annotations)",
+        metavar="NAME",
     )
-    add_speaker_argument(parser, ("participant", "tier", "file", "folder"))
+    join_intervals: float | None = option(
+        None,
+        "intervals are words or phones: join those between pauses of at least S seconds; "
+        f"{' '.join(filter(None, PAUSES))} and no label are pauses, at {' '.join(UNKNOWN)} an utterance ends too",
+        metavar="S",
+    )
+    speaker_from: str
+    """An option of each form, with its sources."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.join_intervals is not None and not self.join_intervals > 0:
+            raise ValueError(f"join_intervals {self.join_intervals:g}: must be above 0, in seconds, such as 0.5")
 
 
-def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of what tiers contain."""
-    tier_help = "tiers with the transcripts, with * for any characters (default: the only one with annotations)"
-    parser.add_argument("--tier", nargs="+", action="extend", default=[], metavar="NAME", help=tier_help)
-    add_join_argument(parser)
+@dataclass(frozen=True, kw_only=True)
+class Options(TierOptions):
+    """Options of `prepare elan`."""
+
+    corpus: Path = option(REQUIRED, "an .eaf file, or a folder that is searched for them with its subfolders")
+    tier_type: tuple[str, ...] = option(
+        (), "linguistic types of the tiers with the transcripts, with * for any characters", metavar="TYPE"
+    )
+    participant: tuple[str, ...] = option((), "only tiers of these participants", metavar="NAME")
+    speaker_from: Literal["participant", "tier", "file", "folder"] = option("participant", SPEAKER_HELP)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of ELAN files. Returns the content of `stats.json`."""
-    wanted = {"name": args.tier, "kind": args.tier_type, "participant": args.participant}
-    return prepare_files(args, ".eaf", read_elan, wanted)
+    wanted = {"name": options.tier, "kind": options.tier_type, "participant": options.participant}
+    return prepare_files(options, "elan", ".eaf", read_elan, wanted)
 
 
 def prepare_files(
-    args: argparse.Namespace, suffix: str, read: Callable[[Path], AnnotationFile], wanted: Mapping[str, Sequence[str]]
+    options: TierOptions,
+    form: str,
+    suffix: str,
+    read: Callable[[Path], AnnotationFile],
+    wanted: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Write the lists of annotation files. Returns the content of `stats.json`.
 
@@ -104,7 +124,7 @@ def prepare_files(
             annotations, of each wanted participant.
     Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which tiers are meant.
     """
-    files, unreadable = _read_files(args.corpus, suffix, read, args.max_rejected)
+    files, unreadable = _read_files(options.corpus, suffix, read, options.max_rejected)
     unknown = [
         f"{_FLAGS[name]} '{pattern}'"
         for name, patterns in wanted.items()
@@ -112,25 +132,25 @@ def prepare_files(
         if not any(_fits(getattr(tier, name), [pattern]) for file in files for tier in file.tiers)
     ]
     if unknown:
-        raise DataError(f"{args.corpus}: no file has a tier of {', '.join(unknown)}; there are: {_describe(files)}")
+        raise DataError(f"{options.corpus}: no file has a tier of {', '.join(unknown)}; there are: {_describe(files)}")
     is_wanted = _tier_chooser(files, wanted)
     used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
     others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
     if not any(tier.spans for file in used for tier in file.tiers):
         given = " ".join(f"{_FLAGS[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
         found = f"no file has annotations in a tier of {given}" if given else "no independent tier has annotations"
-        raise DataError(f"{args.corpus}: {found}; there are: {_describe(files)}")
+        raise DataError(f"{options.corpus}: {found}; there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
-    without = _without_annotations(files, used, args.corpus)
+    without = _without_annotations(files, used, options.corpus)
     num_unnamed = len({tier.name for file in used for tier in file.tiers if tier.spans and not tier.participant})
-    if num_unnamed > 1 and args.speaker_from in ("participant", "none"):
+    if num_unnamed > 1 and options.speaker_from in ("participant", "none"):
         hint = "--speaker_from tier takes the tiers' names, if these are people"
         logger.info("%d of the tiers used name no participant, so their speakers are unknown; %s", num_unnamed, hint)
-    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), args))
+    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), options.join_intervals))
     joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
-    return entries.prepare_entries(args, args.kind, [*unreadable, *without, *_tier_entries(joined, args)], facts)
+    return prepare_entries(options, form, [*unreadable, *without, *_tier_entries(joined, options)], facts)
 
 
 def _without_annotations(
@@ -243,11 +263,11 @@ def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
+def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iterator[Entry | Rejected]:
     """The annotations of all tiers. A file without audio gets one warning."""
-    finder = MediaFinder(args.audio_dir or (args.corpus if args.corpus.is_dir() else None))
+    finder = options.make_finder()
     media = [finder.find(file.media, file.path.parent) for file in files]
-    speakers = name_speakers((file.path for file in files), args.corpus, args.speaker_from)
+    speakers = name_speakers((file.path for file in files), options.corpus, options.speaker_from)
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
         reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
@@ -259,12 +279,12 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
         if reason and spans:
             logger.warning("%s: %s; its %d annotations are left out%s", file.path, reason, len(spans), advice)
         for tier, start, end, txt in spans:
-            name = file.path.relative_to(args.corpus) if args.corpus.is_dir() else file.path.name
+            name = file.path.relative_to(options.corpus) if options.corpus.is_dir() else file.path.name
             where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
             if reason or start is None or end is None:
                 yield Rejected(where, str(file.path), reason or f"no time: {txt[:40]!r}", "")
             else:
-                by_tier = {"tier": tier.name, "participant": tier.participant}.get(args.speaker_from)
+                by_tier = {"tier": tier.name, "participant": tier.participant}.get(options.speaker_from)
                 yield Entry(
                     where=where,
                     audio=(str(found),),

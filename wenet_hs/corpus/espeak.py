@@ -36,7 +36,8 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 
 SAMPLE_RATE = 16000  # Hz, of the clips
-SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
+AudioFormat = Literal["flac", "wav", "mp3"]
+SUBTYPES: dict[AudioFormat, str] = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
 _RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
 _RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
 
@@ -111,7 +112,7 @@ class ClipMaker:
 
     corpus: Path
     """Clips of a language go to `corpus/<lang>/clips`."""
-    audio_format: str = "flac"
+    audio_format: AudioFormat = "flac"
     num_workers: int = 0
     renderer: Callable[[Any], NDArray[np.float32] | None] | None = None
     """Makes the samples of a request; None: `render`. It must be picklable."""

@@ -5,7 +5,6 @@ Voices of espeak-ng speak single words and phrases of two words. Their labels, s
 transcripts. The clips have the spectra, noise floors and levels of the real recordings of --match_list.
 """
 
-import argparse
 import math
 import random
 import unicodedata
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -26,11 +25,12 @@ from wenet_hs.corpus import espeak, recording
 from wenet_hs.corpus.audio_check import parallel_map
 from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, speak_training, transcribe, voice_name
 from wenet_hs.corpus.espeak_ipa import UNUSABLE, VOWELS, PhoneSpelling, split_label
-from wenet_hs.corpus.output import Rejected, most_frequent, write_corpus
+from wenet_hs.corpus.output import OutputOptions, Rejected, most_frequent, split_names, write_corpus
 from wenet_hs.corpus.recording import Floats, Recording
 from wenet_hs.corpus.splits import rank
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.options import option, recorded_options
 
 _PHRASE_SHARE = 0.12  # phrases of two words
 _ROOM_SHARE, _HUM_SHARE = 0.5, 0.4
@@ -46,6 +46,34 @@ _WORD = regex.compile(r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}")  # short ones
 _MIN_SYLLABLES = 20
 _MOST_PHONES = 6
 """Of a letter three times; a letter that is spelled by its name has more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions(OutputOptions):
+    """Options of all simulated speech, and those of phones."""
+
+    unit: Literal["char", "phone"] = option(
+        "char",
+        "char: sentences with their text (default); phone: words with their phones, for pretraining",
+        is_recorded=False,
+    )
+    langs: tuple[str, ...] = option(
+        (), 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone', parse=split_names
+    )
+    exclude_langs: tuple[str, ...] = option(
+        (),
+        "phone: languages and families whose voices are not used, such as close relatives of the test languages",
+        parse=split_names,
+    )
+    match_list: Path | None = option(
+        None, "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"
+    )
+    hours: float = option(1.0, "hours to train on, sum of all languages")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (math.isfinite(self.hours) and self.hours > 0):
+            raise ValueError(f"hours {self.hours:g}: must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,31 +120,33 @@ class VoicePlan:
     is_made_up: bool = False
 
 
-def run_phones(args: argparse.Namespace) -> dict[str, Any]:
+def run_phones(options: SimulationOptions) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
-    langs, unused = choose_langs(args.langs, args.exclude_langs)
-    real = read_data_list(args.match_list) if args.match_list else []
+    langs, unused = choose_langs(options.langs, options.exclude_langs)
+    real = read_data_list(options.match_list) if options.match_list else []
     spelling = PhoneSpelling(utterance.txt for utterance in real)
     engine_F = _measure_engine()
     recordings = recording.measure_recordings(real) or {"": Recording(engine_F, np.full(257, 2e-3), (-15.0, -1.0))}
-    plans = _plan_voices(args, langs, unused)
-    maker = ClipMaker(args.out.absolute() / "corpus", "flac", args.num_workers, PhoneRenderer(recordings, engine_F))
-    shares = share_hours([plan.lang for plan in plans], args.hours)
+    plans = _plan_voices(options, langs, unused)
+    maker = ClipMaker(
+        options.out.absolute() / "corpus", "flac", options.num_workers, PhoneRenderer(recordings, engine_F)
+    )
+    shares = share_hours([plan.lang for plan in plans], options.hours)
     utterances: list[Utterance] = []
     rejected: list[Rejected] = []
     for plan in plans:
-        requests = draw_requests(plan, recordings, seed=args.seed)
+        requests = draw_requests(plan, recordings, seed=options.seed)
         clips = speak_training(maker, requests, shares[plan.lang] * 3600, _PACE_S, len(plan.texts))
         spoken, silent = _read_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling)
         utterances += spoken
         rejected += silent + plan.rejected
-    (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+    (options.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
     espeak.remove_other_clips(maker.corpus.glob("*/clips"), {Path(utterance.wav).name for utterance in utterances})
     facts = {
         "corpus": "synthetic phones (simulated speech)",
         "simulated": True,
         "engine": f"espeak-ng {espeak.installed_voices()[0]}",
-        "options": {name: getattr(args, name) for name in ("langs", "exclude_langs", "hours", "seed")},
+        "options": recorded_options(options, SimulationOptions),
         "voices_not_used": unused,
         "recordings": list(recordings),
         "inventory": compare_phones(utterances, real),
@@ -125,7 +155,7 @@ def run_phones(args: argparse.Namespace) -> dict[str, Any]:
         plan.lang: {"voice": voice_name(plan.lang), "words": "made up" if plan.is_made_up else "wordfreq"}
         for plan in plans
     }
-    return write_corpus(args.out, _split(utterances, args.seed), rejected, facts, of_langs, unit="phone")
+    return write_corpus(options.out, _split(utterances, options.seed), rejected, facts, of_langs, unit="phone")
 
 
 def _read_clips(
@@ -176,13 +206,13 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
     return chosen, unused
 
 
-def _plan_voices(args: argparse.Namespace, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
+def _plan_voices(options: SimulationOptions, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
     """A plan per voice that can read enough words; the others are added to `unused`."""
-    num_texts = math.ceil(args.hours * 3600 / len(langs)) + _MIN_WORDS  # a clip lasts about a second
+    num_texts = math.ceil(options.hours * 3600 / len(langs)) + _MIN_WORDS  # a clip lasts about a second
     planned = parallel_map(
-        partial(plan_voice, num_texts=num_texts, seed=args.seed),
+        partial(plan_voice, num_texts=num_texts, seed=options.seed),
         langs,
-        num_workers=max(1, args.num_workers),  # at least one process: some voices end theirs
+        num_workers=max(1, options.num_workers),  # at least one process: some voices end theirs
         description="words and labels",
         on_crash=VoicePlan,
     )

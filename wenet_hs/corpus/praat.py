@@ -8,16 +8,16 @@ text files in UTF-8 and UTF-16 are read; binary ones are not. A TextGrid of a pa
 the recording; the length of the audio decides.
 """
 
-import argparse
 import logging
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from wenet_hs.corpus import entries
-from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, prepare_files
-from wenet_hs.corpus.speakers import add_speaker_argument
+from wenet_hs.corpus.elan import AnnotationFile, Tier, TierOptions, prepare_files
+from wenet_hs.corpus.speakers import SPEAKER_HELP
 from wenet_hs.data.annotations import read_textgrid
+from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
@@ -26,16 +26,17 @@ _CODE = re.compile(r"\\[A-Za-z:?^'`.|][A-Za-z0-9:^'`~,.|/]")
 """A letter by Praat's backslash codes: `\\ng` is ŋ."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare praat`."""
-    entries.add_arguments(parser, "a .TextGrid file, or a folder that is searched for them with its subfolders")
-    add_tier_arguments(parser)
-    add_speaker_argument(parser, ("none", "tier", "file", "folder"))
+@dataclass(frozen=True, kw_only=True)
+class Options(TierOptions):
+    """Options of `prepare praat`."""
+
+    corpus: Path = option(REQUIRED, "a .TextGrid file, or a folder that is searched for them with its subfolders")
+    speaker_from: Literal["none", "tier", "file", "folder"] = option("none", SPEAKER_HELP)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
-    return prepare_files(args, ".TextGrid", _read, {"name": args.tier})
+    return prepare_files(options, "praat", ".TextGrid", _read, {"name": options.tier})
 
 
 def _read(path: Path) -> AnnotationFile:
