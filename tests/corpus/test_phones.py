@@ -73,7 +73,7 @@ def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(monkeypat
     words, is_made_up = read_words("ka", voice, seed=0)
     assert is_made_up and len(words) > 3000
     assert all("\u10d0" <= letter <= "\u10ff" for word in words for letter in word), "Georgian letters"
-    for label in espeak.transcribe(words[:200], voice=voice):
+    for label in espeak.phonemize(words[:200], voice=voice):
         assert 2 <= len(split_label(label, "ka")) <= 7
     assert read_words("kok", espeak.voice_name("kok"), seed=0) == ([], True), "this voice reads no alphabet"
     monkeypatch.setitem(sys.modules, "wordfreq", None)
@@ -84,9 +84,9 @@ def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(monkeypat
 def test_a_label_is_what_the_voice_says() -> None:
     """A variant has the label of its voice, and a text with more phones lasts longer."""
     texts = ["casa", "casas", "la casa", "ferrocarril"]
-    labels = espeak.transcribe(texts, voice=espeak.voice_name("es"))
+    labels = espeak.phonemize(texts, voice=espeak.voice_name("es"))
     assert labels[0] == "k_ˈa_s_a"
-    assert labels == espeak.transcribe(texts, voice=espeak.voice_name("es", "f2"))
+    assert labels == espeak.phonemize(texts, voice=espeak.voice_name("es", "f2"))
     durations = [len(espeak.speak(text, voice=espeak.voice_name("es"))) for text in texts]
     assert durations == sorted(durations)
 

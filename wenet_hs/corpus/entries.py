@@ -27,8 +27,8 @@ from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.options import option, recorded_options
-from wenet_hs.score.alignments import show_unit
 from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, normalize_phones
+from wenet_hs.text.units import show_unit
 
 logger = logging.getLogger(__name__)
 

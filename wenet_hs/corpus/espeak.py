@@ -285,7 +285,7 @@ def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_
     return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
 
 
-def transcribe(texts: Sequence[str], *, voice: str) -> list[str]:
+def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
     """The label of each text: names of phonemes, mostly IPA, with `_` between them and a space between words.
 
     It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is missing.

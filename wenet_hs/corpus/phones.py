@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.corpus import espeak, recording
 from wenet_hs.corpus.audio_check import parallel_map
-from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, speak_training, transcribe, voice_name
+from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, phonemize, speak_training, voice_name
 from wenet_hs.corpus.espeak_ipa import UNUSABLE, VOWELS, PhoneSpelling, split_label
 from wenet_hs.corpus.output import OutputOptions, Rejected, most_frequent, split_names, write_corpus
 from wenet_hs.corpus.recording import Floats, Recording
@@ -235,7 +235,7 @@ def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
     for word in words[: 3 * num_texts]:
         texts[f"{word} {draw.choice(words)}" if draw.random() < _PHRASE_SHARE else word] = None
     plan = VoicePlan(lang, is_made_up=is_made_up)
-    for text, label in zip(texts, transcribe([*texts], voice=voice_name(lang)), strict=True):
+    for text, label in zip(texts, phonemize([*texts], voice=voice_name(lang)), strict=True):
         if len(plan.texts) == num_texts:
             break
         try:
@@ -279,14 +279,14 @@ def find_syllables(lang: str, voice: str) -> list[str]:
     """
     best: list[str] = []
     for letters in _scripts():
-        triples = transcribe([3 * letter for letter in letters], voice=voice)
+        triples = phonemize([3 * letter for letter in letters], voice=voice)
         lengths = [len(_shape(label, lang)) for label in triples]
         read = [
             one for one, length in zip(letters, lengths, strict=True) if _is_mark(one) or 0 < length <= _MOST_PHONES
         ]
         pairs = [first + second for first in read if not _is_mark(first) for second in read]
         sounds: dict[str, str] = {}
-        for pair, label in zip(pairs, transcribe([2 * pair for pair in pairs], voice=voice), strict=True):
+        for pair, label in zip(pairs, phonemize([2 * pair for pair in pairs], voice=voice), strict=True):
             if _shape(label, lang) == "CVCV":
                 sounds.setdefault(label, pair)
         best = max(best, [*sounds.values()], key=len)

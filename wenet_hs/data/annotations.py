@@ -192,10 +192,10 @@ def add_textgrid_tiers(source: Path | None, tiers: Mapping[str, Sequence[Span]],
         name = tier.name.replace('"', '""')
         lines += [f"    item [{number}]:", f'        class = "{kind}"', f'        name = "{name}"']
         lines += [f"        xmin = {start_s!r}", f"        xmax = {end_s!r}", f"        {plural}: size = {len(spans)}"]
-        for row, (begin, end, text) in enumerate(spans, start=1):
+        for position, (begin, end, text) in enumerate(spans, start=1):
             times = f"xmin = {begin!r}\n            xmax = {end!r}" if tier.is_interval else f"number = {begin!r}"
             quoted = text.replace('"', '""')
-            lines += [f"        {plural} [{row}]:", f"            {times}", f'            {label} = "{quoted}"']
+            lines += [f"        {plural} [{position}]:", f"            {times}", f'            {label} = "{quoted}"']
     return "\n".join(lines) + "\n"
 
 
