@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     config = load_config(args.config) if args.config else ExperimentConfig()
     unit = args.unit or config.tokenizer
     if unit == "bpe":
-        raise ConfigError(f"{args.config}: tokenizer is bpe; give --unit char or --unit phone")
+        raise ConfigError(args.config, "tokenizer is bpe", "give --unit char or --unit phone")
     sets = read_lists(args.lists)
     made = read_made_sets(args.lists)
     checked = check_lists(

@@ -89,7 +89,7 @@ class ClipChecker:
                 cache_key, *result = json.loads(line)
                 self._known[cache_key] = CheckedClip(*result)
         except (ValueError, TypeError) as error:
-            raise DataError(f"{cache}: damaged ({error}); delete this file, it only caches earlier runs") from error
+            raise DataError(cache, f"damaged ({error})", "delete this file, it only caches earlier runs") from error
 
     def check(
         self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None

@@ -133,8 +133,10 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     """
     if not corpus.is_dir():
         raise DataError(
-            f"{corpus}: no such folder; --corpus is the folder of a Common Voice release, with one folder per language "
-            "that contains validated.tsv and clips/"
+            corpus,
+            "no such folder",
+            "--corpus is the folder of a Common Voice release, with one folder per language that contains "
+            "validated.tsv and clips/",
         )
     folders, faults = {}, []
     for lang in langs:
@@ -166,7 +168,7 @@ def read_table(path: Path, lang: str) -> Table:
     missing = [column for column in COLUMNS if column not in header]
     if missing:
         found = f"no column {missing[0]!r} (has: {', '.join(header)})"
-        raise DataError(f"{path}:1: {found}; check that --corpus is a Common Voice release")
+        raise DataError(f"{path}:1", found, "check that --corpus is a Common Voice release")
     table = Table()
     seen: set[str] = set()
     for number, row in enumerate(rows, start=2):
@@ -199,9 +201,9 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
             lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
-        raise DataError(f"{path}: {fault}; check that --corpus is a Common Voice release") from error
+        raise DataError(path, fault, "check that --corpus is a Common Voice release") from error
     if found := describe_binary(lines[0]):
-        raise DataError(f"{path}: {found}")
+        raise DataError(path, found)
     header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:
@@ -242,7 +244,7 @@ def _read_durations(path: Path) -> dict[str, float]:
     header, rows = _read_tsv(path)
     if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
         raise DataError(
-            f"{path}:1: expected columns clip and duration[ms], found {', '.join(header)}; restore the file"
+            f"{path}:1", f"expected columns clip and duration[ms], found {', '.join(header)}", "restore the file"
         )
     durations: dict[str, float] = {}
     for row in rows:
@@ -273,7 +275,7 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
         seen.update(utterance.key for utterance in language.splits[name])
     if not language.splits["train"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(language.rejected).items()) or "it has none"
-        raise DataError(f"{folder}: no clip of this language can be used ({kinds}); leave {lang} out of --langs")
+        raise DataError(folder, f"no clip of this language can be used ({kinds})", f"leave {lang} out of --langs")
     return language
 
 

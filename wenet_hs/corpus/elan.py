@@ -132,14 +132,14 @@ def prepare_files(
         if not any(_fits(getattr(tier, name), [pattern]) for file in files for tier in file.tiers)
     ]
     if unknown:
-        raise DataError(f"{options.corpus}: no file has a tier of {', '.join(unknown)}; there are: {_describe(files)}")
+        raise DataError(options.corpus, f"no file has a tier of {', '.join(unknown)}", f"there are: {_describe(files)}")
     is_wanted = _tier_chooser(files, wanted)
     used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
     others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
     if not any(tier.spans for file in used for tier in file.tiers):
         given = " ".join(f"{_FLAGS[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
         found = f"no file has annotations in a tier of {given}" if given else "no independent tier has annotations"
-        raise DataError(f"{options.corpus}: {found}; there are: {_describe(files)}")
+        raise DataError(options.corpus, found, f"there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
     without = _without_annotations(files, used, options.corpus)
@@ -179,7 +179,7 @@ def _read_files(
     paths = [path for path in paths if path.suffix.lower() == suffix.lower()]
     if not paths:
         found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
-        raise DataError(f"{corpus}: {found}; --corpus is a {suffix} file, or a folder with them")
+        raise DataError(corpus, found, f"--corpus is a {suffix} file, or a folder with them")
     files, faults = list[AnnotationFile](), dict[Path, str]()
     for path in paths:
         try:
@@ -192,7 +192,7 @@ def _read_files(
         logger.warning("%s", fault)
     if len(faults) > max_rejected * len(paths):
         found = f"{len(faults)} of {len(paths)} {suffix} files cannot be read"
-        raise DataError(f"{corpus}: {found}; repair them, or allow it with --max_rejected (now {max_rejected:g})")
+        raise DataError(corpus, found, f"repair them, or allow it with --max_rejected (now {max_rejected:g})")
     reasons = {path: f"unreadable: {fault.removeprefix(f'{path}: ')}" for path, fault in faults.items()}
     return files, [Rejected(path.name, str(path), reason, "") for path, reason in reasons.items()]
 
@@ -210,14 +210,14 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         chosen = {tier.name: tier for tier in file.tiers if is_wanted(tier)}
         parents = {tier.name: tier.parent for tier in file.tiers}
         if both := [(name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen]:
-            found = f"{file.path}: tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
-            raise DataError(f"{found}; name one of them with --tier")
+            found = f"tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
+            raise DataError(file.path, found, "name one of them with --tier")
         for tier in chosen.values():
             names[tier.participant if wanted.get("participant") else ""] |= {tier.name} if tier.spans else set()
     if not is_by_name and (several := [of for of in names.values() if len(of) > 1]):
         shown = list_names([f"'{name}'" for name in sorted(several[0])])
         found = f"{len(several[0])} independent tiers have annotations: {shown}"
-        raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
+        raise DataError(found, to_do=f"name one or several with --tier; there are: {_describe(files)}")
     if fault := _find_identifiers(files, is_wanted):
         if not is_by_name:
             raise DataError(fault)
@@ -326,7 +326,7 @@ def read_elan(path: Path) -> AnnotationFile:
         return AnnotationFile(path=path, media=media, tiers=_read_tiers(document, origin_ms))
     except (KeyError, ValueError) as error:
         found = f"its annotations refer to wrong ones: {one_line(error)}"
-        raise DataError(f"{path}: damaged ({found}); open it in ELAN and save it again") from error
+        raise DataError(path, f"damaged ({found})", "open it in ELAN and save it again") from error
 
 
 def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:

@@ -140,7 +140,7 @@ def prepare_entries(
     texts = {u.txt for u in usable}
     if len(usable) > 1 and len(texts) == 1:
         found = f"all {len(usable)} transcripts are {texts.pop()!r}"
-        raise DataError(f"{source}: {found}; name the column or tier of the transcripts")
+        raise DataError(source, found, "name the column or tier of the transcripts")
     splits, left_out, made, sets = _make_splits(options, usable, given, rejected)
     rejected += left_out
     facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
@@ -156,7 +156,7 @@ def _record_corpus(out: Path, corpus: str) -> None:
     Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
     """
     if out.exists() and not out.is_dir():
-        raise DataError(f"--out {out}: not a folder; name another one")
+        raise DataError(f"--out {out}", "not a folder", "name another one")
     record = out / ".corpus"
     found = record.read_text("utf-8") if record.is_file() else None
     names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
@@ -164,9 +164,9 @@ def _record_corpus(out: Path, corpus: str) -> None:
         names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]
     existing = next((out / name for name in names if (out / name).exists()), None)
     if existing and found is None:
-        raise DataError(f"{existing}: exists, and was not made by this command; give another --out")
+        raise DataError(existing, "exists, and was not made by this command", "give another --out")
     if existing and found != corpus:
-        raise DataError(f"{out}: has lists of another corpus ({found}); give another --out, or remove this folder")
+        raise DataError(out, f"has lists of another corpus ({found})", "give another --out, or remove this folder")
     write_atomic(record, corpus)
 
 
@@ -178,7 +178,7 @@ def _find_audio(
 ) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
     """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used."""
     if options.audio_dir is not None and not options.audio_dir.is_dir():
-        raise DataError(f"--audio_dir {options.audio_dir}: no such folder; give the folder of the recordings")
+        raise DataError(f"--audio_dir {options.audio_dir}", "no such folder", "give the folder of the recordings")
     finder = options.make_finder()
     found, rejected, removed = list[tuple[Entry, Path, str]](), list[Rejected](), Counter[str]()
     entries = list(entries)
@@ -363,7 +363,7 @@ def _make_splits(
             of_sets = ", ".join(f"{name} {len(us)}" for name, us in splits.items())
             found = f"the data give sets ({of_sets}); --ignore_sets makes others; {found}"
         why = f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or " if kinds else ""
-        raise DataError(f"{normpath(options.corpus)}: {found}: too few for a recogniser; {why}give more data")
+        raise DataError(normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data")
     rule, lost = "given", list[Rejected]()
     as_written = {u.key: u for u in utterances}  # upper case and punctuation make no other sentence
     splits = {name: [_with_plain_text(u, options.unit) for u in chosen] for name, chosen in splits.items()}

@@ -216,7 +216,7 @@ def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -
 def check_sound(clips: Sequence[SpokenClip]) -> None:
     if not total_seconds(clips):
         request = clips[0].request
-        raise DataError(f"{request.lang}: espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
+        raise DataError(request.lang, f"espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
 
 
 def total_seconds(clips: Iterable[SpokenClip]) -> float:
@@ -312,7 +312,7 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     version, voices = installed_voices()
     if lang not in voices:
         similar = difflib.get_close_matches(lang, voices, n=5, cutoff=0.3) or sorted(voices)
-        raise DataError(f"espeak-ng {version}: it has no language {lang!r}; it has {' '.join(similar)}")
+        raise DataError(f"espeak-ng {version}", f"it has no language {lang!r}", f"it has {' '.join(similar)}")
     return voices[lang] + (f"+{variant}" if variant else "")
 
 
@@ -347,8 +347,9 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
         else:
             _ctypes.dlclose(loaded._handle)
             raise DataError(
-                f"{library}: already loaded in this process, so that speech would not be reproducible;"
-                " run `prepare synthetic` in a process of its own"
+                library,
+                "already loaded in this process, so that speech would not be reproducible",
+                "run `prepare synthetic` in a process of its own",
             )
         try:
             engine.espeak_Info.restype = ctypes.c_char_p
@@ -356,7 +357,7 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             found = ctypes.c_char_p()
             engine.espeak_Info(ctypes.byref(found))
             if rate != ENGINE_RATE or found.value != data.encode():
-                raise DataError(f"{data}: espeak-ng cannot read its data there; reinstall with {_INSTALL}")
+                raise DataError(data, "espeak-ng cannot read its data there", f"reinstall with {_INSTALL}")
             engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
             ctypes.CDLL(None).srand(1)  # the C library's random numbers, which some variants use
             yield engine
@@ -371,7 +372,7 @@ def _find_library() -> tuple[str, str]:
     try:
         import espeakng_loader
     except ImportError as error:
-        raise DataError(f"espeak-ng: not installed; run {_INSTALL}") from error
+        raise DataError("espeak-ng", "not installed", f"run {_INSTALL}") from error
     data: str = espeakng_loader.get_data_path()
     # The library cuts the paths of its files at 160 bytes: a long folder gets a link in the temporary folder.
     if len(os.fsencode(data)) > 120:

@@ -108,8 +108,8 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
         found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else found
         if packed := [path for path in files if path.suffix in (".arrow", ".parquet")]:
             found = f"no audio file, but {packed[0].name}: {describe_binary(packed[0].read_bytes()[:512])}"
-            raise DataError(f"{corpus}: {found}; audio inside of it goes to files, which the table names")
-        raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
+            raise DataError(corpus, found, "audio inside of it goes to files, which the table names")
+        raise DataError(corpus, found, "--corpus is the folder with the recordings")
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
         stems = {_stem(path, path.suffix) for path in audio}
@@ -120,7 +120,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
         found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}, but {there}"
         tables = sorted(path.name for path in files if path.suffix in (".tsv", ".csv", ".jsonl", ".json"))
         remedy = f"give one of {list_names(tables)} to `wenet-hs prepare table`" if tables else "see --text_suffix"
-        raise DataError(f"{corpus}: {found}; {remedy}")
+        raise DataError(corpus, found, remedy)
     speakers = name_speakers(audio, corpus, options.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
     pairs = _pair(audio, texts, suffix)
@@ -175,7 +175,7 @@ def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, li
     """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
     content = decode_text(text, options.encoding)[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":
-        raise DataError(f"{text}: phones of TIMIT; give --unit phone")
+        raise DataError(text, "phones of TIMIT", "give --unit phone")
     if found := read_labels(text, content, audio):
         return f"are {found[0]}, whose times are used", found[1]
     lines = list(filter(str.strip, content.splitlines()))

@@ -58,7 +58,7 @@ def _read(corpus: Path) -> Iterator[Entry | Rejected]:
     folders = {corpus: None} if is_one else {path.parent: path.parent.name for path in sorted(corpus.glob("*/wav.scp"))}
     if not folders:
         found = "no wav.scp here or in its subfolders" if corpus.exists() else "no such folder"
-        raise DataError(f"{corpus}: {found}; --corpus is a data folder of Kaldi")
+        raise DataError(corpus, found, "--corpus is a data folder of Kaldi")
     for folder, split in folders.items():
         yield from read_kaldi(folder, split)
 
@@ -82,9 +82,9 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         if found := [name for name, value in recordings.items() if pattern.search(value)]:
             counted = f"{len(found)} of {len(recordings)} recordings are {what}"
             example = f"{found[0]}: {recordings[found[0]][:60]!r}"
-            raise DataError(f"{folder / 'wav.scp'}: {counted}, such as {example}; {remedy}")
+            raise DataError(folder / "wav.scp", f"{counted}, such as {example}", remedy)
     if "segments" in maps and not segments:
-        raise DataError(f"{folder / 'segments'}: empty; remove it if each recording is one utterance")
+        raise DataError(folder / "segments", "empty", "remove it if each recording is one utterance")
     for key, txt in maps["text"].items():
         where = f"{folder.name}/text: {key}"
         try:

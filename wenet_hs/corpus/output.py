@@ -102,15 +102,16 @@ def write_corpus(
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
         raise DataError(
-            f"{out / 'rejected.tsv'}: {num_faults} of {total['num_in']} clips cannot be used ({kinds}); repair the "
-            f"corpus, or allow it with --max_rejected (now {max_rejected:g})"
+            out / "rejected.tsv",
+            f"{num_faults} of {total['num_in']} clips cannot be used ({kinds})",
+            f"repair the corpus, or allow it with --max_rejected (now {max_rejected:g})",
         )
     for name in SPLITS:
         if name not in splits:  # remove the lists of an earlier run
             (out / name / "data.list").unlink(missing_ok=True)
             (out / name / "text").unlink(missing_ok=True)
         elif not splits[name]:
-            raise DataError(f"{out}: no utterance is left for the {name} set; see why in {out / 'rejected.tsv'}")
+            raise DataError(out, f"no utterance is left for the {name} set", f"see why in {out / 'rejected.tsv'}")
     for name, utterances in splits.items():
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
@@ -189,7 +190,9 @@ def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
         same = first.setdefault(utterance.key, utterance)
         if same is not utterance:
             raise DataError(
-                f"utterance {utterance.key!r}: two clips have this name, {same.wav} and {utterance.wav}; rename one"
+                f"utterance {utterance.key!r}",
+                f"two clips have this name, {same.wav} and {utterance.wav}",
+                "rename one",
             )
 
 

@@ -191,7 +191,7 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
         if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
             raise ConfigError(
-                f"{flag} {unknown}: no voice or family of espeak-ng; the voices are {' '.join(sorted(names))}"
+                f"{flag} {unknown}", "no voice or family of espeak-ng", f"the voices are {' '.join(sorted(names))}"
             )
     chosen, unused = [], {}
     for lang, of_voice in sorted(names.items()):
@@ -202,7 +202,7 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
         elif not langs or of_voice & set(langs):
             chosen.append(lang)
     if not chosen:
-        raise ConfigError(f"--langs {' '.join(langs)}: no voice is left; {unused}")
+        raise ConfigError(f"--langs {' '.join(langs)}", f"no voice is left; {unused}")
     return chosen, unused
 
 
@@ -223,7 +223,7 @@ def _plan_voices(options: SimulationOptions, langs: Sequence[str], unused: dict[
         else:
             unused[plan.lang] = f"only {len(plan.texts)} words with labels, {len(plan.rejected)} without"
     if not plans:
-        raise ConfigError(f"--langs {' '.join(langs)}: no voice can be used; {unused}")
+        raise ConfigError(f"--langs {' '.join(langs)}", f"no voice can be used; {unused}")
     return plans
 
 
@@ -253,7 +253,7 @@ def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
     try:
         import wordfreq
     except ImportError as error:
-        raise DataError("wordfreq: not installed; run `pip install 'wenet_hs[phones]'`") from error
+        raise DataError("wordfreq", "not installed", "run `pip install 'wenet_hs[phones]'`") from error
     language = lang.partition("-")[0]
     name = _LISTS.get(language, language)
     if name not in wordfreq.available_languages():

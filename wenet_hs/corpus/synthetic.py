@@ -163,9 +163,10 @@ class Sentences:
         num_held_out = num_test + num_dev
         if len(order) <= num_held_out:
             raise DataError(
-                f"{self.path}: {len(order)} different sentences of {self.lang!r}, but {num_test} for test and"
-                f" {num_dev} for dev leave none to train on; add sentences or lower --test_sentences and"
-                " --dev_sentences"
+                self.path,
+                f"{len(order)} different sentences of {self.lang!r}, but {num_test} for test and {num_dev} for dev "
+                "leave none to train on",
+                "add sentences or lower --test_sentences and --dev_sentences",
             )
         random.Random(f"{seed}/{self.lang}").shuffle(order)
         return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
@@ -178,14 +179,14 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     when the source or a language is missing, or a line cannot be read.
     """
     if not source.exists():
-        raise DataError(f"{source}: no such file or folder; give --sentences a folder with one <lang>.txt per language")
+        raise DataError(source, "no such file or folder", "give --sentences a folder with one <lang>.txt per language")
     if source.is_dir():
         paths = {lang: source / f"{lang}.txt" for lang in langs}
         for path in paths.values():
             if not path.exists():
                 found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
                 raise DataError(
-                    f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
+                    path, "no such file", f"write its sentences, one per line, or drop the language (found: {found})"
                 )
         return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
     lines = defaultdict[str, list[tuple[int, str]]](list)
@@ -193,8 +194,9 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
         tag, tab, text = line.partition("\t")
         if not tab and line.strip():
             raise DataError(
-                f"{source}:{number}: no tab in {line[:40]!r}; write lang<TAB>sentence on each line, or give a folder "
-                "with one <lang>.txt per language"
+                f"{source}:{number}",
+                f"no tab in {line[:40]!r}",
+                "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language",
             )
         lines[tag.strip()].append((number, text))
     return {lang: _clean(lang, source, lines[lang]) for lang in langs}
@@ -216,7 +218,7 @@ def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences
         if reason is not None:
             rejected.append(Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault))
     if not kept:
-        raise DataError(f"{path}: contains no sentence of {lang!r}; add some, or drop the language")
+        raise DataError(path, f"contains no sentence of {lang!r}", "add some, or drop the language")
     return Sentences(lang=lang, path=path, kept=tuple(text for _, text in kept.values()), rejected=tuple(rejected))
 
 
@@ -226,7 +228,7 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
     Raises ConfigError when training or test would have no voice.
     """
     if not 1 <= num_test < len(VOICES):
-        raise ConfigError(f"--test_voices: {num_test} of {len(VOICES)} voices; give 1 to {len(VOICES) - 1}")
+        raise ConfigError("--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}")
     generator = random.Random(f"{seed}/voices")
     queues = [[name for name, of in VOICES.items() if of == gender] for gender in ("female", "male")]
     for queue in queues:

@@ -92,7 +92,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
     table = read_table_file(path, options.encoding, is_usual_name, is_audio)
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
-        raise DataError(f"{path}: {found}; give a table with the names of the columns")
+        raise DataError(path, found, "give a table with the names of the columns")
     columns = find_columns(path, table.header, options.columns)
     in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
     used = [f"{name!r} is the {content}{' in ms' * (content in in_ms)}" for content, name in columns.items()]
@@ -183,7 +183,7 @@ def _find_doubtful(
         advice = f"{start!r} and {end!r} may be their times" if intervals else "name the columns of times"
         found = f"{len(doubtful)} rows give whole files, which other rows give with another text"
         remedy = f'{advice}: --columns "start={start} end={end}", or keep one row per file'
-        raise DataError(f"{path}:{min(doubtful)}: {found}; {remedy}")
+        raise DataError(f"{path}:{min(doubtful)}", found, remedy)
     return doubtful
 
 

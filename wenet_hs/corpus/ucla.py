@@ -93,13 +93,13 @@ def prepare(options: Options) -> dict[str, Any]:
 def _find_languages(corpus: Path) -> dict[str, Path]:
     expected = "<lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus"
     if not corpus.is_dir():
-        raise DataError(f"{corpus}: no such folder; --corpus is the folder with {expected}")
+        raise DataError(corpus, "no such folder", f"--corpus is the folder with {expected}")
     folders = {path.parent.name: path.parent for path in sorted(corpus.glob("*/text.txt"))}
     if not folders:
         if any(corpus.glob("**/validated.tsv")):
-            raise DataError(f"{corpus}: expected {expected}, found Common Voice; use `prepare commonvoice`")
+            raise DataError(corpus, f"expected {expected}, found Common Voice", "use `prepare commonvoice`")
         found = ", ".join(sorted(path.name for path in corpus.iterdir())[:8]) or "an empty folder"
-        raise DataError(f"{corpus}: expected {expected}, found {found}; check --corpus")
+        raise DataError(corpus, f"expected {expected}, found {found}", "check --corpus")
     return folders
 
 
@@ -110,12 +110,13 @@ def _check_langs(options: Options, folders: dict[str, Path]) -> list[str]:
     """
     if unknown := " ".join(lang for lang in options.dev_langs if lang not in folders):
         known = " ".join(lang for lang in folders if lang not in options.test_langs)
-        raise DataError(f"{options.corpus}: does not contain {unknown} of --dev_langs; choose from: {known}")
+        raise DataError(options.corpus, f"does not contain {unknown} of --dev_langs", f"choose from: {known}")
     absent = [lang for lang in options.test_langs if lang not in folders]
     if len(absent) == len(options.test_langs):
         raise DataError(
-            f"{options.corpus}: contains none of the test languages {' '.join(options.test_langs)}; "
-            f"choose --test_langs from: {' '.join(folders)}"
+            options.corpus,
+            f"contains none of the test languages {' '.join(options.test_langs)}",
+            f"choose --test_langs from: {' '.join(folders)}",
         )
     if absent:
         num_present = len(set(options.test_langs) - set(absent))

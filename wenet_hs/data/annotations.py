@@ -18,15 +18,15 @@ def read_eaf(path: Path) -> ElementTree.Element:
     try:
         document = ElementTree.fromstring(read_bytes(path))
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
-        raise DataError(f"{path}: not XML ({error}); {remedy}") from error
+        raise DataError(path, f"not XML ({error})", remedy) from error
     if document.tag != "ANNOTATION_DOCUMENT" or document.find("HEADER") is None or document.find("TIME_ORDER") is None:
-        raise DataError(f"{path}: not an ELAN file (<{document.tag}>); {remedy}")
+        raise DataError(path, f"not an ELAN file (<{document.tag}>)", remedy)
     version = document.get("FORMAT") or document.get("VERSION") or "?"
     if version.partition(".")[0] not in ("2", "3"):
-        raise DataError(f"{path}: EAF format {version}; only 2 and 3 can be read, save it as EAF 3.0 in ELAN")
+        raise DataError(path, f"EAF format {version}", "only 2 and 3 can be read, save it as EAF 3.0 in ELAN")
     times = [one.get(name) or "0" for one in document.iter() for name in ("TIME_VALUE", "TIME_ORIGIN")]
     if wrong := [time for time in times if not re.fullmatch(r"-?\d+", time)]:
-        raise DataError(f"{path}: {wrong[0]!r} is no time in milliseconds; {remedy}")
+        raise DataError(path, f"{wrong[0]!r} is no time in milliseconds", remedy)
     return document
 
 
@@ -69,15 +69,15 @@ def read_aligned(path: Path, document: ElementTree.Element, tier: str) -> list[t
     times = {one.get("TIME_SLOT_ID"): one.get("TIME_VALUE") for one in document.iterfind("TIME_ORDER/TIME_SLOT")}
     tiers = {normalize_phones(one.get("TIER_ID", "")): one for one in document.iterfind("TIER")}
     if normalize_phones(tier) not in tiers:
-        raise DataError(f"{path}: no tier {tier!r}; there are: {list_names([*tiers], most=20)}")
+        raise DataError(path, f"no tier {tier!r}", f"there are: {list_names([*tiers], most=20)}")
     found = []
     for one in tiers[normalize_phones(tier)].iterfind("ANNOTATION/*"):
         begin, end = (times.get(one.get(f"TIME_SLOT_REF{number}")) for number in (1, 2))
         if not (begin and end and (value := one.find("ANNOTATION_VALUE")) is not None):
-            raise DataError(f"{path}: tier {tier!r} has annotations without times; name the tier that it depends on")
+            raise DataError(path, f"tier {tier!r} has annotations without times", "name the tier that it depends on")
         found.append((int(begin), int(end), value))
     if not found:
-        raise DataError(f"{path}: tier {tier!r} has no annotations; segment the recording in ELAN first")
+        raise DataError(path, f"tier {tier!r} has no annotations", "segment the recording in ELAN first")
     return sorted(found, key=lambda one: one[:2])
 
 
@@ -117,14 +117,14 @@ def read_textgrid(path: Path) -> Grid:
     try:
         data = read_bytes(path)
         if not data.strip() or data.startswith(b"ooBinaryFile"):
-            raise DataError(f"{path}: {'a binary file' if data.strip() else 'empty'}; {remedy}")
+            raise DataError(path, "a binary file" if data.strip() else "empty", remedy)
         return _parse_grid(data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"))
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: neither UTF-8 nor UTF-16; save it again in Praat") from error
+        raise DataError(path, "neither UTF-8 nor UTF-16", "save it again in Praat") from error
     except StopIteration as error:
-        raise DataError(f"{path}: cut off, or not a TextGrid; restore the file, or {remedy}") from error
+        raise DataError(path, "cut off, or not a TextGrid", f"restore the file, or {remedy}") from error
     except ValueError as error:
-        raise DataError(f"{path}: not a TextGrid ({one_line(error)}); {remedy}") from error
+        raise DataError(path, f"not a TextGrid ({one_line(error)})", remedy) from error
 
 
 def find_shift(start: float, end: float, duration_s: float) -> float | str:
@@ -177,7 +177,7 @@ def add_textgrid_tiers(source: Path | None, tiers: Mapping[str, Sequence[Span]],
     old = Grid(0.0, end_s, ()) if source is None else read_textgrid(source)
     shift = find_shift(old.start, old.end, end_s)
     if isinstance(shift, str):
-        raise DataError(f"{source}: {shift}")
+        raise DataError(source, shift)
     start_s, end_s = 0.0 - shift, end_s - shift
     end_s = end_s if end_s - old.end > 0.001 else old.end
     new = {name: [(begin + start_s, end + start_s, text) for begin, end, text in tiers[name]] for name in tiers}

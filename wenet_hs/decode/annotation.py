@@ -90,8 +90,8 @@ def place_segments(segments: Iterable[TranscribedSegment], duration_s: float) ->
     for segment in sorted(segments, key=lambda segment: (segment.start, segment.end)):
         previous = end_of.get(segment.speaker, 0.0)
         if previous - segment.start > _MAX_OVERLAP_S or segment.end - previous < 0.001:
-            found = f"two segments of one speaker overlap at {segment.start:.3f} s"
-            raise DataError(f"{found}, which a tier cannot hold; correct the times, or name the speakers")
+            found = f"two segments of one speaker overlap at {segment.start:.3f} s, which a tier cannot hold"
+            raise DataError(found, to_do="correct the times, or name the speakers")
         start, end = _whole_ms(segment.start, segment.end, previous, math.floor(1000 * duration_s) / 1000)
         words, last = list[TimedText](), start
         for number, word in enumerate(segment.words, start=1):
@@ -164,7 +164,7 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
     found = MediaFinder(audio_dir).find(written, path.parent)
     if isinstance(found, str):
-        raise DataError(f"{path}: {found}; put the audio file there, or name its folder with --audio_dir")
+        raise DataError(path, found, "put the audio file there, or name its folder with --audio_dir")
     return found
 
 
@@ -179,10 +179,10 @@ def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> 
         grid = read_textgrid(path)
         names = [one.name for one in grid.tiers]
         if duration_s is not None and isinstance(fault := find_shift(grid.start, grid.end, duration_s), str):
-            raise DataError(f"{path}: {fault}")
+            raise DataError(path, fault)
     existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
     if existing:
-        raise DataError(f"{path}: has a tier {existing[0]!r} already; choose another name with --tier")
+        raise DataError(path, f"has a tier {existing[0]!r} already", "choose another name with --tier")
 
 
 # ---- ELAN
