@@ -21,6 +21,7 @@ LAYERS = (
     "model",
     "heads",
     "corpus",
+    "annotation",
     "nn data score",
     "tree",
     "text",

@@ -13,8 +13,9 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 from pympi import Eaf
 
+from wenet_hs.annotation.eaf import read_eaf
+from wenet_hs.annotation.textgrid import read_textgrid
 from wenet_hs.corpus.table_files import decode_text
-from wenet_hs.data.annotations import read_eaf, read_textgrid
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.data.shards import open_list, write_shards

@@ -20,9 +20,9 @@ from made_up_release import prepare_line, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
+from wenet_hs.annotation.eaf import read_elan
+from wenet_hs.annotation.textgrid import read_textgrid
 from wenet_hs.corpus import entries, table, table_files
-from wenet_hs.corpus.elan import read_elan
-from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance

@@ -16,21 +16,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from graphlib import TopologicalSorter
-from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
-from xml.etree.ElementTree import Element
 
+from wenet_hs.annotation.eaf import read_elan
+from wenet_hs.annotation.textgrid import find_shift
+from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
-from wenet_hs.corpus.intervals import PAUSES, UNKNOWN, Span, join_tiers
+from wenet_hs.corpus.intervals import PAUSES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
-from wenet_hs.data.annotations import find_shift, read_eaf, read_media, read_participants
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import walk_files
-from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
+from wenet_hs.errors import DataError, list_names, refuse_faults
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
@@ -39,33 +38,6 @@ logger = logging.getLogger(__name__)
 
 _FLAGS = {"name": "--tier", "kind": "--tier_type", "participant": "--participant"}
 """Attribute of a tier → the flag of its patterns."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Tier:
-    """A tier of one file, with the annotations that have text or times."""
-
-    name: str
-    kind: str = ""
-    """Linguistic type."""
-    participant: str = ""
-    parent: str = ""
-    """The tier that it depends on."""
-    is_interval: bool = True
-    """False for points of Praat, which cannot be utterances."""
-    spans: Sequence[Span] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class AnnotationFile:
-    """The content of an ELAN file or a TextGrid."""
-
-    path: Path
-    media: tuple[str, ...]
-    """Paths as they are written in the file, sound before video; then the file's own name."""
-    tiers: Sequence[Tier]
-    extent: tuple[float, float] = (0.0, 0.0)
-    """Begin and end of a TextGrid in seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -313,81 +285,3 @@ def _describe(files: Sequence[AnnotationFile]) -> str:
     ]
     empty = sorted({f"'{tier.name}'" for file in files for tier in file.tiers})
     return list_names(shown, "; ", most=12) or (f"{list_names(empty)}, without annotations" if empty else "none")
-
-
-# ---- .eaf
-
-
-def read_elan(path: Path) -> AnnotationFile:
-    """The tiers of an ELAN file. Raises DataError if it cannot be read."""
-    document = read_eaf(path)
-    media, origin_ms = read_media(path, document)
-    try:
-        return AnnotationFile(path=path, media=media, tiers=_read_tiers(document, origin_ms))
-    except (KeyError, ValueError) as error:
-        found = f"its annotations refer to wrong ones: {one_line(error)}"
-        raise DataError(path, f"damaged ({found})", "open it in ELAN and save it again") from error
-
-
-def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
-    """Raises KeyError, ValueError or CycleError if identifiers are wrong."""
-    seconds: dict[str | None, float | None] = {
-        one.get("TIME_SLOT_ID"): (int(value) + origin_ms) / 1000 if (value := one.get("TIME_VALUE")) else None
-        for one in document.iterfind("TIME_ORDER/TIME_SLOT")
-    }
-    elements = document.findall("TIER/ANNOTATION/*")
-    for tier in document.iterfind("TIER"):
-        _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
-    annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
-    if len(annotations) < len(elements):
-        raise ValueError("two annotations have one ANNOTATION_ID")
-    places = _find_places(annotations)
-    participants = read_participants(document)
-    tiers = []
-    for tier in document.iterfind("TIER"):
-        spans = list[tuple[float | None, float | None, str]]()
-        members = [one.get("ANNOTATION_ID", "") for one in tier.iterfind("ANNOTATION/*")]
-        members.sort(key=lambda identity: places[identity])
-        for ancestor, same in groupby(members, key=lambda identity: places[identity][0]):
-            texts = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in same]
-            begin, end = (seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2))
-            spans.append((begin, end, " ".join(filter(None, texts))))
-        tiers.append(
-            Tier(
-                name=normalize_phones(tier.get("TIER_ID", "")),
-                kind=normalize_phones(tier.get("LINGUISTIC_TYPE_REF", "")),
-                participant=normalize_phones(participants[tier.get("TIER_ID", "")]),
-                parent=normalize_phones(tier.get("PARENT_REF", "")),
-                spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
-            )
-        )
-    return tiers
-
-
-def _interpolate(seconds: dict[str | None, float | None], elements: Sequence[Element]) -> None:
-    """Give slots without a time those that divide the span between two times evenly, as ELAN shows them."""
-    ends = {one.get("TIME_SLOT_REF1"): one.get("TIME_SLOT_REF2") for one in elements}
-    for slot in [slot for slot in ends if seconds.get(slot) is not None]:
-        chain = [slot, ends[slot]]
-        while chain[-1] in ends and seconds.get(chain[-1]) is None and len(chain) <= len(ends):
-            chain.append(ends[chain[-1]])
-        begin, end = seconds[slot], seconds.get(chain[-1])
-        if len(chain) > 2 and begin is not None and end is not None:
-            for number, between in enumerate(chain[1:-1], start=1):
-                seconds[between] = begin + (end - begin) * number / (len(chain) - 1)
-
-
-def _find_places(annotations: Mapping[str, Element]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Per annotation the one with times that it belongs to, also over several tiers, and its position below it.
-
-    PREVIOUS_ANNOTATION gives the order of annotations with the same parent, not the file.
-    """
-    attributes = ("ANNOTATION_REF", "PREVIOUS_ANNOTATION")
-    links = {identity: [one.get(name, "") for name in attributes] for identity, one in annotations.items()}
-    places = dict[str, tuple[str, tuple[int, ...]]]()
-    for identity in filter(annotations.__contains__, TopologicalSorter(links).static_order()):
-        parent, previous = links[identity]
-        ancestor, above = places[parent] if parent else (identity, None)
-        _, before = places.get(previous, ("", ()))
-        places[identity] = (ancestor, () if above is None else (*above, before[-1] + 1 if before else 0))
-    return places

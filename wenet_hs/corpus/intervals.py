@@ -6,10 +6,10 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
+from wenet_hs.annotation.tiers import Span
+
 logger = logging.getLogger(__name__)
 
-Span = tuple[float | None, float | None, str]
-"""Begin and end in seconds, and text; None where the annotation has no time."""
 PAUSES = ("", "sil", "<sil>", "sp", "<eps>", "<p:>", "pau", "h#")
 """Labels of silence, in any case."""
 UNKNOWN = ("spn", "<unk>")

@@ -10,13 +10,14 @@ the recording; the length of the audio decides.
 
 import logging
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from wenet_hs.corpus.elan import AnnotationFile, Tier, TierOptions, prepare_files
+from wenet_hs.annotation.textgrid import read_textgrid
+from wenet_hs.annotation.tiers import AnnotationFile
+from wenet_hs.corpus.elan import TierOptions, prepare_files
 from wenet_hs.corpus.speakers import SPEAKER_HELP
-from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
@@ -43,12 +44,7 @@ def _read(path: Path) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
     grid = read_textgrid(path)
     tiers = [
-        Tier(
-            name=normalize_phones(tier.name),
-            kind="" if tier.is_interval else "points",
-            is_interval=tier.is_interval,
-            spans=[span for span in tier.spans if span[2].strip()],
-        )
+        replace(tier, name=normalize_phones(tier.name), spans=[span for span in tier.spans if span[2].strip()])
         for tier in grid.tiers
     ]
     texts = [text for tier in tiers for *_, text in tier.spans]
@@ -56,4 +52,4 @@ def _read(path: Path) -> AnnotationFile:
         logger.warning(
             "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat", path, len(coded), coded[0]
         )
-    return AnnotationFile(path=path, media=(path.stem,), tiers=tiers, extent=(grid.start, grid.end))
+    return replace(grid, tiers=tiers)
