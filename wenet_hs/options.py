@@ -85,6 +85,14 @@ def _help_text(one: Field[Any]) -> str:
     return f"{text} (default: {shown})"
 
 
+def check_choices(options: Any) -> None:
+    """Raise ValueError for a value that is none of the choices of its field; argparse checks only flags."""
+    for one in fields(options):
+        kind, value = _types(one)[0], getattr(options, one.name)
+        if get_origin(kind) is Literal and value not in get_args(kind):
+            raise ValueError(f"{one.name} {value!r}: must be one of {', '.join(get_args(kind))}")
+
+
 def read_options(args: argparse.Namespace, cls: type[Options]) -> Options:
     """The options that the flags give. Raises ConfigError if a value is out of range."""
     given = {one.name: getattr(args, one.name) for one in fields(cls)}  # type: ignore[arg-type]

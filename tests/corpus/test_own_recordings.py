@@ -322,6 +322,8 @@ def test_a_corpus_is_prepared_from_python_as_by_the_command(tmp_path: Path, monk
     assert (tmp_path / "python/train/data.list").read_bytes() == (tmp_path / "command/train/data.list").read_bytes()
     with pytest.raises(ValueError, match=r"^dev_share 0.5: must be above 0 and below 0.5"):
         replace(options, dev_share=0.5)
+    with pytest.raises(ValueError, match=r"^split_by 'words': must be one of auto, speaker, sentence, none"):
+        replace(options, split_by="words")
 
 
 def test_wrong_columns_name_what_there_is(tmp_path: Path) -> None:
