@@ -40,6 +40,12 @@ def prepare_line(line: str) -> dict[str, Any]:
     return stats
 
 
+def rejected(out: Path) -> dict[str, str]:
+    """Name → reason of what `prepare` left out."""
+    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
+    return {key: reason for key, _, reason in rows}
+
+
 def _parse(line: str) -> tuple[ModuleType, Any]:
     parser = argparse.ArgumentParser()
     prepare.add_arguments(parser)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists
+from made_up_release import prepare_line, read_lists, rejected
 from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_eaf
@@ -28,8 +28,7 @@ TEXTS = [f"{a}{b}" for a in ("pa", "ta", "ka") for b in ("me", "ne")]
 def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]]:
     """The utterances by text, and name → reason of those that are rejected."""
     prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
-    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, {key: reason for key, _, reason in rows}
+    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, rejected(out)
 
 
 def write_m4a(path: Path, seconds: float = 1.5) -> Path:

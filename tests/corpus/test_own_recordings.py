@@ -16,7 +16,7 @@ import pytest
 from annotation_forms import FORMS, Annotation, write_audio, write_elan, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_release import prepare_line, read_lists
+from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
 from pympi import Eaf
 
@@ -30,11 +30,6 @@ from wenet_hs.manifest import Utterance
 
 def prepare(out: Path, words: str) -> dict[str, Any]:
     return prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa")
-
-
-def rejected(out: Path) -> dict[str, str]:
-    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {key: reason for key, _, reason in rows}
 
 
 @st.composite

@@ -158,8 +158,6 @@ def test_the_corpus_has_simulated_keys_and_phones(folder: Path) -> None:
     for lang in ("it", "en-us"):
         assert 0.003 <= sum(u.duration or 0.0 for u in clips if u.lang == lang) / 3600 < 0.004
     assert "ɡ" not in {phone for u in clips for phone in u.txt.split()}, "the real list has q̠ more often"
-    assert stats["inventory"]["types"] == len({phone for u in clips for phone in u.txt.split()})
-    assert 0.5 < stats["inventory"]["share_of_real_tokens"] <= 1.0 and "ɕ" in stats["inventory"]["only_real"]
     assert stats["voices_not_used"]["pt-br"] == "excluded by --exclude_langs pt"
     assert stats["voices_not_used"]["mt"] == "excluded by --exclude_langs sem"
     assert stats["voices_not_used"]["yue"].startswith("its labels are not IPA")

@@ -25,7 +25,7 @@ from wenet_hs.corpus import espeak, recording
 from wenet_hs.corpus.audio_check import parallel_map
 from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, phonemize, speak_training, voice_name
 from wenet_hs.corpus.espeak_ipa import UNUSABLE, VOWELS, PhoneSpelling, split_label
-from wenet_hs.corpus.output import OutputOptions, Rejected, most_frequent, split_names, write_corpus
+from wenet_hs.corpus.output import OutputOptions, Rejected, split_names, write_corpus
 from wenet_hs.corpus.recording import Floats, Recording
 from wenet_hs.corpus.splits import rank
 from wenet_hs.errors import ConfigError, DataError
@@ -149,7 +149,6 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
         "options": recorded_options(options, SimulationOptions),
         "voices_not_used": unused,
         "recordings": list(recordings),
-        "inventory": compare_phones(utterances, real),
     }
     of_langs = {
         plan.lang: {"voice": voice_name(plan.lang), "words": "made up" if plan.is_made_up else "wordfreq"}
@@ -361,15 +360,3 @@ def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utteran
     of_dev = set(order[: max(1, round(_DEV_SHARE * len(order)))])
     by_key = sorted(utterances, key=lambda utterance: utterance.key)
     return {"train": [u for u in by_key if u.txt not in of_dev], "dev": [u for u in by_key if u.txt in of_dev]}
-
-
-def compare_phones(simulated: Sequence[Utterance], real: Sequence[Utterance]) -> dict[str, Any]:
-    """The phones that simulated and real transcripts share, and those that only one of them has."""
-    ours, theirs = (Counter(p for u in utterances for p in u.txt.split()) for utterances in (simulated, real))
-    shared = ours.keys() & theirs.keys()
-    facts: dict[str, Any] = {"types": len(ours), "tokens": ours.total()}
-    if real:
-        facts["share_of_real_tokens"] = round(sum(theirs[phone] for phone in shared) / theirs.total(), 4)
-        facts["only_simulated"] = {p: n for p, n in most_frequent(ours).items() if p not in shared}
-        facts["only_real"] = {p: n for p, n in most_frequent(theirs).items() if p not in shared}
-    return facts
