@@ -18,7 +18,7 @@ class Options:
     beam: int = option(10, "beam")
     kind: Literal["a", "b"] = option("a", "kinds", flags=("--kind", "--type"))
     names: tuple[str, ...] = option((), "names", metavar="NAME")
-    langs: tuple[str, ...] = option((), "langs", parse=lambda text: tuple(text.split()), group="set")
+    langs: tuple[str, ...] = option((), "langs", type=lambda text: tuple(text.split()), group="set")
     share: float | None = option(None, "share", group="set")
     is_quiet: bool = option(False, "quiet", is_recorded=False)
 

@@ -9,7 +9,7 @@ A field `x: int = option(10, "what it is")` is the flag `--x`. Its type gives th
 import argparse
 import os
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, field, fields
 from pathlib import Path
 from types import NoneType
@@ -28,23 +28,21 @@ def option(
     help_text: str,
     *,
     flags: Sequence[str] = (),
-    metavar: str | None = None,
-    parse: Callable[[str], Any] | None = None,
     group: str = "",
     is_recorded: bool = True,
+    **settings: Any,
 ) -> Any:
     """A field of a dataclass of options.
 
     Args:
         help_text: of the flag. The default is added, unless the text has it or it is a switch, None or empty.
         flags: all names of the flag; not given: that of the field.
-        metavar: what `--help` shows as the value.
-        parse: makes the value of the text of the flag; not given: the type of the field.
         group: options of one group exclude each other as flags.
         is_recorded: False for what cannot change the results.
+        settings: of argparse, such as metavar, or the type if it is not that of the field.
     """
-    settings = {"help": help_text, "flags": flags, "metavar": metavar, "parse": parse, "group": group}
-    return field(default=default, metadata={**settings, "is_recorded": is_recorded})
+    metadata = {"help": help_text, "flags": flags, "group": group, "is_recorded": is_recorded, "settings": settings}
+    return field(default=default, metadata=metadata)
 
 
 def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
@@ -52,9 +50,9 @@ def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
     groups = defaultdict[str, Any](parser.add_mutually_exclusive_group)
     for one in fields(cls):
         target = groups[one.metadata["group"]] if one.metadata["group"] else parser
-        flags = one.metadata["flags"] or (f"--{one.name}",)
         settings = {"required": True} if one.default is REQUIRED else {"default": one.default}
-        target.add_argument(*flags, dest=one.name, help=_help_text(one), **settings | _settings(one))
+        settings |= {"dest": one.name, "help": _help_text(one)} | _settings(one) | one.metadata["settings"]
+        target.add_argument(*(one.metadata["flags"] or [f"--{one.name}"]), **settings)
 
 
 def _types(one: Field[Any]) -> tuple[Any, ...]:
@@ -63,18 +61,15 @@ def _types(one: Field[Any]) -> tuple[Any, ...]:
 
 
 def _settings(one: Field[Any]) -> dict[str, Any]:
-    """How argparse reads the value."""
+    """How argparse reads a value of the type of the field."""
     kind = _types(one)[0]
     if kind is bool:
         return {"action": "store_true"}
-    shown: dict[str, Any] = {"metavar": one.metadata["metavar"]} if one.metadata["metavar"] else {}
     if get_origin(kind) is Literal:
-        return {**shown, "choices": get_args(kind)}
-    if one.metadata["parse"] is not None:
-        return {**shown, "type": one.metadata["parse"]}
-    if get_origin(kind) is tuple:
-        return {**shown, "nargs": "+", "action": "extend", "default": []}
-    return {**shown, "type": kind}
+        return {"choices": get_args(kind)}
+    if get_origin(kind) is tuple and "type" not in one.metadata["settings"]:
+        return {"nargs": "+", "action": "extend", "default": []}
+    return {"type": kind}
 
 
 def _help_text(one: Field[Any]) -> str:

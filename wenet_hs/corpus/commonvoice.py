@@ -48,7 +48,7 @@ _MOST_REMOVED = 30
 class Options(AudioOptions):
     """Options of `prepare commonvoice`."""
 
-    langs: tuple[str, ...] = option(REQUIRED, 'languages, named as their folders: "ca es"', parse=split_names)
+    langs: tuple[str, ...] = option(REQUIRED, 'languages, named as their folders: "ca es"', type=split_names)
     alpha: float = option(0.5, "smoothing of the languages' sizes: 1 keeps them")
     ratio: float = option(0.082, "share of all hours to train on", group="size")
     hours: float | None = option(None, "hours to train on, sum of all languages", group="size")

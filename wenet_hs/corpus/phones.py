@@ -58,12 +58,12 @@ class SimulationOptions(OutputOptions):
         is_recorded=False,
     )
     langs: tuple[str, ...] = option(
-        (), 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone', parse=split_names
+        (), 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone', type=split_names
     )
     exclude_langs: tuple[str, ...] = option(
         (),
         "phone: languages and families whose voices are not used, such as close relatives of the test languages",
-        parse=split_names,
+        type=split_names,
     )
     match_list: Path | None = option(
         None, "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"

@@ -37,7 +37,7 @@ class Options(AudioOptions):
     test_langs: tuple[str, ...] = option(
         PAPER_TEST_LANGS,
         f"languages of the test set (default: those of Liu et al. 2023, {' '.join(PAPER_TEST_LANGS)})",
-        parse=split_names,
+        type=split_names,
     )
     dev_fraction: float = option(
         0.05, "share of the other languages' utterances that become the dev set", group="dev set"
@@ -45,7 +45,7 @@ class Options(AudioOptions):
     dev_langs: tuple[str, ...] = option(
         (),
         "languages whose utterances become the dev set instead; they are in no other set",
-        parse=split_names,
+        type=split_names,
         group="dev set",
     )
     train_share: float = option(
