@@ -72,17 +72,7 @@ class Options(AudioOptions):
 
 
 @dataclass
-class Table:
-    """Content of one table of a language. Durations are None if the release does not give them."""
-
-    utterances: list[Utterance] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    removed: Counter[str] = field(default_factory=Counter)
-    """Characters that the normaliser removed from the transcripts."""
-
-
-@dataclass
-class _Language:
+class Language:
     """The sets of one language, and the clips that are in none of them."""
 
     lang: str
@@ -90,6 +80,7 @@ class _Language:
     """Until it is divided, `train` contains everything that may be trained on."""
     rejected: list[Rejected] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
+    """Characters that the normaliser removed from the transcripts."""
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
         """Leave an utterance out."""
@@ -157,10 +148,10 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     return folders
 
 
-def read_table(path: Path, lang: str) -> Table:
+def read_table(path: Path, language: Language) -> list[Utterance]:
     """The rows of one table with normalised transcripts; unusable rows are rejected with a reason.
 
-    Raises DataError when the table is missing, or lacks a column.
+    Durations are None if the release does not give them. Raises DataError when the table is missing, or lacks a column.
     """
     clips = path.parent / "clips"
     durations = _read_durations(path.parent / "clip_durations.tsv")
@@ -169,29 +160,28 @@ def read_table(path: Path, lang: str) -> Table:
     if missing:
         found = f"no column {missing[0]!r} (has: {', '.join(header)})"
         raise DataError(f"{path}:1", found, "check that --corpus is a Common Voice release")
-    table = Table()
-    seen: set[str] = set()
+    utterances: dict[str, Utterance] = {}
+    lang, rejected = language.lang, language.rejected
     for number, row in enumerate(rows, start=2):
         where = f"{lang}:{path.name}:{number}"
         if isinstance(row, str):
-            table.rejected.append(Rejected(where, "", row, lang))
+            rejected.append(Rejected(where, "", row, lang))
             continue
         client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
         name = name if "." in name or not name else f"{name}.mp3"  # the first releases omit the suffix
         text, removed = normalize_counted(sentence, lang)
-        table.removed += removed
+        language.removed += removed
         key = _make_key(name, lang)
         reason = _row_fault(name, sentence, text)
-        if reason is None and key in seen:
+        if reason is None and key in utterances:
             reason = "repeated: this clip is on an earlier line"
         if reason is not None:
-            own_key = key if name and key not in seen else where
-            table.rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
+            own_key = key if name and key not in utterances else where
+            rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
-        seen.add(key)
         utterance = Utterance(key=key, wav=str(clips / name), txt=text, lang=lang, duration=durations.get(name))
-        table.utterances.append(replace(utterance, speaker=client_id or None))
-    return table
+        utterances[key] = replace(utterance, speaker=client_id or None)
+    return [*utterances.values()]
 
 
 def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
@@ -257,16 +247,15 @@ def _read_durations(path: Path) -> dict[str, float]:
     return durations
 
 
-def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> _Language:
+def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> Language:
     """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
     files = {"train": "validated"} if split == "paper" else {name: name for name in ("test", "dev", "train")}
-    language = _Language(lang)
+    language = Language(lang)
     seen: set[str] = set()
     for name, file in files.items():
-        table = read_table(folder / f"{file}.tsv", lang)
-        utterances, rejected = checker.check(table.utterances, f"{lang}: durations", mode="none")
-        language.rejected += table.rejected + rejected
-        language.removed += table.removed
+        found = read_table(folder / f"{file}.tsv", language)
+        utterances, rejected = checker.check(found, f"{lang}: durations", mode="none")
+        language.rejected += rejected
         for utterance in utterances:
             if utterance.key in seen:
                 language.reject(utterance, f"repeated: this clip is in two of {', '.join(sorted(files))}")
@@ -279,7 +268,7 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     return language
 
 
-def _divide(language: _Language, wanted_h: float, options: Options, checker: ClipChecker) -> None:
+def _divide(language: Language, wanted_h: float, options: Options, checker: ClipChecker) -> None:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train."""
     splits = language.splits
     if options.split == "paper":
@@ -297,7 +286,7 @@ def _divide(language: _Language, wanted_h: float, options: Options, checker: Cli
     splits["train"] = _take_hours(ordered, wanted_h, language, checker)
 
 
-def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
+def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
     found = hold_out(language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss)
     language.splits[name], language.splits["train"], left_out = found
     for utterance, reason in left_out:
@@ -305,7 +294,7 @@ def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss:
 
 
 def _take_hours(
-    ordered: Sequence[Utterance], wanted_h: float, language: _Language, checker: ClipChecker
+    ordered: Sequence[Utterance], wanted_h: float, language: Language, checker: ClipChecker
 ) -> list[Utterance]:
     """The first usable utterances up to the hours, to the nearest utterance; faulty ones are replaced."""
     taken: list[Utterance] = []

@@ -15,7 +15,7 @@ import math
 import random
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import espeak
-from wenet_hs.corpus.commonvoice import read_table
+from wenet_hs.corpus.commonvoice import Language, read_table
 from wenet_hs.corpus.espeak import VOICES, AudioFormat, ClipMaker, ClipRequest, SpokenClip
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, write_corpus
 from wenet_hs.corpus.phones import SimulationOptions, run_phones
@@ -276,23 +276,21 @@ def _write_language(
     """Write the tables of a language, add its utterances and rejected clips. Returns its facts for `stats.json`."""
     write_tables(folder, clips)
     silent = {clip.request.sentence: clip for name in SPLITS for clip in clips[name] if clip.duration_s is None}
-    rejected += sentences.rejected
+    language = Language(sentences.lang)
+    language.rejected += sentences.rejected
     for sentence, clip in silent.items():  # one per sentence: every round requests it again
         reason = f"{clip.reason}: {sentence}"
-        rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
-    removed: Counter[str] = Counter()
+        language.rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
     for name, utterances in lists.items():
-        table = read_table(folder / f"{name}.tsv", sentences.lang)
-        utterances += sorted(table.utterances, key=lambda utterance: utterance.key)
-        rejected += table.rejected
-        removed += table.removed
+        utterances += sorted(read_table(folder / f"{name}.tsv", language), key=lambda utterance: utterance.key)
+    rejected += language.rejected
     num_used = len({clip.request.sentence for clip in clips["train"]})
     num_train = len(sentences.kept) - len({clip.request.sentence for clip in (*clips["dev"], *clips["test"])})
     if num_used < num_train:
         message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
         logger.warning(message, sentences.lang, num_used, num_train)
     facts = {"train": num_used, "train_unused": num_train - num_used}
-    return {"removed_characters": most_frequent(removed), "sentences": facts}
+    return {"removed_characters": most_frequent(language.removed), "sentences": facts}
 
 
 def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:
