@@ -288,7 +288,7 @@ def _new_eaf(tiers: Sequence[Tier], participant: str, first: int, origin_ms: int
         eaf.add_tier(tier.name, tier.kind, tier.parent or None, part=tier.participant or participant or None)
         parents = eaf.tiers[tier.parent][0] if tier.parent else {}
         parent_at = {eaf.timeslots[begin]: identity for identity, (begin, *_) in parents.items()}
-        for *times, written in tier.timed:
+        for *times, written in tier.timed_spans:
             begin, end = (max(0, round(1000 * second) - origin_ms) for second in times)
             text = _NOT_XML.sub("", written)
             if end and is_aligned:

@@ -96,9 +96,10 @@ def write_textgrid(path: Path, tiers: Sequence[Tier], end_s: float, source: Path
         raise DataError(old.path, shift)
     start_s, end_s = 0.0 - shift, end_s - shift
     end_s = end_s if end_s - old.extent[1] > 0.001 else old.extent[1]
-    found = [(tier, tier.timed) for tier in old.tiers]
+    found = [(tier, tier.timed_spans) for tier in old.tiers]
     found += [
-        (tier, [(begin + start_s, end + start_s, text) for begin, end, text in tier.timed if text]) for tier in tiers
+        (tier, [(begin + start_s, end + start_s, text) for begin, end, text in tier.timed_spans if text])
+        for tier in tiers
     ]
     lines = ['File type = "ooTextFile"', 'Object class = "TextGrid"', "", f"xmin = {start_s!r}\nxmax = {end_s!r}"]
     lines += ["tiers? <exists>", f"size = {len(found)}", "item []:"]

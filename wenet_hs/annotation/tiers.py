@@ -29,7 +29,7 @@ class Tier:
     spans: Sequence[Span] = ()
 
     @property
-    def timed(self) -> list[TimedSpan]:
+    def timed_spans(self) -> list[TimedSpan]:
         """The annotations with times."""
         return [(begin, end, text) for begin, end, text in self.spans if begin is not None and end is not None]
 
