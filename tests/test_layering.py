@@ -19,13 +19,15 @@ LAYERS = (
     "experiment",
     "build interop",
     "model",
-    "heads corpus",
+    "heads",
+    "corpus",
+    "annotation",
     "nn data score",
     "tree",
     "text",
     "manifest config",
     "distributed checkpoint devices curves",
-    "files compiled",
+    "files compiled options",
     "errors",
 )
 """From top to bottom: packages and modules. A module belongs to the longest name that matches it."""

@@ -13,9 +13,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.features import waveform_features
-from wenet_hs.decode.annotation import TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.lm import load_language_model
@@ -23,7 +23,6 @@ from wenet_hs.decode.modes import DEFAULT_MODE, check_options, decode, pad_featu
 from wenet_hs.decode.output import (
     Alternative,
     Segment,
-    TimedText,
     join_segments,
     make_segment,
     mean_confidence,

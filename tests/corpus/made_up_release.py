@@ -5,12 +5,15 @@ import argparse
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 import soundfile
 
 from wenet_hs.bin import prepare
 from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.options import read_options
 
 HEADER_11 = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 HEADER_17 = (
@@ -25,11 +28,29 @@ OFFICIAL_HOURS = {
 """Validated hours of release 11.0 in the paper's 15 languages."""
 
 
-def parse_prepare(line: str) -> argparse.Namespace:
-    """The flags of a command line after `wenet-hs prepare`."""
+def parse_prepare(line: str) -> Any:
+    """The options of a command line after `wenet-hs prepare`."""
+    return _parse(line)[1]
+
+
+def prepare_line(line: str) -> dict[str, Any]:
+    """Prepare the corpus of a command line after `wenet-hs prepare`; the content of stats.json."""
+    module, options = _parse(line)
+    stats: dict[str, Any] = module.prepare(options)
+    return stats
+
+
+def rejected(out: Path) -> dict[str, str]:
+    """Name → reason of what `prepare` left out."""
+    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
+    return {key: reason for key, _, reason in rows}
+
+
+def _parse(line: str) -> tuple[ModuleType, Any]:
     parser = argparse.ArgumentParser()
     prepare.add_arguments(parser)
-    return parser.parse_args(shlex.split(line))
+    args = parser.parse_args(shlex.split(line))
+    return args.module, read_options(args, args.module.Options)
 
 
 def read_lists(out: Path) -> dict[str, list[Utterance]]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
 from praatio.data_classes.interval_tier import IntervalTier
 from pympi import Eaf
@@ -45,10 +45,8 @@ def frequency(utterance: Utterance) -> int:
 
 def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]]:
     """The utterances by text, and key → reason of those that are rejected."""
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
-    args.module.run(args)
-    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, {key: reason for key, _, reason in rows}
+    prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
+    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, rejected(out)
 
 
 def write_kaldi(folder: Path, wav: str, channels: list[str], **files: list[str]) -> str:

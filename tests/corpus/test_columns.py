@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.columns import find_columns, find_near_names
 from wenet_hs.errors import DataError
@@ -20,8 +20,7 @@ TEXTS = ["mo lu", "ba mo", "ke pi", "ti da", "so re", "na pi"]
 def prepare(folder: Path, words: str = "") -> tuple[dict[str, Utterance], dict[str, Any]]:
     """The utterances of `t.csv` by text, and the statistics."""
     out = f"--out {folder / 'out'} --num_workers 0 --split_by none --max_rejected 0.9"
-    args = parse_prepare(f"table --table {folder / 't.csv'} {out} {words}")
-    stats = args.module.run(args)["total"]
+    stats = prepare_line(f"table --table {folder / 't.csv'} {out} {words}")["total"]
     return {u.txt: u for of_set in read_lists(folder / "out").values() for u in of_set}, stats
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.labels import read_labels
 from wenet_hs.errors import DataError
@@ -149,8 +149,8 @@ def test_other_forms_are_refused_in_one_line_that_says_what_they_are(tmp_path: P
 
 def prepare(out: Path, words: str) -> tuple[list[Utterance], dict[str, int]]:
     """The utterances in the order of their times, and why others were left out."""
-    args = parse_prepare(f"folder {words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
-    total = args.module.run(args)["total"]
+    stats = prepare_line(f"folder {words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
+    total = stats["total"]
     found = [u for of_set in read_lists(out).values() for u in of_set]
     return sorted(found, key=lambda u: (u.wav, u.start or 0)), total["rejected"] | total["left_out"]
 

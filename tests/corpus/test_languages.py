@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.languages import find_language, resolve_languages
 from wenet_hs.errors import ConfigError, DataError
@@ -29,8 +29,7 @@ def write_table(folder: Path, column: str, values: list[str]) -> str:
 
 
 def prepare(folder: Path, words: str) -> tuple[dict[str, list[Utterance]], dict[str, Any]]:
-    args = parse_prepare(words)
-    stats = args.module.run(args)
+    stats = prepare_line(words)
     return read_lists(folder / "out"), stats["total"]
 
 

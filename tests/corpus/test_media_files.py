@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists, rejected
 from pympi import Eaf
 
+from wenet_hs.annotation.eaf import read_eaf
+from wenet_hs.annotation.textgrid import read_textgrid
 from wenet_hs.corpus.table_files import decode_text
-from wenet_hs.data.annotations import read_eaf, read_textgrid
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.data.shards import open_list, write_shards
@@ -26,10 +27,8 @@ TEXTS = [f"{a}{b}" for a in ("pa", "ta", "ka") for b in ("me", "ne")]
 
 def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]]:
     """The utterances by text, and name → reason of those that are rejected."""
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
-    args.module.run(args)
-    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, {key: reason for key, _, reason in rows}
+    prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none --max_rejected 0.9")
+    return {u.txt: u for of_set in read_lists(out).values() for u in of_set}, rejected(out)
 
 
 def write_m4a(path: Path, seconds: float = 1.5) -> Path:
@@ -160,6 +159,6 @@ def test_pointers_of_git_lfs_are_named_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "corpus" / "xx").mkdir(parents=True)
     for table in ("train.tsv", "validated.tsv"):
         (tmp_path / "corpus" / "xx" / table).write_text(POINTER)
-    args = parse_prepare(f"commonvoice --corpus {tmp_path / 'corpus'} --langs xx --out {tmp_path / 'cv'}")
+    line = f"commonvoice --corpus {tmp_path / 'corpus'} --langs xx --out {tmp_path / 'cv'}"
     with pytest.raises(DataError, match=r"\.tsv: a Git LFS pointer"):
-        args.module.run(args)
+        prepare_line(line)

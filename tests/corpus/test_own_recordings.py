@@ -16,27 +16,20 @@ import pytest
 from annotation_forms import FORMS, Annotation, write_audio, write_elan, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
 from pympi import Eaf
 
+from wenet_hs.annotation.eaf import read_elan
+from wenet_hs.annotation.textgrid import read_textgrid
 from wenet_hs.corpus import entries, table, table_files
-from wenet_hs.corpus.elan import read_elan
-from wenet_hs.data.annotations import read_textgrid
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
 
 def prepare(out: Path, words: str) -> dict[str, Any]:
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang qaa")
-    stats: dict[str, Any] = args.module.run(args)
-    return stats
-
-
-def rejected(out: Path) -> dict[str, str]:
-    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {key: reason for key, _, reason in rows}
+    return prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa")
 
 
 @st.composite
@@ -311,16 +304,31 @@ def test_a_table_that_cannot_be_used_gets_one_line(tmp_path: Path, content: str 
     assert "\n" not in str(caught.value)
 
 
+def test_a_corpus_is_prepared_from_python_as_by_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_audio(tmp_path / "recordings" / "rec.wav")
+    FORMS["table"](tmp_path, rows_of(12))
+    monkeypatch.chdir(tmp_path)
+    tables = [path for path in Path().iterdir() if path.is_file()]
+    options = table.Options(
+        corpus=tables[0], audio_dir=Path("recordings"), lang="qaa", out=Path("python"), num_workers=0
+    )
+    stats = table.prepare(options)
+    assert stats == prepare(tmp_path / "command", f"table --table {tables[0]} --audio_dir recordings")
+    assert (tmp_path / "python/train/data.list").read_bytes() == (tmp_path / "command/train/data.list").read_bytes()
+    with pytest.raises(ValueError, match=r"^dev_share 0.5: must be above 0 and below 0.5"):
+        replace(options, dev_share=0.5)
+    with pytest.raises(ValueError, match=r"^split_by 'words': must be one of auto, speaker, sentence, none"):
+        replace(options, split_by="words")
+
+
 def test_wrong_columns_name_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("File name\tOrthography\nrec\tx\n")
     for columns, message in {
         "text=Ortography": r"did you mean Orthography\? t.tsv has the columns: File name, Orthography",
         "txt=Orthography": r"expected CONTENT=NAME with a content of audio, text, speaker",
     }.items():
-        args = parse_prepare(f"table --table {tmp_path / 't.tsv'} --out {tmp_path / 'out'} --num_workers 0")
-        args.columns = columns
         with pytest.raises(ConfigError, match=message):
-            args.module.run(args)
+            prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'} --columns '{columns}'")
 
 
 def test_rows_that_cannot_be_used_are_counted_with_their_reason(tmp_path: Path) -> None:
@@ -653,7 +661,7 @@ def test_most_annotation_files_unreadable(tmp_path: Path) -> None:
         prepare(tmp_path / "out", words)
     prepare(tmp_path / "out", f"{words} --max_rejected 0.7")
     for share in ("9", "-1", "nan"):
-        with pytest.raises(SystemExit):
+        with pytest.raises(ConfigError, match=rf"^--max_rejected {share}: must be from 0 to 1"):
             prepare(tmp_path / "out", f"{words} --max_rejected={share}")
 
 

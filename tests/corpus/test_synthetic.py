@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A simulated corpus from sentences to lists."""
 
-import argparse
 import csv
 import json
 from collections import Counter
@@ -38,11 +37,11 @@ def sentences(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def out(sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A prepared corpus."""
     folder = tmp_path_factory.mktemp("whole") / "out"
-    synthetic.run(arguments(sentences, folder))
+    synthetic.prepare(arguments(sentences, folder))
     return folder
 
 
-def arguments(sentences: Path, out: Path, more: str = "") -> argparse.Namespace:
+def arguments(sentences: Path, out: Path, more: str = "") -> synthetic.Options:
     line = f"synthetic --langs 'es it' --sentences {sentences} --out {out} --hours 0.005 --num_workers 0"
     return parse_prepare(f"{line} --test_sentences 3 --dev_sentences 2 {more}")
 
@@ -114,19 +113,19 @@ def test_workers_and_interruptions_change_nothing(sentences: Path, out: Path) ->
     # An incomplete clip, one of an earlier request, and a file of somebody else.
     for name in (".simulated_0.flac.1.tmp", "simulated_0.flac", "notes.txt"):
         (folder / name).write_bytes(b"x")
-    synthetic.run(arguments(sentences, out, "--num_workers 2"))
+    synthetic.prepare(arguments(sentences, out, "--num_workers 2"))
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
     (folder / "notes.txt").unlink()
     assert files(out) == expected
 
 
 def test_more_hours_keep_clips(sentences: Path, out: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    stats = synthetic.run(arguments(sentences, tmp_path, "--hours 0.002"))
+    stats = synthetic.prepare(arguments(sentences, tmp_path, "--hours 0.002"))
     clips = Path("corpus", "it", "clips")
     assert files(tmp_path / clips).items() < files(out / clips).items()
     num_used = stats["langs"]["es"]["sentences"]["train"]
     assert f"es: only {num_used} of 7 training sentences are spoken; more --hours would use them all" in caplog.text
-    synthetic.run(arguments(sentences, tmp_path, "--hours 0.002 --seed 5"))
+    synthetic.prepare(arguments(sentences, tmp_path, "--hours 0.002 --seed 5"))
     assert set(files(tmp_path / clips)).isdisjoint(files(out / clips))
 
 
@@ -134,13 +133,13 @@ def test_silent_sentences_are_replaced(sentences: Path, tmp_path: Path, monkeypa
     speak, silent = espeak.speak, (sentences / "es.txt").read_text("utf-8").split("\n")[:12:3]
     no_sound = np.zeros(100, np.float32)
     monkeypatch.setattr(espeak, "speak", lambda text, **how: no_sound if text in silent else speak(text, **how))
-    es = synthetic.run(arguments(sentences, tmp_path / "out"))["langs"]["es"]
+    es = synthetic.prepare(arguments(sentences, tmp_path / "out"))["langs"]["es"]
     assert es["rejected"] == {"silent": 4} and es["hours"]["train"] >= 0.0025
     reasons = {row["reason"] for row in table(tmp_path / "out" / "rejected.tsv")}
     assert {f"silent: espeak-ng gives no sound for it: {line}" for line in silent} <= reasons
     monkeypatch.setattr(espeak, "speak", lambda *_, **__: no_sound)
     with pytest.raises(DataError, match=r"^es: espeak-ng gives no sound for any sentence, such as '\w+ \w+\.'$"):
-        synthetic.run(arguments(sentences, tmp_path / "none"))
+        synthetic.prepare(arguments(sentences, tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +158,7 @@ def test_silent_sentences_are_replaced(sentences: Path, tmp_path: Path, monkeypa
 )
 def test_impossible_options_are_refused_first(sentences: Path, tmp_path: Path, more: str, message: str) -> None:
     with pytest.raises((ConfigError, DataError), match=message):
-        synthetic.run(arguments(sentences, tmp_path / "out", more))
+        synthetic.prepare(arguments(sentences, tmp_path / "out", more))
     assert not (tmp_path / "out").exists()
 
 
@@ -167,7 +166,7 @@ def test_impossible_options_are_refused_first(sentences: Path, tmp_path: Path, m
 def test_real_sentences_of_every_language_of_the_paper(shared_dir: Path, tmp_path: Path) -> None:
     langs = "ca es fr it pt be cs pl ru uk ba ky tr tt uz"
     folder = shared_dir / "data" / "cv_sentences"
-    stats = synthetic.run(arguments(folder, tmp_path, f"--langs '{langs}' --hours 0.05 --num_workers 2"))
+    stats = synthetic.prepare(arguments(folder, tmp_path, f"--langs '{langs}' --hours 0.05 --num_workers 2"))
     assert list(stats["langs"]) == langs.split()
     for of_lang in stats["langs"].values():
         assert of_lang["hours"]["train"] == pytest.approx(0.05 / 15, abs=0.003) and not of_lang["rejected"]
@@ -266,7 +265,7 @@ def test_languages_share_the_hours_as_in_a_release(sentences: Path, out: Path, t
 
     statistics = tmp_path / "cv-corpus.json"
     statistics.write_text(json.dumps({"locales": {"es": record(900), "it": record(100)}}))
-    args = arguments(sentences, out, f"--hours 2 --statistics {statistics}")
+    options = arguments(sentences, out, f"--hours 2 --statistics {statistics}")
     # λ_i · hours_i is in proportion to p_i^0.5: √0.9 to √0.1.
-    assert synthetic.share_hours(args) == pytest.approx({"es": 1.5, "it": 0.5})
+    assert synthetic.share_hours(options) == pytest.approx({"es": 1.5, "it": 0.5})
     assert synthetic.share_hours(arguments(sentences, out, "--hours 2")) == {"es": 1.0, "it": 1.0}

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.table_files import read_table_file
 from wenet_hs.errors import DataError
@@ -22,8 +22,7 @@ TEXTS = [f"pa {a} {b}" for a in ("me", "ne") for b in ("su", "lu", "ki")]
 def prepare(folder: Path, words: str) -> dict[str, Utterance]:
     """The utterances by key."""
     out = folder / "out"
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --split_by none --max_rejected 0.9")
-    args.module.run(args)
+    prepare_line(f"{words} --out {out} --num_workers 0 --split_by none --max_rejected 0.9")
     return {u.key: u for of_set in read_lists(out).values() for u in of_set}
 
 

@@ -2,11 +2,10 @@
 """Tiers of ELAN and Praat files: identifiers instead of text, speakers, words of an aligner, parts of recordings."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import parse_prepare, read_lists
+from made_up_release import prepare_line, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
@@ -17,8 +16,7 @@ TEXTS = ["mo lu ke ba", "ba mo", "ke pi da na", "ti da", "so re lu", "na pi re",
 
 
 def prepare(out: Path, words: str) -> list[Utterance]:
-    args = parse_prepare(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none")
-    stats: dict[str, Any] = args.module.run(args)
+    stats = prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa --split_by none")
     assert stats["total"]["rejected"] == {}, stats
     return sorted((u for of_set in read_lists(out).values() for u in of_set), key=lambda u: (u.wav, u.start or 0))
 
@@ -189,16 +187,16 @@ def test_audio_of_a_part_that_cannot_be_read_is_counted(tmp_path: Path) -> None:
     write_grid(tmp_path / "good.TextGrid")
     (tmp_path / "rec.wav").write_text("no audio")
     write_grid(tmp_path / "rec.TextGrid", 20.0, 32.0)
-    args = parse_prepare(f"praat --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --split_by none")
-    assert args.module.run(args)["total"]["rejected"] == {"not audio that can be read": 10}
+    stats = prepare_line(f"praat --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --split_by none")
+    assert stats["total"]["rejected"] == {"not audio that can be read": 10}
 
 
 def test_a_part_of_other_audio_is_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name, audio_s in {"rec": 40.0, "whole": 12.0}.items():
         write_audio(tmp_path / f"{name}.wav", seconds=audio_s)
         write_grid(tmp_path / f"{name}.TextGrid", *((20.0, 32.0) if name == "rec" else (0.0, 12.0)))
-    args = parse_prepare(f"praat --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --split_by none")
-    assert args.module.run(args)["total"]["rejected"] == {"times": 10}
+    stats = prepare_line(f"praat --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --split_by none")
+    assert stats["total"]["rejected"] == {"times": 10}
     message = "times: begins at 20 s and its audio has 40.000 s; give the audio that has 32 s (with the times of the"
     [line] = [one.getMessage() for one in caplog.records if one.levelname == "WARNING"]
     assert (

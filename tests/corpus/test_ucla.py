@@ -14,7 +14,7 @@ from wenet_hs.manifest import Utterance
 
 
 def prepare(corpus: Path, more: str = "--test_langs abk") -> dict[str, Any]:
-    return ucla.run(parse_prepare(f"ucla --corpus {corpus} --out {corpus.parent / 'out'} --num_workers 0 {more}"))
+    return ucla.prepare(parse_prepare(f"ucla --corpus {corpus} --out {corpus.parent / 'out'} --num_workers 0 {more}"))
 
 
 def write_language(folder: Path, text: str, *, ending: str = ".wav", silent: str = "") -> None:

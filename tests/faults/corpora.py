@@ -61,7 +61,7 @@ def mutate_tables(folder: Path, tally: Tally, tables: int) -> str:
         where, lines = f"table {number}: {content[:200]!r}", content.split(b"\n")[1:]
         num_rows = len(lines) - (bool(lines) and not lines[-1])
         try:
-            stats = commonvoice.run(args)
+            stats = commonvoice.prepare(args)
         except DataError as error:
             counts["refused"] += 1
             tally.check("\n" not in str(error), f"{where}: a message of several lines: {error}")

@@ -18,11 +18,11 @@ from wenet_hs.score.alignments import (
     ConfusionReport,
     count_confusions,
     format_alignments,
-    show_unit,
     wants_colour,
 )
 from wenet_hs.score.error_rate import by_length, by_speaker
 from wenet_hs.score.tables import format_confusions, format_report
+from wenet_hs.text.units import show_unit
 
 CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}

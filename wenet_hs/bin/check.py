@@ -8,7 +8,6 @@ the exit code is 0. With less than --min_minutes of training speech it is 2. doc
 """
 
 import argparse
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +29,7 @@ from wenet_hs.corpus.letters import name_unit
 from wenet_hs.corpus.output import hours_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import check_replaceable, one_field, write_atomic
+from wenet_hs.options import NUM_CORES
 from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
 from wenet_hs.score.tables import format_columns
 
@@ -40,7 +40,6 @@ _HEADER = "set\tkey\tkind\tdetails"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     add = parser.add_argument
     add("lists", type=Path, nargs="+", metavar="LIST", help="data.list files: the sets of one corpus, train first")
     unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"
@@ -54,7 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--max_players", type=int, default=MAX_PLAYERS, help=players_help)
     minutes_help = "with less training speech (lists named train) the exit code is 2; 0: any"
     add("--min_minutes", type=float, default=MIN_MINUTES, help=f"{minutes_help} (default: {MIN_MINUTES:g})")
-    add("--num_workers", type=int, default=cores, help="processes; 0: only this one (default: one per core)")
+    add("--num_workers", type=int, default=NUM_CORES, help="processes; 0: only this one (default: one per core)")
 
 
 def run(args: argparse.Namespace) -> None:
@@ -65,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     config = load_config(args.config) if args.config else ExperimentConfig()
     unit = args.unit or config.tokenizer
     if unit == "bpe":
-        raise ConfigError(f"{args.config}: tokenizer is bpe; give --unit char or --unit phone")
+        raise ConfigError(args.config, "tokenizer is bpe", "give --unit char or --unit phone")
     sets = read_lists(args.lists)
     made = read_made_sets(args.lists)
     checked = check_lists(

@@ -25,10 +25,10 @@ from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import read_text
 from wenet_hs.score import Report, Rules, score
-from wenet_hs.score.alignments import show_unit
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.units import normalize_words, split_units
+from wenet_hs.text.units import show_unit
 
 PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")

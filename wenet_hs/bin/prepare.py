@@ -9,57 +9,51 @@ again: no clip is checked twice.
 
 import argparse
 import importlib
-import os
 import pkgutil
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from wenet_hs import corpus
-from wenet_hs.bin.main import check_at_least, main_of
+from wenet_hs.bin.main import main_of
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.errors import DataError
 from wenet_hs.files import locked
+from wenet_hs.options import add_options, read_options
 from wenet_hs.score.tables import format_columns
 
 
 def find_corpora() -> dict[str, ModuleType]:
     """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
 
-    Such a module has a docstring with an example, `add_arguments(parser)`, and `run(args)`, which writes the lists and
-    returns the content of stats.json.
+    Such a module has a docstring with an example, a dataclass `Options`, and `prepare(options)`, which writes the lists
+    and returns the content of stats.json.
     """
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
-    return {name: module for name, module in modules.items() if hasattr(module, "run")}
+    return {name: module for name, module in modules.items() if hasattr(module, "prepare")}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the subcommands and their flags."""
     corpora = find_corpora()
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(corpora))
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for kind, module in corpora.items():
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         formatter = argparse.RawDescriptionHelpFormatter
         subparser = kinds.add_parser(kind, help=summary, description=module.__doc__, formatter_class=formatter)
         subparser.set_defaults(module=module)
-        subparser.add_argument("--out", type=Path, required=True, help="output folder")
-        subparser.add_argument("--seed", type=int, default=0, help="seed of every random choice (default: 0)")
-        workers_help = "processes; 0: only this one (default: one per core)"
-        subparser.add_argument("--num_workers", type=int, default=cores, help=workers_help)
-        module.add_arguments(subparser)
+        add_options(subparser, module.Options)
 
 
 def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
-    check_at_least(args, 0, "num_workers")
-    with locked(args.out, flag="--out", work="prepare", error_class=DataError):
-        stats = args.module.run(args)
+    options = read_options(args, args.module.Options)
+    with locked(options.out, flag="--out", work="prepare", error_class=DataError):
+        stats = args.module.prepare(options)
     print_statistics(stats)
-    print(f"{args.out / 'stats.json'}: prepared")
+    print(f"{options.out / 'stats.json'}: prepared")
 
 
 def print_statistics(stats: Mapping[str, Any]) -> None:

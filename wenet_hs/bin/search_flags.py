@@ -5,7 +5,6 @@ import argparse
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +13,7 @@ from rich.progress import Progress
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import MODES
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
-from wenet_hs.errors import ConfigError
+from wenet_hs.options import add_options, read_options
 
 MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
 
@@ -26,15 +25,7 @@ def add_batch_size(parser: argparse.ArgumentParser) -> None:
 
 def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare a flag per field of DecodeOptions, and the other flags of the searches."""
-    for option in fields(DecodeOptions):
-        flag, help_text = f"--{option.name}", option.metadata["help"]
-        if option.default is False:
-            parser.add_argument(flag, action="store_true", help=help_text)
-        elif option.default is None:
-            parser.add_argument(flag, type=int, help=help_text)
-        else:
-            shown = f"{help_text} (default: {option.default:g})"
-            parser.add_argument(flag, type=type(option.default), default=option.default, help=shown)
+    add_options(parser, DecodeOptions)
     lm_help = "language model: n-gram model over units, or folder of `lm train`; one over words rescores n-best lists"
     parser.add_argument("--lm", type=Path, metavar="FILE.arpa|DIR", help=lm_help)
     segment_help = "longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never"
@@ -45,10 +36,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
 def search_options(args: argparse.Namespace) -> DecodeOptions:
     """The options of the searches. Raises ConfigError if a value is out of range."""
     check_max_segment(args.max_segment_s)
-    try:
-        return DecodeOptions(**{option.name: getattr(args, option.name) for option in fields(DecodeOptions)})
-    except ValueError as error:
-        raise ConfigError(f"--{error}") from error
+    return read_options(args, DecodeOptions)
 
 
 @contextmanager

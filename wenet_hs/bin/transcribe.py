@@ -20,23 +20,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from wenet_hs.annotation.eaf import read_segments, write_eaf
+from wenet_hs.annotation.recordings import TSV_HEADER, check_tier_names, ctm_lines, find_media, tsv_lines, write_srt
+from wenet_hs.annotation.textgrid import write_textgrid
+from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
 from wenet_hs.bin.main import main_of
 from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import read_duration
-from wenet_hs.decode.annotation import (
-    DEFAULT_LOW_CONFIDENCE,
-    DEFAULT_TIER,
-    TSV_HEADER,
-    TranscribedRecording,
-    check_tier_names,
-    ctm_lines,
-    find_media,
-    read_segments,
-    tsv_lines,
-    write_eaf,
-    write_srt,
-    write_textgrid,
-)
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.decode.output import mark_confidence
 from wenet_hs.decode.segments import VADS
@@ -188,7 +178,7 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         if name == "srt":
             write_srt(output, recording)
         elif name == "textgrid":
-            write_textgrid(output, recording, tier, low, source=source)
+            write_textgrid(output, make_tiers(recording, tier, low), recording.duration_s, source)
         else:
             num_filled = write_eaf(output, recording, tier, low, source=source, into_tier=args.into_tier)
     num_low = sum(word.confidence < low for word in recording.words)

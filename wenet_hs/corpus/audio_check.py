@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check of a corpus's audio files in parallel processes. Results are cached, so that a killed run continues."""
 
-import argparse
 import ctypes
 import json
 import os
@@ -11,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -21,11 +20,12 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
-from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.output import OutputOptions, Rejected
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment, segment_duration
 from wenet_hs.errors import DataError
 from wenet_hs.files import remove_incomplete_line
 from wenet_hs.manifest import Utterance
+from wenet_hs.options import REQUIRED, option
 
 ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""
@@ -48,33 +48,28 @@ class CheckedClip(NamedTuple):
     """Whether it lacks a little of the length in its header, and is used nevertheless."""
 
 
-def add_arguments(
-    parser: argparse.ArgumentParser, corpus: str | None = "folder of the corpus; nothing is written to it"
-) -> None:
-    """Declare the flags of every corpus that is read from audio files; `corpus` is the help of --corpus, if any."""
-    if corpus is not None:
-        parser.add_argument("--corpus", type=lambda path: Path(path).absolute(), required=True, help=corpus)
-    parser.add_argument(
-        "--check_audio",
-        choices=("full", "exists", "none"),
-        default="full",
-        help="full: decode every clip that is used (default); exists: look for the file and read its length; "
+@dataclass(frozen=True, kw_only=True)
+class AudioOptions(OutputOptions):
+    """Options of every corpus that is read from audio files."""
+
+    corpus: Path = option(REQUIRED, "folder of the corpus; nothing is written to it")
+    check_audio: CheckMode = option(
+        "full",
+        "full: decode every clip that is used (default); exists: look for the file and read its length; "
         "none: open no clip whose duration the corpus states, so that lists can be made without the audio",
+        is_recorded=False,
     )
-    rejected_help = "accepted share of faulty clips, from 0 to 1 (default: %(default)s)"
-    parser.add_argument("--max_rejected", type=_read_share, default=0.5, help=rejected_help)
+    max_rejected: float = option(0.5, "accepted share of faulty clips, from 0 to 1")
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "corpus", self.corpus.absolute())  # paths in the lists are absolute
+        if not 0.0 <= self.max_rejected <= 1.0:
+            raise ValueError(f"max_rejected {self.max_rejected:g}: must be from 0 to 1")
 
-def _read_share(text: str) -> float:
-    value = float(text)
-    if not 0.0 <= value <= 1.0:
-        raise argparse.ArgumentTypeError(f"{text}: must be from 0 to 1")
-    return value
-
-
-def make_checker(args: argparse.Namespace) -> "ClipChecker":
-    """The checker of a command line, with its cache in OUT."""
-    return ClipChecker(args.out / ".checked.jsonl", mode=args.check_audio, num_workers=args.num_workers)
+    def make_checker(self) -> "ClipChecker":
+        """A checker with its cache in the output folder."""
+        return ClipChecker(self.out / ".checked.jsonl", mode=self.check_audio, num_workers=self.num_workers)
 
 
 class ClipChecker:
@@ -94,7 +89,7 @@ class ClipChecker:
                 cache_key, *result = json.loads(line)
                 self._known[cache_key] = CheckedClip(*result)
         except (ValueError, TypeError) as error:
-            raise DataError(f"{cache}: damaged ({error}); delete this file, it only caches earlier runs") from error
+            raise DataError(cache, f"damaged ({error})", "delete this file, it only caches earlier runs") from error
 
     def check(
         self, utterances: Sequence[Utterance], description: str, mode: CheckMode | None = None

@@ -126,7 +126,7 @@ def read_lists(paths: Sequence[Path]) -> dict[str, list[Utterance]]:
             if path.is_dir():
                 found = sorted(path.glob("**/data.list"), key=lambda one: (one.parent.name != "train", one))
                 lists = " ".join(map(str, found)) or "a data.list; `wenet-hs prepare` makes it"
-                raise DataError(f"{path}: a folder; give {lists}")
+                raise DataError(path, "a folder", f"give {lists}")
             sets[name] = read_data_list(path)
         except DataError as error:
             faults.append(str(error))

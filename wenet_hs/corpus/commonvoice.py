@@ -11,16 +11,14 @@ Train, dev and test are made from the validated clips. The sets of a release use
 out most clips; `split="released"` takes them nevertheless.
 """
 
-import argparse
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from wenet_hs.corpus import audio_check
-from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.output import (
     SPLITS,
     Rejected,
@@ -33,9 +31,10 @@ from wenet_hs.corpus.output import (
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
 from wenet_hs.corpus.subset import ratio_for, sampling_ratios
-from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import describe_binary
 from wenet_hs.manifest import Utterance
+from wenet_hs.options import REQUIRED, option, recorded_options
 from wenet_hs.text.normalize import normalize_counted
 
 COLUMNS = ("client_id", "path", "sentence")
@@ -45,39 +44,35 @@ _DEV_SHARE, _DEV_LIMIT = 0.05, 1000
 _MOST_REMOVED = 30
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare commonvoice`."""
-    audio_check.add_arguments(parser)
-    add = parser.add_argument
-    add("--langs", type=split_names, required=True, help='languages, named as their folders: "ca es"')
-    text = "smoothing of the languages' sizes: 1 keeps them (default: %(default)s)"
-    add("--alpha", type=float, default=0.5, help=text)
-    size = parser.add_mutually_exclusive_group()
-    text = "share of all hours to train on (default: %(default)s)"
-    size.add_argument("--ratio", type=float, default=0.082, help=text)
-    size.add_argument("--hours", type=float, help="hours to train on, sum of all languages")
-    text = "paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv"
-    add("--split", choices=("paper", "released"), default="paper", help=text)
-    text = "test set: share of a language's utterances (default: %(default)s)"
-    add("--test_fraction", type=float, default=0.1, help=text)
-    text = "test set: maximum number of utterances per language (default: %(default)s)"
-    add("--max_test", type=int, default=10_000, help=text)
-    text = "per language; 0: no dev set (default: 5 %% of the training utterances, at most 1000)"
-    add("--dev_utterances", type=int, help=text)
+@dataclass(frozen=True, kw_only=True)
+class Options(AudioOptions):
+    """Options of `prepare commonvoice`."""
+
+    langs: tuple[str, ...] = option(REQUIRED, 'languages, named as their folders: "ca es"', type=split_names)
+    alpha: float = option(0.5, "smoothing of the languages' sizes: 1 keeps them")
+    ratio: float = option(0.082, "share of all hours to train on", group="size")
+    hours: float | None = option(None, "hours to train on, sum of all languages", group="size")
+    split: Literal["paper", "released"] = option(
+        "paper", "paper: divide validated.tsv (default); released: take train.tsv, dev.tsv and test.tsv"
+    )
+    test_fraction: float = option(0.1, "test set: share of a language's utterances")
+    max_test: int = option(10_000, "test set: maximum number of utterances per language")
+    dev_utterances: int | None = option(
+        None, "per language; 0: no dev set (default: 5 %% of the training utterances, at most 1000)"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_langs(self.langs)
+        for name, value, least in (("max_test", self.max_test, 1), ("dev_utterances", self.dev_utterances or 0, 0)):
+            if value < least:
+                raise ValueError(f"{name} {value}: must be at least {least}")
+        if not 0.0 < self.test_fraction < 1.0 and self.split == "paper":
+            raise ValueError(f"test_fraction {self.test_fraction:g}: must be between 0 and 1; the paper uses 0.1")
 
 
 @dataclass
-class Table:
-    """Content of one table of a language. Durations are None if the release does not give them."""
-
-    utterances: list[Utterance] = field(default_factory=list)
-    rejected: list[Rejected] = field(default_factory=list)
-    removed: Counter[str] = field(default_factory=Counter)
-    """Characters that the normaliser removed from the transcripts."""
-
-
-@dataclass
-class _Language:
+class Language:
     """The sets of one language, and the clips that are in none of them."""
 
     lang: str
@@ -85,54 +80,41 @@ class _Language:
     """Until it is divided, `train` contains everything that may be trained on."""
     rejected: list[Rejected] = field(default_factory=list)
     removed: Counter[str] = field(default_factory=Counter)
+    """Characters that the normaliser removed from the transcripts."""
 
     def reject(self, utterance: Utterance, reason: str, *, is_fault: bool = True) -> None:
         """Leave an utterance out."""
         self.rejected.append(Rejected(utterance.key, utterance.wav, reason, self.lang, is_fault))
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a release. Returns the content of `stats.json`.
 
-    Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible flags.
+    Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible hours.
     """
-    _check_flags(args)
-    checker = audio_check.make_checker(args)
-    languages = _read_languages(args, checker)
+    checker = options.make_checker()
+    folders = find_language_folders(options.corpus, options.langs)
+    languages = {lang: _read_language(folder, lang, options.split, checker) for lang, folder in folders.items()}
     hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
-    ratios = _make_ratios(hours, args)
+    ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
+    ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
     splits: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     langs: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
         wanted_h = ratios[lang] * hours[lang]
-        _divide(language, wanted_h, args, checker)
+        _divide(language, wanted_h, options, checker)
         sizes = {"hours_before": hours[lang], "lambda": ratios[lang], "hours_wanted": wanted_h}
         langs[lang] = {name: round(value, 6) for name, value in sizes.items()}
         langs[lang]["removed_characters"] = most_frequent(language.removed, _MOST_REMOVED)
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
         rejected += language.rejected
-    if args.dev_utterances == 0 and not splits["dev"]:
+    if options.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
-    flags = ("langs", "alpha", "ratio", "hours", "seed", "split", "test_fraction", "max_test", "dev_utterances")
-    options = {name: getattr(args, name) for name in (*flags, "max_rejected")}
-    facts = {"corpus": "commonvoice", "options": options, "num_incomplete": checker.count_incomplete(splits)}
-    return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=args.max_rejected)
-
-
-def _make_ratios(hours: Mapping[str, float], args: argparse.Namespace) -> dict[str, float]:
-    ratio = args.ratio if args.hours is None else ratio_for(sum(hours.values()), args.hours)
-    return sampling_ratios(hours, alpha=args.alpha, ratio=ratio)
-
-
-def _check_flags(args: argparse.Namespace) -> None:
-    check_langs(args.langs)
-    for name, value, least in (("max_test", args.max_test, 1), ("dev_utterances", args.dev_utterances or 0, 0)):
-        if value < least:
-            raise ConfigError(f"--{name} {value}: must be at least {least}")
-    if not 0.0 < args.test_fraction < 1.0 and args.split == "paper":
-        raise ConfigError(f"--test_fraction {args.test_fraction:g}: must be between 0 and 1; the paper uses 0.1")
+    num_incomplete = checker.count_incomplete(splits)
+    facts = {"corpus": "commonvoice", "options": recorded_options(options), "num_incomplete": num_incomplete}
+    return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected)
 
 
 def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]:
@@ -142,8 +124,10 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     """
     if not corpus.is_dir():
         raise DataError(
-            f"{corpus}: no such folder; --corpus is the folder of a Common Voice release, with one folder per language "
-            "that contains validated.tsv and clips/"
+            corpus,
+            "no such folder",
+            "--corpus is the folder of a Common Voice release, with one folder per language that contains "
+            "validated.tsv and clips/",
         )
     folders, faults = {}, []
     for lang in langs:
@@ -164,10 +148,10 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     return folders
 
 
-def read_table(path: Path, lang: str) -> Table:
+def read_table(path: Path, language: Language) -> list[Utterance]:
     """The rows of one table with normalised transcripts; unusable rows are rejected with a reason.
 
-    Raises DataError when the table is missing, or lacks a column.
+    Durations are None if the release does not give them. Raises DataError when the table is missing, or lacks a column.
     """
     clips = path.parent / "clips"
     durations = _read_durations(path.parent / "clip_durations.tsv")
@@ -175,30 +159,29 @@ def read_table(path: Path, lang: str) -> Table:
     missing = [column for column in COLUMNS if column not in header]
     if missing:
         found = f"no column {missing[0]!r} (has: {', '.join(header)})"
-        raise DataError(f"{path}:1: {found}; check that --corpus is a Common Voice release")
-    table = Table()
-    seen: set[str] = set()
+        raise DataError(f"{path}:1", found, "check that --corpus is a Common Voice release")
+    utterances: dict[str, Utterance] = {}
+    lang, rejected = language.lang, language.rejected
     for number, row in enumerate(rows, start=2):
         where = f"{lang}:{path.name}:{number}"
         if isinstance(row, str):
-            table.rejected.append(Rejected(where, "", row, lang))
+            rejected.append(Rejected(where, "", row, lang))
             continue
         client_id, name, sentence = (row[header.index(column)] for column in COLUMNS)
         name = name if "." in name or not name else f"{name}.mp3"  # the first releases omit the suffix
         text, removed = normalize_counted(sentence, lang)
-        table.removed += removed
+        language.removed += removed
         key = _make_key(name, lang)
         reason = _row_fault(name, sentence, text)
-        if reason is None and key in seen:
+        if reason is None and key in utterances:
             reason = "repeated: this clip is on an earlier line"
         if reason is not None:
-            own_key = key if name and key not in seen else where
-            table.rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
+            own_key = key if name and key not in utterances else where
+            rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
-        seen.add(key)
         utterance = Utterance(key=key, wav=str(clips / name), txt=text, lang=lang, duration=durations.get(name))
-        table.utterances.append(replace(utterance, speaker=client_id or None))
-    return table
+        utterances[key] = replace(utterance, speaker=client_id or None)
+    return [*utterances.values()]
 
 
 def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
@@ -208,9 +191,9 @@ def _read_tsv(path: Path) -> tuple[list[str], Iterator[list[str] | str]]:
             lines = [raw.removesuffix(b"\n").removesuffix(b"\r") for raw in file] or [b""]
     except OSError as error:
         fault = f"cannot be read ({error.strerror})"
-        raise DataError(f"{path}: {fault}; check that --corpus is a Common Voice release") from error
+        raise DataError(path, fault, "check that --corpus is a Common Voice release") from error
     if found := describe_binary(lines[0]):
-        raise DataError(f"{path}: {found}")
+        raise DataError(path, found)
     header = lines[0].removeprefix(b"\xef\xbb\xbf").decode("utf-8", errors="backslashreplace").split("\t")
 
     def read_row(raw: bytes) -> list[str] | str:
@@ -251,7 +234,7 @@ def _read_durations(path: Path) -> dict[str, float]:
     header, rows = _read_tsv(path)
     if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
         raise DataError(
-            f"{path}:1: expected columns clip and duration[ms], found {', '.join(header)}; restore the file"
+            f"{path}:1", f"expected columns clip and duration[ms], found {', '.join(header)}", "restore the file"
         )
     durations: dict[str, float] = {}
     for row in rows:
@@ -264,21 +247,15 @@ def _read_durations(path: Path) -> dict[str, float]:
     return durations
 
 
-def _read_languages(args: argparse.Namespace, checker: ClipChecker) -> dict[str, _Language]:
-    folders = find_language_folders(args.corpus, args.langs)
-    return {lang: _read_language(folder, lang, args.split, checker) for lang, folder in folders.items()}
-
-
-def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> _Language:
+def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) -> Language:
     """All utterances of the tables, with durations: in `train` for `paper`, in the three sets for `released`."""
     files = {"train": "validated"} if split == "paper" else {name: name for name in ("test", "dev", "train")}
-    language = _Language(lang)
+    language = Language(lang)
     seen: set[str] = set()
     for name, file in files.items():
-        table = read_table(folder / f"{file}.tsv", lang)
-        utterances, rejected = checker.check(table.utterances, f"{lang}: durations", mode="none")
-        language.rejected += table.rejected + rejected
-        language.removed += table.removed
+        found = read_table(folder / f"{file}.tsv", language)
+        utterances, rejected = checker.check(found, f"{lang}: durations", mode="none")
+        language.rejected += rejected
         for utterance in utterances:
             if utterance.key in seen:
                 language.reject(utterance, f"repeated: this clip is in two of {', '.join(sorted(files))}")
@@ -287,37 +264,29 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
         seen.update(utterance.key for utterance in language.splits[name])
     if not language.splits["train"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(language.rejected).items()) or "it has none"
-        raise DataError(f"{folder}: no clip of this language can be used ({kinds}); leave {lang} out of --langs")
+        raise DataError(folder, f"no clip of this language can be used ({kinds})", f"leave {lang} out of --langs")
     return language
 
 
-def _divide(language: _Language, wanted_h: float, args: argparse.Namespace, checker: ClipChecker) -> None:
+def _divide(language: Language, wanted_h: float, options: Options, checker: ClipChecker) -> None:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train."""
     splits = language.splits
-    if args.split == "paper":
-        _hold_out_test(language, args)
-        size = args.dev_utterances
-        if size is None:
-            share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
-            size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
+    if options.split == "paper":
+        size = min(int(len(splits["train"]) * options.test_fraction), options.max_test)
+        _hold_out(language, "test", size, options.seed, max_loss=0.5)
+        share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
+        size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
+        size = size if options.dev_utterances is None else options.dev_utterances
         # At most 10 % of the training pool are given up so that dev shares no sentence with train.
-        _hold_out(language, "dev", size, args.seed, max_loss=0.1)
+        _hold_out(language, "dev", size, options.seed, max_loss=0.1)
     for name in ("test", "dev"):
         splits[name], rejected = checker.check(splits[name], f"{language.lang}: {name} clips")
         language.rejected += rejected
-    ordered = shuffled(splits["train"], args.seed, "train")
+    ordered = shuffled(splits["train"], options.seed, "train")
     splits["train"] = _take_hours(ordered, wanted_h, language, checker)
 
 
-def _test_size(num_utterances: int, args: argparse.Namespace) -> int:
-    return int(min(int(num_utterances * args.test_fraction), args.max_test))
-
-
-def _hold_out_test(language: _Language, args: argparse.Namespace) -> None:
-    _hold_out(language, "test", _test_size(len(language.splits["train"]), args), args.seed, max_loss=0.5)
-
-
-def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
+def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: float) -> None:
     found = hold_out(language.splits["train"], size, seed=seed, purpose=name, max_loss=max_loss)
     language.splits[name], language.splits["train"], left_out = found
     for utterance, reason in left_out:
@@ -325,7 +294,7 @@ def _hold_out(language: _Language, name: str, size: int, seed: int, *, max_loss:
 
 
 def _take_hours(
-    ordered: Sequence[Utterance], wanted_h: float, language: _Language, checker: ClipChecker
+    ordered: Sequence[Utterance], wanted_h: float, language: Language, checker: ClipChecker
 ) -> list[Utterance]:
     """The first usable utterances up to the hours, to the nearest utterance; faulty ones are replaced."""
     taken: list[Utterance] = []

@@ -10,29 +10,27 @@ of their own have those of the annotation that they belong to; several of one (w
 utterance.
 """
 
-import argparse
 import logging
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from graphlib import TopologicalSorter
-from itertools import groupby
 from pathlib import Path
-from typing import Any
-from xml.etree.ElementTree import Element
+from typing import Any, Literal
 
-from wenet_hs.corpus import entries
+from wenet_hs.annotation.eaf import read_elan
+from wenet_hs.annotation.textgrid import find_shift
+from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.corpus.channels import count_channels, find_channel_name
-from wenet_hs.corpus.entries import Entry
-from wenet_hs.corpus.intervals import Span, add_join_argument, join_tiers
+from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
+from wenet_hs.corpus.intervals import PAUSES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
-from wenet_hs.data.annotations import find_shift, read_eaf, read_media, read_participants
+from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
-from wenet_hs.data.media import MediaFinder, walk_files
-from wenet_hs.errors import DataError, list_names, one_line, refuse_faults
+from wenet_hs.data.media import walk_files
+from wenet_hs.errors import DataError, list_names, refuse_faults
+from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
@@ -43,59 +41,53 @@ _FLAGS = {"name": "--tier", "kind": "--tier_type", "participant": "--participant
 
 
 @dataclass(frozen=True, kw_only=True)
-class Tier:
-    """A tier of one file, with the annotations that have text or times."""
+class TierOptions(OwnOptions):
+    """Options of what tiers contain."""
 
-    name: str
-    kind: str = ""
-    """Linguistic type."""
-    participant: str = ""
-    parent: str = ""
-    """The tier that it depends on."""
-    is_interval: bool = True
-    """False for points of Praat, which cannot be utterances."""
-    spans: Sequence[Span] = ()
+    tier: tuple[str, ...] = option(
+        (),
+        "tiers with the transcripts, with * for any characters (default: the only one with annotations)",
+        metavar="NAME",
+    )
+    join_intervals: float | None = option(
+        None,
+        "intervals are words or phones: join those between pauses of at least S seconds; "
+        f"{' '.join(filter(None, PAUSES))} and no label are pauses, at {' '.join(UNKNOWN)} an utterance ends too",
+        metavar="S",
+    )
+    speaker_from: str
+    """An option of each form, with its sources."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.join_intervals is not None and not self.join_intervals > 0:
+            raise ValueError(f"join_intervals {self.join_intervals:g}: must be above 0, in seconds, such as 0.5")
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnnotationFile:
-    """The content of an ELAN file or a TextGrid."""
+class Options(TierOptions):
+    """Options of `prepare elan`."""
 
-    path: Path
-    media: tuple[str, ...]
-    """Paths as they are written in the file, sound before video; then the file's own name."""
-    tiers: Sequence[Tier]
-    extent: tuple[float, float] = (0.0, 0.0)
-    """Begin and end of a TextGrid in seconds."""
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare elan`."""
-    entries.add_arguments(parser, "an .eaf file, or a folder that is searched for them with its subfolders")
-    add_tier_arguments(parser)
-    type_help = "linguistic types of the tiers with the transcripts, with * for any characters"
-    parser.add_argument("--tier_type", nargs="+", action="extend", default=[], metavar="TYPE", help=type_help)
-    parser.add_argument(
-        "--participant", nargs="+", action="extend", default=[], metavar="NAME", help="only tiers of these participants"
+    corpus: Path = option(REQUIRED, "an .eaf file, or a folder that is searched for them with its subfolders")
+    tier_type: tuple[str, ...] = option(
+        (), "linguistic types of the tiers with the transcripts, with * for any characters", metavar="TYPE"
     )
-    add_speaker_argument(parser, ("participant", "tier", "file", "folder"))
+    participant: tuple[str, ...] = option((), "only tiers of these participants", metavar="NAME")
+    speaker_from: Literal["participant", "tier", "file", "folder"] = option("participant", SPEAKER_HELP)
 
 
-def add_tier_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of what tiers contain."""
-    tier_help = "tiers with the transcripts, with * for any characters (default: the only one with annotations)"
-    parser.add_argument("--tier", nargs="+", action="extend", default=[], metavar="NAME", help=tier_help)
-    add_join_argument(parser)
-
-
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of ELAN files. Returns the content of `stats.json`."""
-    wanted = {"name": args.tier, "kind": args.tier_type, "participant": args.participant}
-    return prepare_files(args, ".eaf", read_elan, wanted)
+    wanted = {"name": options.tier, "kind": options.tier_type, "participant": options.participant}
+    return prepare_files(options, "elan", ".eaf", read_elan, wanted)
 
 
 def prepare_files(
-    args: argparse.Namespace, suffix: str, read: Callable[[Path], AnnotationFile], wanted: Mapping[str, Sequence[str]]
+    options: TierOptions,
+    form: str,
+    suffix: str,
+    read: Callable[[Path], AnnotationFile],
+    wanted: Mapping[str, Sequence[str]],
 ) -> dict[str, Any]:
     """Write the lists of annotation files. Returns the content of `stats.json`.
 
@@ -104,7 +96,7 @@ def prepare_files(
             annotations, of each wanted participant.
     Raises DataError if no file can be read, and, with the tiers that exist, if it is not clear which tiers are meant.
     """
-    files, unreadable = _read_files(args.corpus, suffix, read, args.max_rejected)
+    files, unreadable = _read_files(options.corpus, suffix, read, options.max_rejected)
     unknown = [
         f"{_FLAGS[name]} '{pattern}'"
         for name, patterns in wanted.items()
@@ -112,25 +104,25 @@ def prepare_files(
         if not any(_fits(getattr(tier, name), [pattern]) for file in files for tier in file.tiers)
     ]
     if unknown:
-        raise DataError(f"{args.corpus}: no file has a tier of {', '.join(unknown)}; there are: {_describe(files)}")
+        raise DataError(options.corpus, f"no file has a tier of {', '.join(unknown)}", f"there are: {_describe(files)}")
     is_wanted = _tier_chooser(files, wanted)
     used = [replace(file, tiers=[tier for tier in file.tiers if is_wanted(tier)]) for file in files]
     others = [replace(file, tiers=[tier for tier in file.tiers if not is_wanted(tier)]) for file in files]
     if not any(tier.spans for file in used for tier in file.tiers):
         given = " ".join(f"{_FLAGS[name]} {' '.join(patterns)}" for name, patterns in wanted.items() if patterns)
         found = f"no file has annotations in a tier of {given}" if given else "no independent tier has annotations"
-        raise DataError(f"{args.corpus}: {found}; there are: {_describe(files)}")
+        raise DataError(options.corpus, found, f"there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
-    without = _without_annotations(files, used, args.corpus)
+    without = _without_annotations(files, used, options.corpus)
     num_unnamed = len({tier.name for file in used for tier in file.tiers if tier.spans and not tier.participant})
-    if num_unnamed > 1 and args.speaker_from in ("participant", "none"):
+    if num_unnamed > 1 and options.speaker_from in ("participant", "none"):
         hint = "--speaker_from tier takes the tiers' names, if these are people"
         logger.info("%d of the tiers used name no participant, so their speakers are unknown; %s", num_unnamed, hint)
-    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), args))
+    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), options.join_intervals))
     joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
-    return entries.prepare_entries(args, args.kind, [*unreadable, *without, *_tier_entries(joined, args)], facts)
+    return prepare_entries(options, form, [*unreadable, *without, *_tier_entries(joined, options)], facts)
 
 
 def _without_annotations(
@@ -159,7 +151,7 @@ def _read_files(
     paths = [path for path in paths if path.suffix.lower() == suffix.lower()]
     if not paths:
         found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
-        raise DataError(f"{corpus}: {found}; --corpus is a {suffix} file, or a folder with them")
+        raise DataError(corpus, found, f"--corpus is a {suffix} file, or a folder with them")
     files, faults = list[AnnotationFile](), dict[Path, str]()
     for path in paths:
         try:
@@ -172,7 +164,7 @@ def _read_files(
         logger.warning("%s", fault)
     if len(faults) > max_rejected * len(paths):
         found = f"{len(faults)} of {len(paths)} {suffix} files cannot be read"
-        raise DataError(f"{corpus}: {found}; repair them, or allow it with --max_rejected (now {max_rejected:g})")
+        raise DataError(corpus, found, f"repair them, or allow it with --max_rejected (now {max_rejected:g})")
     reasons = {path: f"unreadable: {fault.removeprefix(f'{path}: ')}" for path, fault in faults.items()}
     return files, [Rejected(path.name, str(path), reason, "") for path, reason in reasons.items()]
 
@@ -190,14 +182,14 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         chosen = {tier.name: tier for tier in file.tiers if is_wanted(tier)}
         parents = {tier.name: tier.parent for tier in file.tiers}
         if both := [(name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen]:
-            found = f"{file.path}: tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
-            raise DataError(f"{found}; name one of them with --tier")
+            found = f"tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
+            raise DataError(file.path, found, "name one of them with --tier")
         for tier in chosen.values():
             names[tier.participant if wanted.get("participant") else ""] |= {tier.name} if tier.spans else set()
     if not is_by_name and (several := [of for of in names.values() if len(of) > 1]):
         shown = list_names([f"'{name}'" for name in sorted(several[0])])
         found = f"{len(several[0])} independent tiers have annotations: {shown}"
-        raise DataError(f"{found}; name one or several with --tier; there are: {_describe(files)}")
+        raise DataError(found, to_do=f"name one or several with --tier; there are: {_describe(files)}")
     if fault := _find_identifiers(files, is_wanted):
         if not is_by_name:
             raise DataError(fault)
@@ -243,11 +235,11 @@ def _ancestors(name: str, parents: Mapping[str, str]) -> list[str]:
     return found
 
 
-def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
+def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iterator[Entry | Rejected]:
     """The annotations of all tiers. A file without audio gets one warning."""
-    finder = MediaFinder(args.audio_dir or (args.corpus if args.corpus.is_dir() else None))
+    finder = options.make_finder()
     media = [finder.find(file.media, file.path.parent) for file in files]
-    speakers = name_speakers((file.path for file in files), args.corpus, args.speaker_from)
+    speakers = name_speakers((file.path for file in files), options.corpus, options.speaker_from)
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
         reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
@@ -259,12 +251,12 @@ def _tier_entries(files: Sequence[AnnotationFile], args: argparse.Namespace) -> 
         if reason and spans:
             logger.warning("%s: %s; its %d annotations are left out%s", file.path, reason, len(spans), advice)
         for tier, start, end, txt in spans:
-            name = file.path.relative_to(args.corpus) if args.corpus.is_dir() else file.path.name
+            name = file.path.relative_to(options.corpus) if options.corpus.is_dir() else file.path.name
             where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
             if reason or start is None or end is None:
                 yield Rejected(where, str(file.path), reason or f"no time: {txt[:40]!r}", "")
             else:
-                by_tier = {"tier": tier.name, "participant": tier.participant}.get(args.speaker_from)
+                by_tier = {"tier": tier.name, "participant": tier.participant}.get(options.speaker_from)
                 yield Entry(
                     where=where,
                     audio=(str(found),),
@@ -293,81 +285,3 @@ def _describe(files: Sequence[AnnotationFile]) -> str:
     ]
     empty = sorted({f"'{tier.name}'" for file in files for tier in file.tiers})
     return list_names(shown, "; ", most=12) or (f"{list_names(empty)}, without annotations" if empty else "none")
-
-
-# ---- .eaf
-
-
-def read_elan(path: Path) -> AnnotationFile:
-    """The tiers of an ELAN file. Raises DataError if it cannot be read."""
-    document = read_eaf(path)
-    media, origin_ms = read_media(path, document)
-    try:
-        return AnnotationFile(path=path, media=media, tiers=_read_tiers(document, origin_ms))
-    except (KeyError, ValueError) as error:
-        found = f"its annotations refer to wrong ones: {one_line(error)}"
-        raise DataError(f"{path}: damaged ({found}); open it in ELAN and save it again") from error
-
-
-def _read_tiers(document: Element, origin_ms: int) -> list[Tier]:
-    """Raises KeyError, ValueError or CycleError if identifiers are wrong."""
-    seconds: dict[str | None, float | None] = {
-        one.get("TIME_SLOT_ID"): (int(value) + origin_ms) / 1000 if (value := one.get("TIME_VALUE")) else None
-        for one in document.iterfind("TIME_ORDER/TIME_SLOT")
-    }
-    elements = document.findall("TIER/ANNOTATION/*")
-    for tier in document.iterfind("TIER"):
-        _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
-    annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
-    if len(annotations) < len(elements):
-        raise ValueError("two annotations have one ANNOTATION_ID")
-    places = _find_places(annotations)
-    participants = read_participants(document)
-    tiers = []
-    for tier in document.iterfind("TIER"):
-        spans = list[tuple[float | None, float | None, str]]()
-        members = [one.get("ANNOTATION_ID", "") for one in tier.iterfind("ANNOTATION/*")]
-        members.sort(key=lambda identity: places[identity])
-        for ancestor, same in groupby(members, key=lambda identity: places[identity][0]):
-            texts = [annotations[identity].findtext("ANNOTATION_VALUE") for identity in same]
-            begin, end = (seconds[annotations[ancestor].get(f"TIME_SLOT_REF{number}")] for number in (1, 2))
-            spans.append((begin, end, " ".join(filter(None, texts))))
-        tiers.append(
-            Tier(
-                name=normalize_phones(tier.get("TIER_ID", "")),
-                kind=normalize_phones(tier.get("LINGUISTIC_TYPE_REF", "")),
-                participant=normalize_phones(participants[tier.get("TIER_ID", "")]),
-                parent=normalize_phones(tier.get("PARENT_REF", "")),
-                spans=sorted(spans, key=lambda one: (one[0] is None, one[0] or 0.0)),
-            )
-        )
-    return tiers
-
-
-def _interpolate(seconds: dict[str | None, float | None], elements: Sequence[Element]) -> None:
-    """Give slots without a time those that divide the span between two times evenly, as ELAN shows them."""
-    ends = {one.get("TIME_SLOT_REF1"): one.get("TIME_SLOT_REF2") for one in elements}
-    for slot in [slot for slot in ends if seconds.get(slot) is not None]:
-        chain = [slot, ends[slot]]
-        while chain[-1] in ends and seconds.get(chain[-1]) is None and len(chain) <= len(ends):
-            chain.append(ends[chain[-1]])
-        begin, end = seconds[slot], seconds.get(chain[-1])
-        if len(chain) > 2 and begin is not None and end is not None:
-            for number, between in enumerate(chain[1:-1], start=1):
-                seconds[between] = begin + (end - begin) * number / (len(chain) - 1)
-
-
-def _find_places(annotations: Mapping[str, Element]) -> dict[str, tuple[str, tuple[int, ...]]]:
-    """Per annotation the one with times that it belongs to, also over several tiers, and its position below it.
-
-    PREVIOUS_ANNOTATION gives the order of annotations with the same parent, not the file.
-    """
-    attributes = ("ANNOTATION_REF", "PREVIOUS_ANNOTATION")
-    links = {identity: [one.get(name, "") for name in attributes] for identity, one in annotations.items()}
-    places = dict[str, tuple[str, tuple[int, ...]]]()
-    for identity in filter(annotations.__contains__, TopologicalSorter(links).static_order()):
-        parent, previous = links[identity]
-        ancestor, above = places[parent] if parent else (identity, None)
-        _, before = places.get(previous, ("", ()))
-        places[identity] = (ancestor, () if above is None else (*above, before[-1] + 1 if before else 0))
-    return places

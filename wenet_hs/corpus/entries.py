@@ -5,7 +5,6 @@ A reader gives one `Entry` per annotation. `prepare_entries` finds the audio, no
 utterances, divides them into sets and writes the lists. So the same content gives the same lists in every form.
 """
 
-import argparse
 import logging
 import math
 import re
@@ -14,21 +13,22 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os.path import commonpath, normpath
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from unicodedata import normalize as normalize_unicode
 
-from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import AudioOptions
 from wenet_hs.corpus.channels import resolve_channels
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
-from wenet_hs.corpus.own_sets import MAX_LOSS, SPLIT_BY, describe_common, hold_out_sets
+from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy, describe_common, hold_out_sets
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance
-from wenet_hs.score.alignments import show_unit
+from wenet_hs.options import option, recorded_options
 from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, normalize_phones
+from wenet_hs.text.units import show_unit
 
 logger = logging.getLogger(__name__)
 
@@ -71,76 +71,83 @@ def find_split(name: str) -> str | None:
     return _SPLIT_NAMES.get(found[1]) if found else None
 
 
-def add_arguments(parser: argparse.ArgumentParser, corpus: str | None) -> None:
-    """Declare the flags that all forms have. `corpus`: help of the flag --corpus, if there is one."""
-    audio_check.add_arguments(parser, corpus)
-    add = parser.add_argument
-    audio_dir_help = (
-        "folder with the audio, searched with its subfolders (default: --corpus, or the folder of the table)"
+@dataclass(frozen=True, kw_only=True)
+class OwnOptions(AudioOptions):
+    """Options of all forms of own recordings."""
+
+    audio_dir: Path | None = option(
+        None, "folder with the audio, searched with its subfolders (default: --corpus, or the folder of the table)"
     )
-    add("--audio_dir", type=lambda path: Path(path).absolute(), help=audio_dir_help)
-    lang_help = (
-        "language where the data name none, by its code (tr, abz) or name; it decides how text is normalised "
-        "(default: %(default)s)"
+    lang: str = option(
+        UNDETERMINED,
+        "language where the data name none, by its code (tr, abz) or name; it decides how text is normalised",
+        flags=("--lang", "--language"),
     )
-    add("--lang", "--language", default=UNDETERMINED, help=lang_help)
-    unit_help = "what a transcript contains: text, or phones with spaces between them (default: char)"
-    add("--unit", choices=("char", "phone"), default="char", help=unit_help)
-    raw_help = "keep upper case and punctuation; text becomes NFC with single spaces"
-    add("--no_normalize", action="store_true", help=raw_help)
-    apostrophe_help = (
+    unit: Literal["char", "phone"] = option(
+        "char", "what a transcript contains: text, or phones with spaces between them (default: char)"
+    )
+    no_normalize: bool = option(False, "keep upper case and punctuation; text becomes NFC with single spaces")
+    letter_apostrophe: bool = option(
+        False,
         "apostrophes are letters, as for ejectives and the glottal stop: ' ’ ‘ and ` become ʼ (U+02BC), which is "
-        "kept at the beginning and end of words too; remove quotation marks of this form first"
+        "kept at the beginning and end of words too; remove quotation marks of this form first",
     )
-    add("--letter_apostrophe", action="store_true", help=apostrophe_help)
-    split_help = (
+    split_by: SplitBy = option(
+        "auto",
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
-        f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data (default)"
+        f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data "
+        "(default)",
     )
-    add("--split_by", choices=SPLIT_BY, default="auto", help=split_help)
-    ignore_help = "make sets although the data give them, by a column or by folders such as train and test"
-    add("--ignore_sets", action="store_true", help=ignore_help)
-    for name in ("dev", "test"):
-        share_help = f"share of the utterances for the {name} set (default: %(default)s)"
-        add(f"--{name}_share", type=float, default=0.1, help=share_help)
-    overlap_help = "leave out annotations that overlap others of the recording; they are in overlapping.tsv anyway"
-    add("--drop_overlaps", action="store_true", help=overlap_help)
+    ignore_sets: bool = option(
+        False, "make sets although the data give them, by a column or by folders such as train and test"
+    )
+    dev_share: float = option(0.1, "share of the utterances for the dev set")
+    test_share: float = option(0.1, "share of the utterances for the test set")
+    drop_overlaps: bool = option(
+        False, "leave out annotations that overlap others of the recording; they are in overlapping.tsv anyway"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.audio_dir is not None:
+            object.__setattr__(self, "audio_dir", self.audio_dir.absolute())
+        for name, share in (("dev_share", self.dev_share), ("test_share", self.test_share)):
+            if not 0.0 < share < 0.5:
+                raise ValueError(f"{name} {share:g}: must be above 0 and below 0.5; the default is 0.1")
+
+    def make_finder(self) -> MediaFinder:
+        """Finds audio below the folder of the audio, or else of the corpus; of a table, below its own folder."""
+        return MediaFinder(self.audio_dir or (self.corpus if self.corpus.is_dir() else None))
 
 
 def prepare_entries(
-    args: argparse.Namespace, form: str, entries: Iterable[Entry | Rejected], facts: Mapping[str, Any]
+    options: OwnOptions, form: str, entries: Iterable[Entry | Rejected], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
 
     Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
-    _check_shares(args)
-    named = "lang unit no_normalize letter_apostrophe split_by dev_share test_share drop_overlaps ignore_sets seed"
-    options = {name: getattr(args, name) for name in named.split()}
-    facts = {"corpus": form, "source": _source(args), **facts, "options": options}
-    _record_corpus(args.out, f"{form} {_source(args)}")
-    utterances, given, rejected = _make_utterances(args, entries)
-    checker = audio_check.make_checker(args)
+    source = normpath(options.corpus)
+    facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, OwnOptions)}
+    _record_corpus(options.out, f"{form} {source}")
+    utterances, given, rejected = _make_utterances(options, entries)
+    checker = options.make_checker()
     usable, faulty = checker.check(utterances, "clips")
     rejected += faulty
-    usable, overlaps = _overlapping(usable, args)
+    usable, overlaps = _overlapping(usable, options)
     rejected += overlaps
-    write_rejected(args.out, rejected)  # the reasons, also if the next steps refuse the rest
+    write_rejected(options.out, rejected)  # the reasons, also if the next steps refuse the rest
     texts = {u.txt for u in usable}
     if len(usable) > 1 and len(texts) == 1:
         found = f"all {len(usable)} transcripts are {texts.pop()!r}"
-        raise DataError(f"{_source(args)}: {found}; name the column or tier of the transcripts")
-    splits, left_out, made, sets = _make_splits(args, usable, given, rejected)
+        raise DataError(source, found, "name the column or tier of the transcripts")
+    splits, left_out, made, sets = _make_splits(options, usable, given, rejected)
     rejected += left_out
     facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
     langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances)}
     langs |= {clip.lang: {} for clip in rejected}
-    limit = args.max_rejected
-    return write_corpus(args.out, splits, rejected, facts, langs, max_rejected=limit, unit=args.unit)
-
-
-def _source(args: argparse.Namespace) -> str:
-    return str(normpath(getattr(args, "table", None) or args.corpus))
+    limit = options.max_rejected
+    return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit)
 
 
 def _record_corpus(out: Path, corpus: str) -> None:
@@ -149,7 +156,7 @@ def _record_corpus(out: Path, corpus: str) -> None:
     Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
     """
     if out.exists() and not out.is_dir():
-        raise DataError(f"--out {out}: not a folder; name another one")
+        raise DataError(f"--out {out}", "not a folder", "name another one")
     record = out / ".corpus"
     found = record.read_text("utf-8") if record.is_file() else None
     names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
@@ -157,40 +164,33 @@ def _record_corpus(out: Path, corpus: str) -> None:
         names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]
     existing = next((out / name for name in names if (out / name).exists()), None)
     if existing and found is None:
-        raise DataError(f"{existing}: exists, and was not made by this command; give another --out")
+        raise DataError(existing, "exists, and was not made by this command", "give another --out")
     if existing and found != corpus:
-        raise DataError(f"{out}: has lists of another corpus ({found}); give another --out, or remove this folder")
+        raise DataError(out, f"has lists of another corpus ({found})", "give another --out, or remove this folder")
     write_atomic(record, corpus)
-
-
-def _check_shares(args: argparse.Namespace) -> None:
-    for name in ("dev_share", "test_share"):
-        if not 0.0 < getattr(args, name) < 0.5:
-            raise ConfigError(f"--{name} {getattr(args, name):g}: must be above 0 and below 0.5; the default is 0.1")
 
 
 # ---- entries → utterances
 
 
 def _find_audio(
-    args: argparse.Namespace, entries: Iterable[Entry | Rejected]
+    options: OwnOptions, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
     """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used."""
-    if args.audio_dir is not None and not args.audio_dir.is_dir():
-        raise DataError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
-    corpus = getattr(args, "corpus", None)
-    finder = MediaFinder(args.audio_dir or (corpus if corpus is not None and corpus.is_dir() else None))
+    if options.audio_dir is not None and not options.audio_dir.is_dir():
+        raise DataError(f"--audio_dir {options.audio_dir}", "no such folder", "give the folder of the recordings")
+    finder = options.make_finder()
     found, rejected, removed = list[tuple[Entry, Path, str]](), list[Rejected](), Counter[str]()
     entries = list(entries)
     places = [one.where if isinstance(one, Entry) else one.key for one in entries]
-    langs = resolve_languages([*zip((one.lang for one in entries), places, strict=True)], args.lang)
+    langs = resolve_languages([*zip((one.lang for one in entries), places, strict=True)], options.lang)
     for entry, lang in zip(entries, langs, strict=True):
         if isinstance(entry, Rejected):
             rejected.append(replace(entry, lang=lang))
             continue
-        has_set = entry.split is not None and entry.split.strip().lower() not in _NO_SET and not args.ignore_sets
+        has_set = entry.split is not None and entry.split.strip().lower() not in _NO_SET and not options.ignore_sets
         entry = replace(entry, lang=lang, split=entry.split if has_set else None)
-        txt, of_text = _normalize(args, entry.txt, lang)
+        txt, of_text = _normalize(options, entry.txt, lang)
         removed.update(of_text)
         reason, is_fault = _fault(entry, txt)
         path = None if reason else finder.find(entry.audio, entry.folder)
@@ -222,10 +222,10 @@ def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
 
 
 def _make_utterances(
-    args: argparse.Namespace, entries: Iterable[Entry | Rejected]
+    options: OwnOptions, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
     """The utterances with audio and text, the set that each key was given to, and all others."""
-    found, rejected = _find_audio(args, entries)
+    found, rejected = _find_audio(options, entries)
     _report_notes([entry for entry, _, _ in found])
     utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
@@ -243,11 +243,11 @@ def _make_utterances(
     return utterances, given, rejected
 
 
-def _normalize(args: argparse.Namespace, text: str, lang: str) -> tuple[str, Counter[str]]:
+def _normalize(options: OwnOptions, text: str, lang: str) -> tuple[str, Counter[str]]:
     """The text for training, and the characters that were removed. ʼ (U+02BC) is a letter, which is never removed."""
-    if args.letter_apostrophe:
+    if options.letter_apostrophe:
         text = "".join("ʼ" if one in APOSTROPHES else one for one in text)
-    if args.unit == "phone" or args.no_normalize:
+    if options.unit == "phone" or options.no_normalize:
         return normalize_phones(text), Counter()
     return normalize_counted(text, lang)
 
@@ -319,18 +319,18 @@ def _recording_names(paths: set[Path]) -> dict[Path, str]:
 # ---- checks of all utterances together
 
 
-def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> tuple[list[Utterance], list[Rejected]]:
+def _overlapping(utterances: Sequence[Utterance], options: OwnOptions) -> tuple[list[Utterance], list[Rejected]]:
     """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
     found = list(find_overlaps(utterances))
     keys = {u.key for pair in found for u in pair[:2]}
     lines = (f"{earlier.key}\t{later.key}\t{start:.3f}\t{end:.3f}\n" for earlier, later, start, end in found)
-    write_atomic(args.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
+    write_atomic(options.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
     if keys:
-        done = "they are left out" if args.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
+        done = "they are left out" if options.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
         logger.info(
-            "%s: %d annotations overlap others of their recording; %s", args.out / "overlapping.tsv", len(keys), done
+            "%s: %d annotations overlap others of their recording; %s", options.out / "overlapping.tsv", len(keys), done
         )
-    dropped = {u.key: u for u in utterances if args.drop_overlaps and u.key in keys}
+    dropped = {u.key: u for u in utterances if options.drop_overlaps and u.key in keys}
     rejected = [Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in dropped.values()]
     return [u for u in utterances if u.key not in dropped], rejected
 
@@ -339,7 +339,7 @@ def _overlapping(utterances: Sequence[Utterance], args: argparse.Namespace) -> t
 
 
 def _make_splits(
-    args: argparse.Namespace, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
+    options: OwnOptions, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
     """The sets, the utterances in none, the names of the sets that were made, and how and what they have in common.
 
@@ -357,18 +357,20 @@ def _make_splits(
     absent = [name for name in ("test", "dev") if not splits[name]]
     if len(splits["train"]) < 1 + len(absent):
         found = f"{len(splits['train'])} usable utterances for {', '.join(['train', *absent])}"
-        write_rejected(args.out, [*rejected, *left_out])
+        write_rejected(options.out, [*rejected, *left_out])
         kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds([*rejected, *left_out]).items())
         if given:
             of_sets = ", ".join(f"{name} {len(us)}" for name, us in splits.items())
             found = f"the data give sets ({of_sets}); --ignore_sets makes others; {found}"
-        why = f"left out: {kinds}, see {args.out / 'rejected.tsv'}; repair these, or " if kinds else ""
-        raise DataError(f"{_source(args)}: {found}: too few for a recogniser; {why}give more data")
+        why = f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or " if kinds else ""
+        raise DataError(normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data")
     rule, lost = "given", list[Rejected]()
     as_written = {u.key: u for u in utterances}  # upper case and punctuation make no other sentence
-    splits = {name: [_with_plain_text(u, args.unit) for u in chosen] for name, chosen in splits.items()}
+    splits = {name: [_with_plain_text(u, options.unit) for u in chosen] for name, chosen in splits.items()}
     if absent:
-        made, lost, rule = hold_out_sets(args, splits["train"], absent)
+        shares = {"test": options.test_share, "dev": options.dev_share}
+        shares = {name: shares[name] for name in absent}
+        made, lost, rule = hold_out_sets(splits["train"], shares, split_by=options.split_by, seed=options.seed)
         splits |= made
     line = f"sets ({rule}): {describe_common(splits)} in several sets; {len(lost)} utterances left out for that"
     logger.info(line)

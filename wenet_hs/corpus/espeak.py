@@ -36,7 +36,8 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 
 SAMPLE_RATE = 16000  # Hz, of the clips
-SUBTYPES = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
+AudioFormat = Literal["flac", "wav", "mp3"]
+SUBTYPES: dict[AudioFormat, str] = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
 _RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
 _RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
 
@@ -111,7 +112,7 @@ class ClipMaker:
 
     corpus: Path
     """Clips of a language go to `corpus/<lang>/clips`."""
-    audio_format: str = "flac"
+    audio_format: AudioFormat = "flac"
     num_workers: int = 0
     renderer: Callable[[Any], NDArray[np.float32] | None] | None = None
     """Makes the samples of a request; None: `render`. It must be picklable."""
@@ -215,7 +216,7 @@ def make_noise(kind: Literal["white", "pink"], num_samples: int, *, seed: int) -
 def check_sound(clips: Sequence[SpokenClip]) -> None:
     if not total_seconds(clips):
         request = clips[0].request
-        raise DataError(f"{request.lang}: espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
+        raise DataError(request.lang, f"espeak-ng gives no sound for any sentence, such as {request.sentence!r}")
 
 
 def total_seconds(clips: Iterable[SpokenClip]) -> float:
@@ -284,7 +285,7 @@ def speak(text: str, *, voice: str, rate_wpm: int = 175, pitch: int = 50, pitch_
     return np.frombuffer(b"".join(chunks), dtype=np.int16).astype(np.float32) / np.float32(32768)
 
 
-def transcribe(texts: Sequence[str], *, voice: str) -> list[str]:
+def phonemize(texts: Sequence[str], *, voice: str) -> list[str]:
     """The label of each text: names of phonemes, mostly IPA, with `_` between them and a space between words.
 
     It has stress marks, and "(en)" where another voice begins. Raises DataError when espeak-ng is missing.
@@ -311,7 +312,7 @@ def voice_name(lang: str, variant: str | None = None) -> str:
     version, voices = installed_voices()
     if lang not in voices:
         similar = difflib.get_close_matches(lang, voices, n=5, cutoff=0.3) or sorted(voices)
-        raise DataError(f"espeak-ng {version}: it has no language {lang!r}; it has {' '.join(similar)}")
+        raise DataError(f"espeak-ng {version}", f"it has no language {lang!r}", f"it has {' '.join(similar)}")
     return voices[lang] + (f"+{variant}" if variant else "")
 
 
@@ -346,8 +347,9 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
         else:
             _ctypes.dlclose(loaded._handle)
             raise DataError(
-                f"{library}: already loaded in this process, so that speech would not be reproducible;"
-                " run `prepare synthetic` in a process of its own"
+                library,
+                "already loaded in this process, so that speech would not be reproducible",
+                "run `prepare synthetic` in a process of its own",
             )
         try:
             engine.espeak_Info.restype = ctypes.c_char_p
@@ -355,7 +357,7 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             found = ctypes.c_char_p()
             engine.espeak_Info(ctypes.byref(found))
             if rate != ENGINE_RATE or found.value != data.encode():
-                raise DataError(f"{data}: espeak-ng cannot read its data there; reinstall with {_INSTALL}")
+                raise DataError(data, "espeak-ng cannot read its data there", f"reinstall with {_INSTALL}")
             engine.espeak_ng_SetRandSeed(ctypes.c_long(1))
             ctypes.CDLL(None).srand(1)  # the C library's random numbers, which some variants use
             yield engine
@@ -370,7 +372,7 @@ def _find_library() -> tuple[str, str]:
     try:
         import espeakng_loader
     except ImportError as error:
-        raise DataError(f"espeak-ng: not installed; run {_INSTALL}") from error
+        raise DataError("espeak-ng", "not installed", f"run {_INSTALL}") from error
     data: str = espeakng_loader.get_data_path()
     # The library cuts the paths of its files at 160 bytes: a long folder gets a link in the temporary folder.
     if len(os.fsencode(data)) > 120:

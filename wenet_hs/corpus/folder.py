@@ -11,57 +11,58 @@ sets. A transcript may have times: labels of Audacity, SRT and WebVTT are one ut
 and .PHN (with `--text_suffix .PHN --unit phone`) one per file.
 """
 
-import argparse
 import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from wenet_hs.corpus import entries
-from wenet_hs.corpus.entries import Entry, find_split
+from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.speakers import add_speaker_argument, name_speakers
-from wenet_hs.corpus.table import add_column_arguments, read_table
+from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
+from wenet_hs.corpus.table import TableOptions, read_table
 from wenet_hs.corpus.table_files import decode_text
-from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, choose_audio, real_path, walk_files
+from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, real_path, walk_files
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import describe_binary
+from wenet_hs.options import REQUIRED, option
 
 logger = logging.getLogger(__name__)
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare folder`."""
-    entries.add_arguments(parser, "folder with the audio files, also in subfolders")
-    add_column_arguments(parser)
-    suffix_help = "of the transcripts beside the audio files (default: %(default)s)"
-    parser.add_argument(
-        "--text_suffix", type=lambda text: f".{text.lstrip('.')}", default=".txt", metavar=".SUFFIX", help=suffix_help
-    )
-    add_speaker_argument(parser, ("none", "file", "folder"))
+@dataclass(frozen=True, kw_only=True)
+class Options(TableOptions):
+    """Options of `prepare folder`."""
+
+    corpus: Path = option(REQUIRED, "folder with the audio files, also in subfolders")
+    text_suffix: str = option(".txt", "of the transcripts beside the audio files", metavar=".SUFFIX")
+    speaker_from: Literal["none", "file", "folder"] = option("none", SPEAKER_HELP)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "text_suffix", f".{self.text_suffix.lstrip('.')}")
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a folder. Returns the content of `stats.json`."""
     files = [
-        path for folder, _, names in walk_files(args.corpus) for name in names if (path := folder / name).is_file()
+        path for folder, _, names in walk_files(options.corpus) for name in names if (path := folder / name).is_file()
     ]
     audio = choose_audio(files)
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
-    metadata = metadata or _find_listings(files, audio, args)
-    rows = _read_metadata(metadata, audio, args) if metadata else _read_pairs(files, audio, args)
-    return entries.prepare_entries(args, "folder", rows, {"layout": "metadata" if metadata else "pairs"})
+    metadata = metadata or _find_listings(files, audio, options)
+    rows = _read_metadata(metadata, audio, options) if metadata else _read_pairs(files, audio, options)
+    return prepare_entries(options, "folder", rows, {"layout": "metadata" if metadata else "pairs"})
 
 
-def _find_listings(files: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace) -> list[Path]:
+def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: Options) -> list[Path]:
     """Text files whose first line names an audio file, where no audio file has a transcript of its own name."""
     names = {_stem(Path(path.name), path.suffix) for path in audio}
-    texts = [path for path in files if path.suffix.lower() in (".txt", ".tsv", ".csv", args.text_suffix.lower())]
+    texts = [path for path in files if path.suffix.lower() in (".txt", ".tsv", ".csv", options.text_suffix.lower())]
     if any(_stem(Path(path.name), path.suffix) in names for path in texts):
         return []
 
@@ -77,40 +78,38 @@ def _find_listings(files: Sequence[Path], audio: Sequence[Path], args: argparse.
     return [path for path in texts if names_audio(path)]
 
 
-def _read_metadata(
-    metadata: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace
-) -> Iterator[Entry | Rejected]:
+def _read_metadata(metadata: Sequence[Path], audio: Sequence[Path], options: Options) -> Iterator[Entry | Rejected]:
     """The rows of all tables, with the sets of their audio, and the audio files that no row names."""
-    finder = MediaFinder(args.audio_dir or args.corpus)
-    sets = {real_path(path): _split_of(args.corpus, path) for path in audio}
+    finder = options.make_finder()
+    sets = {real_path(path): _split_of(options.corpus, path) for path in audio}
     named = set[Path | str]()
     speakers: dict[Path | str, str | None] = {
-        real_path(path): name for path, name in name_speakers(audio, args.corpus, args.speaker_from).items()
+        real_path(path): name for path, name in name_speakers(audio, options.corpus, options.speaker_from).items()
     }
     for path in metadata:
-        for row in read_table(path, args, finder):
+        for row in read_table(path, options, finder):
             if isinstance(row, Entry):
                 found = finder.find(row.audio, row.folder)
                 named.add(found)
                 of_audio = sets.get(found) if isinstance(found, Path) else None
-                split, speaker = of_audio or _split_of(args.corpus, path), speakers.get(found)
+                split, speaker = of_audio or _split_of(options.corpus, path), speakers.get(found)
                 row = replace(row, split=row.split or split, speaker=row.speaker or speaker)
             yield row
     for path in audio:
         if real_path(path) not in named:
-            yield _without_partner(path, args.corpus, "no transcript: no table names it")
+            yield _without_partner(path, options.corpus, "no transcript: no table names it")
 
 
-def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Namespace) -> Iterator[Entry | Rejected]:
+def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) -> Iterator[Entry | Rejected]:
     """Each audio file with the transcript beside it, and the files without the other one."""
-    corpus, suffix = args.corpus, args.text_suffix
+    corpus, suffix = options.corpus, options.text_suffix
     if not audio:
         found = "a file, not a folder; unpack it if it is an archive" if corpus.is_file() else "no such folder"
         found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else found
         if packed := [path for path in files if path.suffix in (".arrow", ".parquet")]:
             found = f"no audio file, but {packed[0].name}: {describe_binary(packed[0].read_bytes()[:512])}"
-            raise DataError(f"{corpus}: {found}; audio inside of it goes to files, which the table names")
-        raise DataError(f"{corpus}: {found}; --corpus is the folder with the recordings")
+            raise DataError(corpus, found, "audio inside of it goes to files, which the table names")
+        raise DataError(corpus, found, "--corpus is the folder with the recordings")
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
         stems = {_stem(path, path.suffix) for path in audio}
@@ -121,8 +120,8 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
         found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}, but {there}"
         tables = sorted(path.name for path in files if path.suffix in (".tsv", ".csv", ".jsonl", ".json"))
         remedy = f"give one of {list_names(tables)} to `wenet-hs prepare table`" if tables else "see --text_suffix"
-        raise DataError(f"{corpus}: {found}; {remedy}")
-    speakers = name_speakers(audio, corpus, args.speaker_from)
+        raise DataError(corpus, found, remedy)
+    speakers = name_speakers(audio, corpus, options.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
     pairs = _pair(audio, texts, suffix)
     for path in audio:
@@ -132,7 +131,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], args: argparse.Nam
             continue
         where = str(text.relative_to(corpus))
         try:
-            form, labels = _read_transcript(text, path, args)
+            form, labels = _read_transcript(text, path, options)
         except DataError as error:
             faults.append(str(error))
             yield Rejected(where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:').strip()}", "")
@@ -172,11 +171,11 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
     return {path: of_name[name] for path, name in zip(audio, names, strict=True) if name in of_name}
 
 
-def _read_transcript(text: Path, audio: Path, args: argparse.Namespace) -> tuple[str, list[Label]]:
+def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, list[Label]]:
     """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
-    content = decode_text(text, args.encoding)[0]
-    if text.suffix.lower() == ".phn" and args.unit != "phone":
-        raise DataError(f"{text}: phones of TIMIT; give --unit phone")
+    content = decode_text(text, options.encoding)[0]
+    if text.suffix.lower() == ".phn" and options.unit != "phone":
+        raise DataError(text, "phones of TIMIT", "give --unit phone")
     if found := read_labels(text, content, audio):
         return f"are {found[0]}, whose times are used", found[1]
     lines = list(filter(str.strip, content.splitlines()))

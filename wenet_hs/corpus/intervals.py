@@ -1,44 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Intervals of words or phones, as of a forced aligner: joined to utterances between pauses (--join_intervals)."""
 
-import argparse
 import logging
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from wenet_hs.errors import ConfigError
+from wenet_hs.annotation.tiers import Span
 
 logger = logging.getLogger(__name__)
 
-Span = tuple[float | None, float | None, str]
-"""Begin and end in seconds, and text; None where the annotation has no time."""
 PAUSES = ("", "sil", "<sil>", "sp", "<eps>", "<p:>", "pau", "h#")
 """Labels of silence, in any case."""
 UNKNOWN = ("spn", "<unk>")
 """Labels of speech that the aligner does not know: an utterance ends there."""
 
 
-def add_join_argument(parser: argparse.ArgumentParser) -> None:
-    """Declare --join_intervals."""
-    named = f"{' '.join(filter(None, PAUSES))} and no label are pauses, at {' '.join(UNKNOWN)} an utterance ends too"
-    text = f"intervals are words or phones: join those between pauses of at least S seconds; {named}"
-    parser.add_argument("--join_intervals", type=float, metavar="S", help=text)
-
-
-def join_tiers(tiers: Iterable[Sequence[Span]], args: argparse.Namespace) -> list[Sequence[Span]]:
-    """The annotations of each tier, joined if --join_intervals is given; otherwise tiers of words are stated.
-
-    Raises ConfigError for a pause that is not above 0.
-    """
-    before, pause_s = list(tiers), args.join_intervals
+def join_tiers(tiers: Iterable[Sequence[Span]], pause_s: float | None) -> list[Sequence[Span]]:
+    """The annotations of each tier, joined between pauses of this length. None: as they are; words are stated."""
+    before = list(tiers)
     if pause_s is None:
         if num_words := sum(len(spans) for spans in before if _are_words(spans)):
             hint = "--join_intervals 0.5 makes utterances between pauses of 0.5 s"
             logger.info("%d intervals touch and have one word each, as words or phones do; %s", num_words, hint)
         return before
-    if not pause_s > 0:
-        raise ConfigError(f"--join_intervals {pause_s:g}: must be above 0, in seconds, such as 0.5")
     after: list[Sequence[Span]] = [_join(spans, pause_s) for spans in before]
     sizes = [sum(map(len, of_all)) for of_all in (before, after)]
     counts = Counter(label for spans in before for *_, text in spans if (label := _label(text)) in (*PAUSES, *UNKNOWN))

@@ -8,18 +8,18 @@ Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) 
 train_clean belongs to train, test1 to test.
 """
 
-import argparse
 import logging
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.corpus import entries
-from wenet_hs.corpus.entries import Entry
+from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import read_text
+from wenet_hs.options import REQUIRED, option
 
 logger = logging.getLogger(__name__)
 
@@ -41,14 +41,16 @@ _UNSUPPORTED = (
 """Entries of wav.scp that are no files: name, pattern, and what to do."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare kaldi`."""
-    entries.add_arguments(parser, "Kaldi's data folder, or the folder of train, dev and test")
+@dataclass(frozen=True, kw_only=True)
+class Options(OwnOptions):
+    """Options of `prepare kaldi`."""
+
+    corpus: Path = option(REQUIRED, "Kaldi's data folder, or the folder of train, dev and test")
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a Kaldi folder. Returns the content of `stats.json`."""
-    return entries.prepare_entries(args, "kaldi", _read(args.corpus), {})
+    return prepare_entries(options, "kaldi", _read(options.corpus), {})
 
 
 def _read(corpus: Path) -> Iterator[Entry | Rejected]:
@@ -56,7 +58,7 @@ def _read(corpus: Path) -> Iterator[Entry | Rejected]:
     folders = {corpus: None} if is_one else {path.parent: path.parent.name for path in sorted(corpus.glob("*/wav.scp"))}
     if not folders:
         found = "no wav.scp here or in its subfolders" if corpus.exists() else "no such folder"
-        raise DataError(f"{corpus}: {found}; --corpus is a data folder of Kaldi")
+        raise DataError(corpus, found, "--corpus is a data folder of Kaldi")
     for folder, split in folders.items():
         yield from read_kaldi(folder, split)
 
@@ -80,9 +82,9 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         if found := [name for name, value in recordings.items() if pattern.search(value)]:
             counted = f"{len(found)} of {len(recordings)} recordings are {what}"
             example = f"{found[0]}: {recordings[found[0]][:60]!r}"
-            raise DataError(f"{folder / 'wav.scp'}: {counted}, such as {example}; {remedy}")
+            raise DataError(folder / "wav.scp", f"{counted}, such as {example}", remedy)
     if "segments" in maps and not segments:
-        raise DataError(f"{folder / 'segments'}: empty; remove it if each recording is one utterance")
+        raise DataError(folder / "segments", "empty", "remove it if each recording is one utterance")
     for key, txt in maps["text"].items():
         where = f"{folder.name}/text: {key}"
         try:

@@ -71,7 +71,7 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
     text = "\n".join(text.splitlines())
     for form, pattern, remedy in _OTHER_FORMS:
         if re.match(pattern, text.lstrip()):
-            raise DataError(f"{path}: {form}; {remedy}")
+            raise DataError(path, form, remedy)
     lines = [(number, line.strip(" ")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
     if lines and all(_SECONDS.fullmatch(line) or line.startswith("\\\t") for _, line in lines):
         return "labels of Audacity", _read_seconds_labels(lines)
@@ -83,7 +83,7 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
     with_times = [(number, line) for number, line in lines if _TIMES.match(line) or _ARROW.search(line)]
     if _ARROW.search(text) or (len(lines) > 1 and 2 * len(with_times) > len(lines)):
         number, line = with_times[0]
-        raise DataError(f"{path}:{number}: times in an unknown form, {line[:40]!r}; {_TO_SRT}, or {_TO_TABLE}")
+        raise DataError(f"{path}:{number}", f"times in an unknown form, {line[:40]!r}", f"{_TO_SRT}, or {_TO_TABLE}")
     return None
 
 
@@ -121,7 +121,7 @@ def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list
     is_timit = path.suffix.lower() in (".phn", ".wrd")
     if len(rows) < len(lines) or not rows:
         if is_timit:
-            raise DataError(f"{path}: not TIMIT: expected two numbers of samples and a label per line")
+            raise DataError(path, "not TIMIT: expected two numbers of samples and a label per line")
         return []
     is_series = len(rows) > 1 and all(first[1] == second[0] for first, second in pairwise(rows))
     if not (is_timit or is_series or rows[0][0] == "0"):
@@ -132,5 +132,5 @@ def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list
         return [(int(begin) / rate, min(int(end) / rate, end_s), text) for begin, end, text in rows]
     if is_timit or is_series:
         found = f"ends with sample {rows[-1][1]}, its audio has {end_s * rate:.0f}"
-        raise DataError(f"{path}: {found}; restore the audio, or if these are other times: {_TO_TABLE}")
+        raise DataError(path, found, f"restore the audio, or if these are other times: {_TO_TABLE}")
     return []

@@ -62,7 +62,7 @@ def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> 
     try:
         usual = find_language(given)
     except ValueError as error:
-        raise ConfigError(f"--lang: {error}") from None
+        raise ConfigError("--lang", str(error)) from None
     where = {value: place for value, place in reversed(written) if value}
     spelling, codes = {_standard(usual): usual}, {given: usual}
     for value in dict.fromkeys(value for value, _ in written if value):
@@ -84,7 +84,7 @@ def _language_of(value: str, where: str) -> str:
         return find_language(value)
     except ValueError as error:
         if not _MAYBE_CODE.fullmatch(value):
-            raise DataError(f'{where}: language: {error}; or leave it out (of a table: --columns "lang=")') from None
+            raise DataError(where, f"language: {error}", 'or leave it out (of a table: --columns "lang=")') from None
         logger.warning("%s: %r is no known code of a language; it is kept, check it", where, value)
         return value
 

@@ -10,8 +10,7 @@ from typing import Literal
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.errors import list_names
-from wenet_hs.score.alignments import script_of, show_unit
-from wenet_hs.text.units import NO_SPACES
+from wenet_hs.text.units import NO_SPACES, script_of, show_unit
 
 Unit = Literal["char", "phone"]
 TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")

@@ -23,16 +23,16 @@ def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
     if found is None:
         return False
     if "recording_id" not in records[0]:
-        raise DataError(f"{path}: {found}")
+        raise DataError(path, found)
     is_named = "supervisions" in path.name
     name = path.name.removesuffix(".gz").replace("supervisions", "recordings") if is_named else "recordings.jsonl"
     files = [one for one in (path.with_name(name), path.with_name(f"{name}.gz")) if one.is_file()]
     if not files:
-        raise DataError(f"{path}: supervisions of lhotse, without {name}(.gz) beside it; put the recordings there")
+        raise DataError(path, f"supervisions of lhotse, without {name}(.gz) beside it", "put the recordings there")
     try:
         recordings = {one["id"]: one["sources"] for one in map(json.loads, filter(str.strip, read_lines(files[0])))}
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{files[0]}: no recordings of lhotse, one per line; write them again") from error
+        raise DataError(files[0], "no recordings of lhotse, one per line", "write them again") from error
     for record in records:
         given = record.get("channel", 0)
         channels = given if isinstance(given, list) else [given]
@@ -42,7 +42,7 @@ def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:
             continue  # the caller states that the row has no audio
         if source.get("type") not in ("file", "url"):
             what = f"recording {record['recording_id']!r} is of the type {source.get('type')!r}"
-            raise DataError(f"{files[0]}: {what}; save its audio as a file")
+            raise DataError(files[0], what, "save its audio as a file")
         in_file = source.get("channels", channels)
         record["audio"] = source["source"]
         is_one = len(channels) == 1 < len(in_file)

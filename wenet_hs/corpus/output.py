@@ -18,9 +18,10 @@ from statistics import median
 from typing import Any, Literal
 
 from wenet_hs.corpus.splits import count_shared
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
+from wenet_hs.options import NUM_CORES, REQUIRED, check_choices, option
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +30,20 @@ _IMPLAUSIBLE = 6.0
 """Median absolute deviations of log(seconds per unit); 0.2 % of UCLA's clips are farther from the median."""
 _MIN_OVERLAP_S = 0.1
 """Ends that are set by hand differ by less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Options of every corpus."""
+
+    out: Path = option(REQUIRED, "output folder")
+    seed: int = option(0, "seed of every random choice")
+    num_workers: int = option(NUM_CORES, "processes; 0: only this one (default: one per core)", is_recorded=False)
+
+    def __post_init__(self) -> None:
+        check_choices(self)
+        if self.num_workers < 0:
+            raise ValueError(f"num_workers {self.num_workers}: must be at least 0")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,12 +65,12 @@ def split_names(text: str) -> tuple[str, ...]:
 
 
 def check_langs(langs: Sequence[str]) -> None:
-    """Raise ConfigError if there is no language, or one is named twice."""
+    """Raise ValueError if there is no language, or one is named twice."""
     if not langs:
-        raise ConfigError('--langs: no language named; name at least one, such as --langs "ca es"')
+        raise ValueError('langs: no language named; name at least one, such as --langs "ca es"')
     twice = sorted(lang for lang, count in Counter(langs).items() if count > 1)
     if twice:
-        raise ConfigError(f"--langs: {' '.join(twice)} named twice; name each language once")
+        raise ValueError(f"langs: {' '.join(twice)} named twice; name each language once")
 
 
 def write_corpus(
@@ -88,15 +103,16 @@ def write_corpus(
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
         raise DataError(
-            f"{out / 'rejected.tsv'}: {num_faults} of {total['num_in']} clips cannot be used ({kinds}); repair the "
-            f"corpus, or allow it with --max_rejected (now {max_rejected:g})"
+            out / "rejected.tsv",
+            f"{num_faults} of {total['num_in']} clips cannot be used ({kinds})",
+            f"repair the corpus, or allow it with --max_rejected (now {max_rejected:g})",
         )
     for name in SPLITS:
         if name not in splits:  # remove the lists of an earlier run
             (out / name / "data.list").unlink(missing_ok=True)
             (out / name / "text").unlink(missing_ok=True)
         elif not splits[name]:
-            raise DataError(f"{out}: no utterance is left for the {name} set; see why in {out / 'rejected.tsv'}")
+            raise DataError(out, f"no utterance is left for the {name} set", f"see why in {out / 'rejected.tsv'}")
     for name, utterances in splits.items():
         write_data_list(out / name / "data.list", utterances)
         write_text(out / name / "text", {utterance.key: utterance.txt for utterance in utterances})
@@ -175,7 +191,9 @@ def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
         same = first.setdefault(utterance.key, utterance)
         if same is not utterance:
             raise DataError(
-                f"utterance {utterance.key!r}: two clips have this name, {same.wav} and {utterance.wav}; rename one"
+                f"utterance {utterance.key!r}",
+                f"two clips have this name, {same.wav} and {utterance.wav}",
+                "rename one",
             )
 
 

@@ -5,24 +5,24 @@ Utterances of one recording may overlap. A chain of overlaps is a set of utteran
 others.
 """
 
-import argparse
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 from wenet_hs.corpus.output import Rejected, find_overlaps
 from wenet_hs.corpus.splits import hold_out, hold_out_groups
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
 
-SPLIT_BY = ("auto", "speaker", "sentence", "none")
+SplitBy = Literal["auto", "speaker", "sentence", "none"]
 MAX_LOSS = 0.1
 """Share of the utterances that `--split_by auto` may leave out so that sets share no sentence and few speakers."""
 
 
 def hold_out_sets(
-    args: argparse.Namespace, utterances: Sequence[Utterance], names: Sequence[str]
+    utterances: Sequence[Utterance], shares: Mapping[str, float], *, split_by: SplitBy, seed: int
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], str]:
-    """The named sets and train, the utterances in none, and the rule that was used.
+    """The sets of these shares and train, the utterances in none, and the rule that was used.
 
     `auto`: no common sentence and audio and few common speakers, if that costs at most `MAX_LOSS` of the utterances
     in all. Otherwise, and without known speakers, whole sentences and no common audio at this cost, whole chains of
@@ -34,9 +34,9 @@ def hold_out_sets(
         "sentence": ("different sentences", lambda u: u.txt),
         "overlaps": ("utterances without overlap", lambda u: chains.get(u.key, u.key)),
     }
-    sizes = {name: max(1, round(getattr(args, f"{name}_share") * len(utterances))) for name in names}
-    rules = [(args.split_by, False)]
-    if args.split_by == "auto":
+    sizes = {name: max(1, round(share * len(utterances))) for name, share in shares.items()}
+    rules: list[tuple[str, bool]] = [(split_by, False)]
+    if split_by == "auto":
         rules = [("sentence", True), ("overlaps", False), ("sentence", False), ("none", False)]
         if any(u.speaker for u in utterances):
             rules.insert(0, ("auto", True))
@@ -45,14 +45,14 @@ def hold_out_sets(
         unknown = [u for u in utterances if rule == "speaker" and not u.speaker]
         rest = [u for u in utterances if rule != "speaker" or u.speaker]
         num_groups = len({group_of(u) for u in rest})
-        if num_groups <= len(names):
+        if num_groups <= len(shares):
             continue
-        held, rest, lost = _hold_out_by(rule, rest, sizes, group_of, chains if is_apart else {}, args.seed)
+        held, rest, lost = _hold_out_by(rule, rest, sizes, group_of, chains if is_apart else {}, seed)
         if len(lost) <= MAX_LOSS * len(utterances):
-            used = rule if rule == args.split_by else f"{args.split_by}: {rule}"
+            used = rule if rule == split_by else f"{split_by}: {rule}"
             return {**held, "train": rest + unknown}, lost, used
-    found = f"{num_groups} {what} for {1 + len(names)} sets"
-    raise ConfigError(f"--split_by {args.split_by}: {found}; use another way, such as none")
+    found = f"{num_groups} {what} for {1 + len(shares)} sets"
+    raise ConfigError(f"--split_by {split_by}", found, "use another way, such as none")
 
 
 def _hold_out_by(

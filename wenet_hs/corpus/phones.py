@@ -5,7 +5,6 @@ Voices of espeak-ng speak single words and phrases of two words. Their labels, s
 transcripts. The clips have the spectra, noise floors and levels of the real recordings of --match_list.
 """
 
-import argparse
 import math
 import random
 import unicodedata
@@ -15,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import regex  # type: ignore[import-untyped]
@@ -24,13 +23,14 @@ from numpy.typing import NDArray
 
 from wenet_hs.corpus import espeak, recording
 from wenet_hs.corpus.audio_check import parallel_map
-from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, speak_training, transcribe, voice_name
+from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, phonemize, speak_training, voice_name
 from wenet_hs.corpus.espeak_ipa import UNUSABLE, VOWELS, PhoneSpelling, split_label
-from wenet_hs.corpus.output import Rejected, most_frequent, write_corpus
+from wenet_hs.corpus.output import OutputOptions, Rejected, split_names, write_corpus
 from wenet_hs.corpus.recording import Floats, Recording
 from wenet_hs.corpus.splits import rank
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.options import option, recorded_options
 
 _PHRASE_SHARE = 0.12  # phrases of two words
 _ROOM_SHARE, _HUM_SHARE = 0.5, 0.4
@@ -46,6 +46,34 @@ _WORD = regex.compile(r"[\p{L}\p{M}\u200c\u200d'’]{2,8}|\p{Lo}")  # short ones
 _MIN_SYLLABLES = 20
 _MOST_PHONES = 6
 """Of a letter three times; a letter that is spelled by its name has more."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimulationOptions(OutputOptions):
+    """Options of all simulated speech, and those of phones."""
+
+    unit: Literal["char", "phone"] = option(
+        "char",
+        "char: sentences with their text (default); phone: words with their phones, for pretraining",
+        is_recorded=False,
+    )
+    langs: tuple[str, ...] = option(
+        (), 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone', type=split_names
+    )
+    exclude_langs: tuple[str, ...] = option(
+        (),
+        "phone: languages and families whose voices are not used, such as close relatives of the test languages",
+        type=split_names,
+    )
+    match_list: Path | None = option(
+        None, "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"
+    )
+    hours: float = option(1.0, "hours to train on, sum of all languages")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not (math.isfinite(self.hours) and self.hours > 0):
+            raise ValueError(f"hours {self.hours:g}: must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,40 +120,41 @@ class VoicePlan:
     is_made_up: bool = False
 
 
-def run_phones(args: argparse.Namespace) -> dict[str, Any]:
+def run_phones(options: SimulationOptions) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
-    langs, unused = choose_langs(args.langs, args.exclude_langs)
-    real = read_data_list(args.match_list) if args.match_list else []
+    langs, unused = choose_langs(options.langs, options.exclude_langs)
+    real = read_data_list(options.match_list) if options.match_list else []
     spelling = PhoneSpelling(utterance.txt for utterance in real)
     engine_F = _measure_engine()
     recordings = recording.measure_recordings(real) or {"": Recording(engine_F, np.full(257, 2e-3), (-15.0, -1.0))}
-    plans = _plan_voices(args, langs, unused)
-    maker = ClipMaker(args.out.absolute() / "corpus", "flac", args.num_workers, PhoneRenderer(recordings, engine_F))
-    shares = share_hours([plan.lang for plan in plans], args.hours)
+    plans = _plan_voices(options, langs, unused)
+    maker = ClipMaker(
+        options.out.absolute() / "corpus", "flac", options.num_workers, PhoneRenderer(recordings, engine_F)
+    )
+    shares = share_hours([plan.lang for plan in plans], options.hours)
     utterances: list[Utterance] = []
     rejected: list[Rejected] = []
     for plan in plans:
-        requests = draw_requests(plan, recordings, seed=args.seed)
+        requests = draw_requests(plan, recordings, seed=options.seed)
         clips = speak_training(maker, requests, shares[plan.lang] * 3600, _PACE_S, len(plan.texts))
         spoken, silent = _read_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling)
         utterances += spoken
         rejected += silent + plan.rejected
-    (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+    (options.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
     espeak.remove_other_clips(maker.corpus.glob("*/clips"), {Path(utterance.wav).name for utterance in utterances})
     facts = {
         "corpus": "synthetic phones (simulated speech)",
         "simulated": True,
         "engine": f"espeak-ng {espeak.installed_voices()[0]}",
-        "options": {name: getattr(args, name) for name in ("langs", "exclude_langs", "hours", "seed")},
+        "options": recorded_options(options, SimulationOptions),
         "voices_not_used": unused,
         "recordings": list(recordings),
-        "inventory": compare_phones(utterances, real),
     }
     of_langs = {
         plan.lang: {"voice": voice_name(plan.lang), "words": "made up" if plan.is_made_up else "wordfreq"}
         for plan in plans
     }
-    return write_corpus(args.out, _split(utterances, args.seed), rejected, facts, of_langs, unit="phone")
+    return write_corpus(options.out, _split(utterances, options.seed), rejected, facts, of_langs, unit="phone")
 
 
 def _read_clips(
@@ -161,7 +190,7 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
         if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
             raise ConfigError(
-                f"{flag} {unknown}: no voice or family of espeak-ng; the voices are {' '.join(sorted(names))}"
+                f"{flag} {unknown}", "no voice or family of espeak-ng", f"the voices are {' '.join(sorted(names))}"
             )
     chosen, unused = [], {}
     for lang, of_voice in sorted(names.items()):
@@ -172,17 +201,17 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
         elif not langs or of_voice & set(langs):
             chosen.append(lang)
     if not chosen:
-        raise ConfigError(f"--langs {' '.join(langs)}: no voice is left; {unused}")
+        raise ConfigError(f"--langs {' '.join(langs)}", f"no voice is left; {unused}")
     return chosen, unused
 
 
-def _plan_voices(args: argparse.Namespace, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
+def _plan_voices(options: SimulationOptions, langs: Sequence[str], unused: dict[str, str]) -> list[VoicePlan]:
     """A plan per voice that can read enough words; the others are added to `unused`."""
-    num_texts = math.ceil(args.hours * 3600 / len(langs)) + _MIN_WORDS  # a clip lasts about a second
+    num_texts = math.ceil(options.hours * 3600 / len(langs)) + _MIN_WORDS  # a clip lasts about a second
     planned = parallel_map(
-        partial(plan_voice, num_texts=num_texts, seed=args.seed),
+        partial(plan_voice, num_texts=num_texts, seed=options.seed),
         langs,
-        num_workers=max(1, args.num_workers),  # at least one process: some voices end theirs
+        num_workers=max(1, options.num_workers),  # at least one process: some voices end theirs
         description="words and labels",
         on_crash=VoicePlan,
     )
@@ -193,7 +222,7 @@ def _plan_voices(args: argparse.Namespace, langs: Sequence[str], unused: dict[st
         else:
             unused[plan.lang] = f"only {len(plan.texts)} words with labels, {len(plan.rejected)} without"
     if not plans:
-        raise ConfigError(f"--langs {' '.join(langs)}: no voice can be used; {unused}")
+        raise ConfigError(f"--langs {' '.join(langs)}", f"no voice can be used; {unused}")
     return plans
 
 
@@ -205,7 +234,7 @@ def plan_voice(lang: str, *, num_texts: int, seed: int) -> VoicePlan:
     for word in words[: 3 * num_texts]:
         texts[f"{word} {draw.choice(words)}" if draw.random() < _PHRASE_SHARE else word] = None
     plan = VoicePlan(lang, is_made_up=is_made_up)
-    for text, label in zip(texts, transcribe([*texts], voice=voice_name(lang)), strict=True):
+    for text, label in zip(texts, phonemize([*texts], voice=voice_name(lang)), strict=True):
         if len(plan.texts) == num_texts:
             break
         try:
@@ -223,7 +252,7 @@ def read_words(lang: str, voice: str, *, seed: int) -> tuple[list[str], bool]:
     try:
         import wordfreq
     except ImportError as error:
-        raise DataError("wordfreq: not installed; run `pip install 'wenet_hs[phones]'`") from error
+        raise DataError("wordfreq", "not installed", "run `pip install 'wenet_hs[phones]'`") from error
     language = lang.partition("-")[0]
     name = _LISTS.get(language, language)
     if name not in wordfreq.available_languages():
@@ -249,14 +278,14 @@ def find_syllables(lang: str, voice: str) -> list[str]:
     """
     best: list[str] = []
     for letters in _scripts():
-        triples = transcribe([3 * letter for letter in letters], voice=voice)
+        triples = phonemize([3 * letter for letter in letters], voice=voice)
         lengths = [len(_shape(label, lang)) for label in triples]
         read = [
             one for one, length in zip(letters, lengths, strict=True) if _is_mark(one) or 0 < length <= _MOST_PHONES
         ]
         pairs = [first + second for first in read if not _is_mark(first) for second in read]
         sounds: dict[str, str] = {}
-        for pair, label in zip(pairs, transcribe([2 * pair for pair in pairs], voice=voice), strict=True):
+        for pair, label in zip(pairs, phonemize([2 * pair for pair in pairs], voice=voice), strict=True):
             if _shape(label, lang) == "CVCV":
                 sounds.setdefault(label, pair)
         best = max(best, [*sounds.values()], key=len)
@@ -331,15 +360,3 @@ def _split(utterances: Sequence[Utterance], seed: int) -> dict[str, list[Utteran
     of_dev = set(order[: max(1, round(_DEV_SHARE * len(order)))])
     by_key = sorted(utterances, key=lambda utterance: utterance.key)
     return {"train": [u for u in by_key if u.txt not in of_dev], "dev": [u for u in by_key if u.txt in of_dev]}
-
-
-def compare_phones(simulated: Sequence[Utterance], real: Sequence[Utterance]) -> dict[str, Any]:
-    """The phones that simulated and real transcripts share, and those that only one of them has."""
-    ours, theirs = (Counter(p for u in utterances for p in u.txt.split()) for utterances in (simulated, real))
-    shared = ours.keys() & theirs.keys()
-    facts: dict[str, Any] = {"types": len(ours), "tokens": ours.total()}
-    if real:
-        facts["share_of_real_tokens"] = round(sum(theirs[phone] for phone in shared) / theirs.total(), 4)
-        facts["only_simulated"] = {p: n for p, n in most_frequent(ours).items() if p not in shared}
-        facts["only_real"] = {p: n for p, n in most_frequent(theirs).items() if p not in shared}
-    return facts

@@ -8,16 +8,17 @@ text files in UTF-8 and UTF-16 are read; binary ones are not. A TextGrid of a pa
 the recording; the length of the audio decides.
 """
 
-import argparse
 import logging
 import re
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from wenet_hs.corpus import entries
-from wenet_hs.corpus.elan import AnnotationFile, Tier, add_tier_arguments, prepare_files
-from wenet_hs.corpus.speakers import add_speaker_argument
-from wenet_hs.data.annotations import read_textgrid
+from wenet_hs.annotation.textgrid import read_textgrid
+from wenet_hs.annotation.tiers import AnnotationFile
+from wenet_hs.corpus.elan import TierOptions, prepare_files
+from wenet_hs.corpus.speakers import SPEAKER_HELP
+from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
@@ -26,28 +27,24 @@ _CODE = re.compile(r"\\[A-Za-z:?^'`.|][A-Za-z0-9:^'`~,.|/]")
 """A letter by Praat's backslash codes: `\\ng` is ŋ."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare praat`."""
-    entries.add_arguments(parser, "a .TextGrid file, or a folder that is searched for them with its subfolders")
-    add_tier_arguments(parser)
-    add_speaker_argument(parser, ("none", "tier", "file", "folder"))
+@dataclass(frozen=True, kw_only=True)
+class Options(TierOptions):
+    """Options of `prepare praat`."""
+
+    corpus: Path = option(REQUIRED, "a .TextGrid file, or a folder that is searched for them with its subfolders")
+    speaker_from: Literal["none", "tier", "file", "folder"] = option("none", SPEAKER_HELP)
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
-    return prepare_files(args, ".TextGrid", _read, {"name": args.tier})
+    return prepare_files(options, "praat", ".TextGrid", _read, {"name": options.tier})
 
 
 def _read(path: Path) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
     grid = read_textgrid(path)
     tiers = [
-        Tier(
-            name=normalize_phones(tier.name),
-            kind="" if tier.is_interval else "points",
-            is_interval=tier.is_interval,
-            spans=[span for span in tier.spans if span[2].strip()],
-        )
+        replace(tier, name=normalize_phones(tier.name), spans=[span for span in tier.spans if span[2].strip()])
         for tier in grid.tiers
     ]
     texts = [text for tier in tiers for *_, text in tier.spans]
@@ -55,4 +52,4 @@ def _read(path: Path) -> AnnotationFile:
         logger.warning(
             "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat", path, len(coded), coded[0]
         )
-    return AnnotationFile(path=path, media=(path.stem,), tiers=tiers, extent=(grid.start, grid.end))
+    return replace(grid, tiers=tiers)

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Speakers of annotation files, by the names of tiers, files and folders (--speaker_from)."""
 
-import argparse
 import logging
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 
 from wenet_hs.corpus.entries import find_split
@@ -13,10 +12,7 @@ from wenet_hs.text.normalize import normalize_phones
 logger = logging.getLogger(__name__)
 
 
-def add_speaker_argument(parser: argparse.ArgumentParser, sources: Sequence[str]) -> None:
-    """Declare --speaker_from; the first source is the default."""
-    text = f"what names the speaker: {', '.join(sources)} (default: %(default)s)"
-    parser.add_argument("--speaker_from", choices=sources, default=sources[0], help=text)
+SPEAKER_HELP = "what names the speaker: %(choices)s"
 
 
 def name_speakers(paths: Iterable[Path], corpus: Path, source: str) -> dict[Path, str | None]:

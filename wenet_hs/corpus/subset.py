@@ -24,12 +24,12 @@ def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: fl
     Raises: ConfigError when alpha, ratio or the hours are out of range.
     """
     if not 0.0 <= alpha <= 1.0:
-        raise ConfigError(f"--alpha {alpha:g}: must be between 0 and 1; the paper uses 0.5")
+        raise ConfigError(f"--alpha {alpha:g}", "must be between 0 and 1", "the paper uses 0.5")
     if not 0.0 < ratio <= 1.0:
-        raise ConfigError(f"--ratio {ratio:g}: must be above 0 and at most 1; the paper uses 0.082")
+        raise ConfigError(f"--ratio {ratio:g}", "must be above 0 and at most 1", "the paper uses 0.082")
     for lang, duration in hours.items():
         if not (math.isfinite(duration) and duration > 0.0):
-            raise ConfigError(f"language {lang}: {duration:g} hours of audio; leave it out of --langs")
+            raise ConfigError(f"language {lang}", f"{duration:g} hours of audio", "leave it out of --langs")
     total = sum(hours.values())
     shares = {lang: duration / total for lang, duration in hours.items()}
     norm = sum(share**alpha for share in shares.values())
@@ -47,7 +47,7 @@ def ratio_for(total_hours: float, wanted_hours: float) -> float:
     if not 0.0 < wanted_hours <= total_hours:
         most = math.floor(100 * total_hours) / 100  # rounded down, so that the command accepts this number
         raise ConfigError(
-            f"--hours {wanted_hours:g}: must be above 0 and at most {most:.2f}, the hours of all languages"
+            f"--hours {wanted_hours:g}", f"must be above 0 and at most {most:.2f}, the hours of all languages"
         )
     return wanted_hours / total_hours
 
@@ -67,8 +67,9 @@ def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, 
             statistics[lang] = hours, hours / num_validated, num_validated, num_released
         except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
             raise DataError(
-                f"{path}: language {lang}: {type(error).__name__} ({error}); validDurationSecs, buckets.validated and "
-                "buckets.test must be numbers, and a clip must be validated"
+                path,
+                f"language {lang}: {type(error).__name__} ({error})",
+                "validDurationSecs, buckets.validated and buckets.test must be numbers, and a clip must be validated",
             ) from error
     return statistics
 
@@ -79,10 +80,12 @@ def _read_languages(path: Path, name: str, langs: Sequence[str]) -> dict[str, An
         found = json.loads("\n".join(read_lines(path)))[name]
     except (ValueError, TypeError, KeyError) as error:
         raise DataError(
-            f"{path}: not the statistics of a Common Voice release: expected a JSON object with '{name}'; give the "
-            "folder of a release, cv-corpus-*.json of github.com/common-voice/cv-dataset, or a stats.json of `prepare`"
+            path,
+            f"not the statistics of a Common Voice release: expected a JSON object with '{name}'",
+            "give the folder of a release, cv-corpus-*.json of github.com/common-voice/cv-dataset, or a stats.json of "
+            "`prepare`",
         ) from error
     missing = [lang for lang in langs if lang not in found]
     if missing:
-        raise DataError(f"{path}: contains no language {', '.join(missing)}; found: {', '.join(sorted(found))}")
+        raise DataError(path, f"contains no language {', '.join(missing)}", f"found: {', '.join(sorted(found))}")
     return {lang: found[lang] for lang in langs}

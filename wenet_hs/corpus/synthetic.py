@@ -10,95 +10,112 @@ corpus. Training contains neither the sentences nor the voices of dev and test. 
 phones (docs/data.md), without a test set.
 """
 
-import argparse
 import logging
 import math
 import random
 import re
 import unicodedata
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.corpus import espeak
-from wenet_hs.corpus.commonvoice import read_table
-from wenet_hs.corpus.espeak import VOICES, ClipMaker, ClipRequest, SpokenClip
-from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, split_names, write_corpus
-from wenet_hs.corpus.phones import run_phones
+from wenet_hs.corpus.commonvoice import Language, read_table
+from wenet_hs.corpus.espeak import VOICES, AudioFormat, ClipMaker, ClipRequest, SpokenClip
+from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, write_corpus
+from wenet_hs.corpus.phones import SimulationOptions, run_phones
 from wenet_hs.corpus.subset import hours_to_keep, read_statistics
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance
+from wenet_hs.options import option, recorded_options
 from wenet_hs.text.normalize import normalize
 
 logger = logging.getLogger(__name__)
 
-_ONLY: dict[str, dict[str, Any]] = {
-    "char": {
-        **{"sentences": None, "statistics": None, "test_sentences": 30, "dev_sentences": 15},
-        **{"test_repeats": 1, "test_voices": 2, "format": "flac", "noise_snr": "15 40"},
-    },
-    "phone": {"exclude_langs": (), "match_list": None},
-}
-"""Flags of one unit, with their defaults."""
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f]")
 _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare synthetic`."""
-    add = parser.add_argument
-    text = "char: sentences with their text (default); phone: words with their phones, for pretraining"
-    add("--unit", choices=("char", "phone"), default="char", help=text)
-    text = 'languages of espeak-ng to speak: "es it"; required for char, all of them for phone'
-    add("--langs", type=split_names, default=(), help=text)
-    text = "folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines"
-    add("--sentences", type=Path, help=f"char: {text}")
-    add("--hours", type=float, default=1.0, help="hours to train on, sum of all languages (default: 1)")
-    text = "char: statistics of a Common Voice release, to share the hours as the paper does (default: equal shares)"
-    add("--statistics", type=Path, metavar="JSON", help=text)
-    add("--test_sentences", type=int, help="char: per language (default: %(default)s)")
-    add("--dev_sentences", type=int, help="char: per language (default: %(default)s)")
-    add("--test_repeats", type=int, help="char: times each test sentence is spoken (default: %(default)s)")
-    text = "char: voices of dev and test, not used in training (default: %(default)s)"
-    add("--test_voices", type=int, help=text)
-    text = "char: of the clips, 16 kHz, one channel (default: %(default)s)"
-    add("--format", choices=tuple(espeak.SUBTYPES), help=text)
-    text = 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")'
-    add("--noise_snr", help=text)
-    text = "phone: languages and families whose voices are not used, such as close relatives of the test languages"
-    add("--exclude_langs", type=split_names, help=text)
-    text = "phone: data.list of real speech; its spellings of phones, spectra and noise floors are copied"
-    add("--match_list", type=Path, help=text)
-    parser.set_defaults(**_ONLY["char"], **_ONLY["phone"])
+@dataclass(frozen=True, kw_only=True)
+class Options(SimulationOptions):
+    """Options of `prepare synthetic`."""
+
+    sentences: Path | None = option(
+        None,
+        "char: folder with one <lang>.txt per language, one sentence per line; or a file of lang<TAB>sentence lines",
+    )
+    statistics: Path | None = option(
+        None,
+        "char: statistics of a Common Voice release, to share the hours as the paper does (default: equal shares)",
+        metavar="JSON",
+    )
+    test_sentences: int = option(30, "char: per language")
+    dev_sentences: int = option(15, "char: per language")
+    test_repeats: int = option(1, "char: times each test sentence is spoken")
+    test_voices: int = option(2, "char: voices of dev and test, not used in training")
+    format: AudioFormat = option("flac", "char: of the clips, 16 kHz, one channel")
+    noise_snr: str = option("15 40", 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")')
+
+    def __post_init__(self) -> None:
+        of_phones = [one for one in fields(self) if one.name in ("exclude_langs", "match_list")]
+        of_texts = [one for one in fields(self) if one.name not in SimulationOptions.__dataclass_fields__]
+        for one in of_phones if self.unit == "char" else of_texts:
+            if getattr(self, one.name) != one.default:
+                raise ValueError(f"{one.name}: has no effect with --unit {self.unit}; leave it out")
+        super().__post_init__()
+        if self.unit == "phone":
+            return
+        check_langs(self.langs)
+        if self.sentences is None:
+            raise ValueError("sentences: required with --unit char; name the folder with one <lang>.txt per language")
+        for name in ("test_sentences", "dev_sentences", "test_repeats"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} {getattr(self, name)}: must be at least 1")
+        self.read_noise_range()
+
+    def read_noise_range(self) -> tuple[float, float]:
+        """The least and greatest signal-to-noise ratio, dB."""
+        try:
+            low, high = map(float, self.noise_snr.split())
+        except ValueError as error:
+            raise ValueError(f'noise_snr {self.noise_snr!r}: expected two numbers in dB, such as "15 40"') from error
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise ValueError(f"noise_snr {self.noise_snr!r}: the first number must be the smaller one, both finite")
+        return low, high
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
-    """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`."""
-    _check_options(args)
-    if args.unit == "phone":
-        return run_phones(args)
-    snr_db = _parse_noise_range(args.noise_snr)
-    train_voices, test_voices = choose_voices(args.test_voices, seed=args.seed)
-    sentences = read_sentences(args.sentences, args.langs)
+def prepare(options: Options) -> dict[str, Any]:
+    """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`.
+
+    Raises DataError for a language that espeak-ng cannot speak.
+    """
+    if options.unit == "phone":
+        return run_phones(options)
+    assert options.sentences is not None  # checked by the options
+    for lang in options.langs:
+        espeak.voice_name(lang)
+    snr_db = options.read_noise_range()
+    train_voices, test_voices = choose_voices(options.test_voices, seed=options.seed)
+    sentences = read_sentences(options.sentences, options.langs)
     splits = {
-        lang: of_lang.split(num_test=args.test_sentences, num_dev=args.dev_sentences, seed=args.seed)
+        lang: of_lang.split(num_test=options.test_sentences, num_dev=options.dev_sentences, seed=options.seed)
         for lang, of_lang in sentences.items()
     }
-    hours = share_hours(args)
-    corpus = args.out.absolute() / "corpus"
-    maker = ClipMaker(corpus, args.format, args.num_workers)
+    hours = share_hours(options)
+    corpus = options.out.absolute() / "corpus"
+    maker = ClipMaker(corpus, options.format, options.num_workers)
     lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     langs = {}
     for lang, split in splits.items():
-        draw = partial(draw_requests, seed=args.seed, lang=lang, snr_db=snr_db)
+        draw = partial(draw_requests, seed=options.seed, lang=lang, snr_db=snr_db)
         clips = {}
-        for name, num_rounds in (("dev", 1), ("test", args.test_repeats)):
+        for name, num_rounds in (("dev", 1), ("test", options.test_repeats)):
             requests = list(islice(draw(split[name], test_voices), num_rounds * len(split[name])))
             clips[name] = list(maker.make(requests, f"{lang}: speak {name}"))
             espeak.check_sound(clips[name])
@@ -106,56 +123,27 @@ def run(args: argparse.Namespace) -> dict[str, Any]:
         pace = espeak.total_seconds(held_out) / sum(len(clip.request.sentence) for clip in held_out)
         drawn = draw(split["train"], train_voices)
         clips["train"] = espeak.speak_training(maker, drawn, 3600 * hours[lang], pace, len(split["train"]))
-        (args.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
+        (options.out / "stats.json").unlink(missing_ok=True)  # it certifies that the lists match the clips
         langs[lang] = _write_language(corpus / lang, clips, sentences[lang], lists, rejected)
-    flags = ("langs", "hours", "seed", "test_sentences", "dev_sentences", "test_repeats", "test_voices", "format")
+    recorded = recorded_options(options)
+    del recorded["exclude_langs"]
     facts = {
         "corpus": "synthetic (simulated speech)",
         "simulated": True,
         "engine": f"espeak-ng {espeak.installed_voices()[0]}",
-        "options": {name: getattr(args, name) for name in (*flags, "noise_snr")}
-        | {"statistics": args.statistics and args.statistics.name},
+        "options": recorded | {"statistics": options.statistics and options.statistics.name},
         "voices": {"train": list(train_voices), "dev and test": list(test_voices)},
     }
-    return write_corpus(args.out, lists, rejected, facts, langs)
+    return write_corpus(options.out, lists, rejected, facts, langs)
 
 
-def share_hours(args: argparse.Namespace) -> dict[str, float]:
+def share_hours(options: Options) -> dict[str, float]:
     """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i of a release."""
-    shares = dict.fromkeys(args.langs, 1.0)
-    if args.statistics is not None:
-        validated = {lang: hours for lang, (hours, *_) in read_statistics(args.statistics, args.langs).items()}
+    shares = dict.fromkeys(options.langs, 1.0)
+    if options.statistics is not None:
+        validated = {lang: hours for lang, (hours, *_) in read_statistics(options.statistics, options.langs).items()}
         shares = hours_to_keep(validated)
-    return {lang: args.hours * share / sum(shares.values()) for lang, share in shares.items()}
-
-
-def _check_options(args: argparse.Namespace) -> None:
-    """Raise ConfigError for impossible options, DataError for a language that espeak-ng cannot speak."""
-    for name, default in _ONLY["phone" if args.unit == "char" else "char"].items():
-        if getattr(args, name) != default:
-            raise ConfigError(f"--{name}: has no effect with --unit {args.unit}; leave it out")
-    if not (math.isfinite(args.hours) and args.hours > 0):
-        raise ConfigError(f"--hours {args.hours:g}: must be above 0")
-    if args.unit == "phone":
-        return
-    check_langs(args.langs)
-    if args.sentences is None:
-        raise ConfigError("--sentences: required with --unit char; name the folder with one <lang>.txt per language")
-    for name in ("test_sentences", "dev_sentences", "test_repeats"):
-        if getattr(args, name) < 1:
-            raise ConfigError(f"--{name} {getattr(args, name)}: must be at least 1")
-    for lang in args.langs:
-        espeak.voice_name(lang)
-
-
-def _parse_noise_range(text: str) -> tuple[float, float]:
-    try:
-        low, high = map(float, text.split())
-    except ValueError as error:
-        raise ConfigError(f'--noise_snr {text!r}: expected two numbers in dB, such as "15 40"') from error
-    if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise ConfigError(f"--noise_snr {text!r}: the first number must be the smaller one, both finite")
-    return low, high
+    return {lang: options.hours * share / sum(shares.values()) for lang, share in shares.items()}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -175,9 +163,10 @@ class Sentences:
         num_held_out = num_test + num_dev
         if len(order) <= num_held_out:
             raise DataError(
-                f"{self.path}: {len(order)} different sentences of {self.lang!r}, but {num_test} for test and"
-                f" {num_dev} for dev leave none to train on; add sentences or lower --test_sentences and"
-                " --dev_sentences"
+                self.path,
+                f"{len(order)} different sentences of {self.lang!r}, but {num_test} for test and {num_dev} for dev "
+                "leave none to train on",
+                "add sentences or lower --test_sentences and --dev_sentences",
             )
         random.Random(f"{seed}/{self.lang}").shuffle(order)
         return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
@@ -190,14 +179,14 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     when the source or a language is missing, or a line cannot be read.
     """
     if not source.exists():
-        raise DataError(f"{source}: no such file or folder; give --sentences a folder with one <lang>.txt per language")
+        raise DataError(source, "no such file or folder", "give --sentences a folder with one <lang>.txt per language")
     if source.is_dir():
         paths = {lang: source / f"{lang}.txt" for lang in langs}
         for path in paths.values():
             if not path.exists():
                 found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
                 raise DataError(
-                    f"{path}: no such file; write its sentences, one per line, or drop the language (found: {found})"
+                    path, "no such file", f"write its sentences, one per line, or drop the language (found: {found})"
                 )
         return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
     lines = defaultdict[str, list[tuple[int, str]]](list)
@@ -205,8 +194,9 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
         tag, tab, text = line.partition("\t")
         if not tab and line.strip():
             raise DataError(
-                f"{source}:{number}: no tab in {line[:40]!r}; write lang<TAB>sentence on each line, or give a folder "
-                "with one <lang>.txt per language"
+                f"{source}:{number}",
+                f"no tab in {line[:40]!r}",
+                "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language",
             )
         lines[tag.strip()].append((number, text))
     return {lang: _clean(lang, source, lines[lang]) for lang in langs}
@@ -228,7 +218,7 @@ def _clean(lang: str, path: Path, lines: Iterable[tuple[int, str]]) -> Sentences
         if reason is not None:
             rejected.append(Rejected(f"{lang}:{path.name}:{number}", str(path), reason, lang, is_fault))
     if not kept:
-        raise DataError(f"{path}: contains no sentence of {lang!r}; add some, or drop the language")
+        raise DataError(path, f"contains no sentence of {lang!r}", "add some, or drop the language")
     return Sentences(lang=lang, path=path, kept=tuple(text for _, text in kept.values()), rejected=tuple(rejected))
 
 
@@ -238,7 +228,7 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
     Raises ConfigError when training or test would have no voice.
     """
     if not 1 <= num_test < len(VOICES):
-        raise ConfigError(f"--test_voices: {num_test} of {len(VOICES)} voices; give 1 to {len(VOICES) - 1}")
+        raise ConfigError("--test_voices", f"{num_test} of {len(VOICES)} voices", f"give 1 to {len(VOICES) - 1}")
     generator = random.Random(f"{seed}/voices")
     queues = [[name for name, of in VOICES.items() if of == gender] for gender in ("female", "male")]
     for queue in queues:
@@ -286,23 +276,21 @@ def _write_language(
     """Write the tables of a language, add its utterances and rejected clips. Returns its facts for `stats.json`."""
     write_tables(folder, clips)
     silent = {clip.request.sentence: clip for name in SPLITS for clip in clips[name] if clip.duration_s is None}
-    rejected += sentences.rejected
+    language = Language(sentences.lang)
+    language.rejected += sentences.rejected
     for sentence, clip in silent.items():  # one per sentence: every round requests it again
         reason = f"{clip.reason}: {sentence}"
-        rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
-    removed: Counter[str] = Counter()
+        language.rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
     for name, utterances in lists.items():
-        table = read_table(folder / f"{name}.tsv", sentences.lang)
-        utterances += sorted(table.utterances, key=lambda utterance: utterance.key)
-        rejected += table.rejected
-        removed += table.removed
+        utterances += sorted(read_table(folder / f"{name}.tsv", language), key=lambda utterance: utterance.key)
+    rejected += language.rejected
     num_used = len({clip.request.sentence for clip in clips["train"]})
     num_train = len(sentences.kept) - len({clip.request.sentence for clip in (*clips["dev"], *clips["test"])})
     if num_used < num_train:
         message = "%s: only %d of %d training sentences are spoken; more --hours would use them all"
         logger.warning(message, sentences.lang, num_used, num_train)
     facts = {"train": num_used, "train_unused": num_train - num_used}
-    return {"removed_characters": most_frequent(removed), "sentences": facts}
+    return {"removed_characters": most_frequent(language.removed), "sentences": facts}
 
 
 def write_tables(folder: Path, clips: Mapping[str, Sequence[SpokenClip]]) -> None:

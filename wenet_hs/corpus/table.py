@@ -17,18 +17,17 @@ assumed is printed. JSON has one object per line, or one array or object of obje
 with the recordings beside them. Files may be compressed (.gz, .xz).
 """
 
-import argparse
 import json
 import logging
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import pairwise, permutations
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.corpus import entries
 from wenet_hs.corpus.columns import (
     COLUMNS,
     TIMES,
@@ -38,11 +37,12 @@ from wenet_hs.corpus.columns import (
     is_in_milliseconds,
     is_usual_name,
 )
-from wenet_hs.corpus.entries import Entry
+from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table_files import Table, read_table_file
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.options import REQUIRED, option
 
 logger = logging.getLogger(__name__)
 
@@ -50,56 +50,55 @@ _MAX_REPEATED = 0.1
 """Share of the rows whose id another clip has too, or whose file another text; up to it these are mistakes."""
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare table`."""
-    table_help = "table to read: .csv, .tsv or .jsonl"
-    parser.add_argument(  # a recipe calls what it reads --corpus
-        *("--table", "--corpus"),
-        type=lambda path: Path(path).absolute(),
-        required=True,
-        metavar="FILE",
-        help=table_help,
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(OwnOptions):
+    """Options of how a table is read."""
+
+    columns: str = option(
+        "",
+        f'names of columns, such as "audio=File text=Words"; contents: {" ".join(COLUMNS)}',
+        metavar='"CONTENT=NAME …"',
     )
-    add_column_arguments(parser)
-    entries.add_arguments(parser, None)
+    encoding: str | None = option(None, "of the text files (default: UTF-8, or UTF-16 with a byte order mark)")
 
 
-def add_column_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of how a table is read."""
-    columns_help = f'names of columns, such as "audio=File text=Words"; contents: {" ".join(COLUMNS)}'
-    parser.add_argument("--columns", default="", metavar='"CONTENT=NAME …"', help=columns_help)
-    encoding_help = "of the text files (default: UTF-8, or UTF-16 with a byte order mark)"
-    parser.add_argument("--encoding", help=encoding_help)
+@dataclass(frozen=True, kw_only=True)
+class Options(TableOptions):
+    """Options of `prepare table`."""
+
+    corpus: Path = option(  # a recipe calls what it reads --corpus
+        REQUIRED, "table to read: .csv, .tsv or .jsonl", flags=("--table", "--corpus"), metavar="FILE"
+    )
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a table. Returns the content of `stats.json`."""
-    if args.table.is_dir():
-        raise DataError(f"{args.table}: a folder; name a file in it, or give it to `wenet-hs prepare folder`")
-    return entries.prepare_entries(args, "table", read_table(args.table, args), {})
+    if options.corpus.is_dir():
+        raise DataError(options.corpus, "a folder", "name a file in it, or give it to `wenet-hs prepare folder`")
+    return prepare_entries(options, "table", read_table(options.corpus, options), {})
 
 
-def read_table(path: Path, args: argparse.Namespace, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
+def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
     """The rows of a table. `finder`: finds the audio, by which a table without names of columns is recognised.
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
     """
-    finder = finder or MediaFinder(args.audio_dir)
+    finder = finder or MediaFinder(options.audio_dir)
 
     def is_audio(cell: str) -> bool:
         found = finder.find((cell,), path.parent)
         return isinstance(found, Path) or found.startswith("ambiguous")
 
-    table = read_table_file(path, args.encoding, is_usual_name, is_audio)
+    table = read_table_file(path, options.encoding, is_usual_name, is_audio)
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
-        raise DataError(f"{path}: {found}; give a table with the names of the columns")
-    columns = find_columns(path, table.header, args.columns)
+        raise DataError(path, found, "give a table with the names of the columns")
+    columns = find_columns(path, table.header, options.columns)
     in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
     used = [f"{name!r} is the {content}{' in ms' * (content in in_ms)}" for content, name in columns.items()]
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(used))
     unused = [name for name in table.header if name and name not in columns.values()]
-    _report_unused(path, unused, {*columns, *re.findall(r"(\w+)=", args.columns)})
+    _report_unused(path, unused, {*columns, *re.findall(r"(\w+)=", options.columns)})
     _drop_repeated_ids(path, table, columns)
     values = {
         number: {content: text for content, name in columns.items() if (text := _text(row.get(name)))}
@@ -184,7 +183,7 @@ def _find_doubtful(
         advice = f"{start!r} and {end!r} may be their times" if intervals else "name the columns of times"
         found = f"{len(doubtful)} rows give whole files, which other rows give with another text"
         remedy = f'{advice}: --columns "start={start} end={end}", or keep one row per file'
-        raise DataError(f"{path}:{min(doubtful)}: {found}; {remedy}")
+        raise DataError(f"{path}:{min(doubtful)}", found, remedy)
     return doubtful
 
 

@@ -64,12 +64,14 @@ def read_table_file(
             if audio is not None:
                 return _without_header(path, f"{form}, {encoding}", rows, audio)
     if parsed is None:
-        raise DataError(f"{path}:1: found one column, {first[:80]!r}; separate columns by tabs, commas or semicolons")
+        raise DataError(
+            f"{path}:1", f"found one column, {first[:80]!r}", "separate columns by tabs, commas or semicolons"
+        )
     header = [normalize_phones(name) for name in cells]
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
         what = f"several columns have the name {list_names(twice, ' or ')}"
         raise DataError(
-            f"{path}:1: {what}; rename them, or write a first line with names, such as path, text, start, end"
+            f"{path}:1", what, "rename them, or write a first line with names, such as path, text, start, end"
         )
     return Table(f"{parsed.form}, {encoding}", header, _values(header, parsed.rows[1:]))
 
@@ -83,14 +85,16 @@ def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
     try:
         text = content.decode(encoding)
     except LookupError as error:
-        raise ConfigError(f"--encoding {encoding}: Python knows no such encoding; examples: utf-8, cp1252") from error
+        raise ConfigError(
+            f"--encoding {encoding}", "Python knows no such encoding", "examples: utf-8, cp1252"
+        ) from error
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         remedy = "or try another --encoding" if given else "or name its encoding, such as --encoding cp1252"
         found = f"not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}"
-        raise DataError(f"{path}:{number}: {found}; save it as UTF-8, {remedy}") from error
+        raise DataError(f"{path}:{number}", found, f"save it as UTF-8, {remedy}") from error
     if "\0" in text:
-        raise DataError(f"{path}: has zero bytes; if it is UTF-16 without a byte order mark, give --encoding utf-16-le")
+        raise DataError(path, "has zero bytes", "if it is UTF-16 without a byte order mark, give --encoding utf-16-le")
     return text, encoding.removesuffix("-sig")
 
 
@@ -184,7 +188,7 @@ def _without_header(path: Path, form: str, rows: _Rows, audio: int) -> Table:
     if len(texts) != 1:
         found = f"columns {', '.join(str(number + 1) for number in texts)} can be the text" if texts else "none is text"
         raise DataError(
-            f"{path}: no names of columns; {found}; write a first line with the names, such as path and text"
+            path, "no names of columns", f"{found}; write a first line with the names, such as path and text"
         )
     header = [str(number + 1) for number in range(len(columns))]
     header[audio], header[texts[0]] = "audio", "text"

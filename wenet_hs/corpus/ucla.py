@@ -7,109 +7,121 @@ https://github.com/xinjli/ucla-phonetic-corpus, CC BY-NC. `<lang>/text.txt` has 
 `<lang>/audio/<utterance>.wav` (or `.flac`) the sound. Languages are ISO 639-3 codes; speakers are not named.
 """
 
-import argparse
 import logging
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.corpus import audio_check
+from wenet_hs.corpus.audio_check import AudioOptions
 from wenet_hs.corpus.output import Rejected, split_names, write_corpus
 from wenet_hs.corpus.splits import shuffled
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import DataError
 from wenet_hs.files import read_bytes
 from wenet_hs.manifest import Utterance
+from wenet_hs.options import option, recorded_options
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
 
 PAPER_TEST_LANGS = ("bin", "sbc", "mal", "kea", "klu", "aeb", "mak", "fin", "abk", "ace")
 """Test languages of the paper, section 3.1."""
-_OPTIONS = ("test_langs", "dev_langs", "dev_fraction", "train_share", "seed", "max_rejected")
 _AUDIO_SUFFIXES = (".wav", ".flac")
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags of `prepare ucla`."""
-    audio_check.add_arguments(parser)
-    add = parser.add_argument
-    text = f"languages of the test set (default: those of Liu et al. 2023, {' '.join(PAPER_TEST_LANGS)})"
-    add("--test_langs", type=split_names, default=PAPER_TEST_LANGS, help=text)
-    dev = parser.add_mutually_exclusive_group()
-    text = "share of the other languages' utterances that become the dev set (default: %(default)s)"
-    dev.add_argument("--dev_fraction", type=float, default=0.05, help=text)
-    text = "languages whose utterances become the dev set instead; they are in no other set"
-    dev.add_argument("--dev_langs", type=split_names, default=(), help=text)
-    text = "random share of the training utterances to use; a smaller share is a part of a larger one (default: 1)"
-    add("--train_share", type=float, default=1.0, help=text)
+@dataclass(frozen=True, kw_only=True)
+class Options(AudioOptions):
+    """Options of `prepare ucla`."""
+
+    test_langs: tuple[str, ...] = option(
+        PAPER_TEST_LANGS,
+        f"languages of the test set (default: those of Liu et al. 2023, {' '.join(PAPER_TEST_LANGS)})",
+        type=split_names,
+    )
+    dev_fraction: float = option(
+        0.05, "share of the other languages' utterances that become the dev set", group="dev set"
+    )
+    dev_langs: tuple[str, ...] = option(
+        (),
+        "languages whose utterances become the dev set instead; they are in no other set",
+        type=split_names,
+        group="dev set",
+    )
+    train_share: float = option(
+        1.0, "random share of the training utterances to use; a smaller share is a part of a larger one"
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0.0 < self.dev_fraction < 1.0:
+            raise ValueError(f"dev_fraction {self.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
+        if not 0.0 < self.train_share <= 1.0:
+            raise ValueError(f"train_share {self.train_share:g}: must be above 0 and at most 1")
+        if both := " ".join(lang for lang in self.dev_langs if lang in self.test_langs):
+            raise ValueError(f"dev_langs: {both} also in --test_langs; a language belongs to one set only")
 
 
-def run(args: argparse.Namespace) -> dict[str, Any]:
+def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of the corpus. Returns the content of `stats.json`.
 
     Test languages are in no other set, and dev languages neither. Raises DataError when the folder contains another
     corpus, no test language, or not all dev languages.
     """
-    if not 0.0 < args.dev_fraction < 1.0:
-        raise ConfigError(f"--dev_fraction {args.dev_fraction:g}: must be between 0 and 1; the default is 0.05")
-    if not 0.0 < args.train_share <= 1.0:
-        raise ConfigError(f"--train_share {args.train_share:g}: must be above 0 and at most 1")
-    folders = _find_languages(args.corpus)
-    absent = _check_langs(args, folders)
+    folders = _find_languages(options.corpus)
+    absent = _check_langs(options, folders)
     utterances: dict[str, Utterance] = {}
     rejected: list[Rejected] = []
     for lang, folder in folders.items():
         _read_language(folder, lang, utterances, rejected)
-    checker = audio_check.make_checker(args)
+    checker = options.make_checker()
     usable, unusable = checker.check(list(utterances.values()), "clips")
-    splits = _split(usable, args)
+    splits = _split(usable, options)
     facts = {
         "corpus": "ucla",
         "licence": "CC BY-NC: not for commercial use, and not to be passed on under another licence",
-        "options": {name: getattr(args, name) for name in _OPTIONS},
+        "options": recorded_options(options),
         "num_incomplete": checker.count_incomplete(splits),
         "test_langs_absent": absent,
         "phones": _describe_phones(splits),
     }
     langs: dict[str, dict[str, Any]] = {lang: {} for lang in folders}
-    limit = args.max_rejected
-    return write_corpus(args.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone")
+    limit = options.max_rejected
+    return write_corpus(options.out, splits, rejected + unusable, facts, langs, max_rejected=limit, unit="phone")
 
 
 def _find_languages(corpus: Path) -> dict[str, Path]:
     expected = "<lang>/text.txt and <lang>/audio/ of the UCLA Phonetic Corpus"
     if not corpus.is_dir():
-        raise DataError(f"{corpus}: no such folder; --corpus is the folder with {expected}")
+        raise DataError(corpus, "no such folder", f"--corpus is the folder with {expected}")
     folders = {path.parent.name: path.parent for path in sorted(corpus.glob("*/text.txt"))}
     if not folders:
         if any(corpus.glob("**/validated.tsv")):
-            raise DataError(f"{corpus}: expected {expected}, found Common Voice; use `prepare commonvoice`")
+            raise DataError(corpus, f"expected {expected}, found Common Voice", "use `prepare commonvoice`")
         found = ", ".join(sorted(path.name for path in corpus.iterdir())[:8]) or "an empty folder"
-        raise DataError(f"{corpus}: expected {expected}, found {found}; check --corpus")
+        raise DataError(corpus, f"expected {expected}, found {found}", "check --corpus")
     return folders
 
 
-def _check_langs(args: argparse.Namespace, folders: dict[str, Path]) -> list[str]:
+def _check_langs(options: Options, folders: dict[str, Path]) -> list[str]:
     """The test languages that the corpus lacks.
 
-    Raises DataError if it lacks all of them or a dev language, ConfigError if a language is in both sets.
+    Raises DataError if it lacks all of them or a dev language.
     """
-    if both := " ".join(lang for lang in args.dev_langs if lang in args.test_langs):
-        raise ConfigError(f"--dev_langs: {both} also in --test_langs; a language belongs to one set only")
-    if unknown := " ".join(lang for lang in args.dev_langs if lang not in folders):
-        known = " ".join(lang for lang in folders if lang not in args.test_langs)
-        raise DataError(f"{args.corpus}: does not contain {unknown} of --dev_langs; choose from: {known}")
-    absent = [lang for lang in args.test_langs if lang not in folders]
-    if len(absent) == len(args.test_langs):
+    if unknown := " ".join(lang for lang in options.dev_langs if lang not in folders):
+        known = " ".join(lang for lang in folders if lang not in options.test_langs)
+        raise DataError(options.corpus, f"does not contain {unknown} of --dev_langs", f"choose from: {known}")
+    absent = [lang for lang in options.test_langs if lang not in folders]
+    if len(absent) == len(options.test_langs):
         raise DataError(
-            f"{args.corpus}: contains none of the test languages {' '.join(args.test_langs)}; "
-            f"choose --test_langs from: {' '.join(folders)}"
+            options.corpus,
+            f"contains none of the test languages {' '.join(options.test_langs)}",
+            f"choose --test_langs from: {' '.join(folders)}",
         )
     if absent:
-        num_present = len(set(args.test_langs) - set(absent))
+        num_present = len(set(options.test_langs) - set(absent))
         missing = " ".join(absent)
-        logger.warning("%s: missing test languages: %s; testing on %d", args.corpus, missing, num_present)
+        logger.warning("%s: missing test languages: %s; testing on %d", options.corpus, missing, num_present)
     return absent
 
 
@@ -141,15 +153,15 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
         rejected.append(Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang))
 
 
-def _split(usable: Sequence[Utterance], args: argparse.Namespace) -> dict[str, list[Utterance]]:
+def _split(usable: Sequence[Utterance], options: Options) -> dict[str, list[Utterance]]:
     """Test: all of the test languages. Dev: all of the dev languages, or a random share of the others (at least 1)."""
-    test = [utterance for utterance in usable if utterance.lang in args.test_langs]
-    others = shuffled((u for u in usable if u.lang not in args.test_langs), args.seed, "dev")
-    num_dev = max(1, round(args.dev_fraction * len(others)))
-    if args.dev_langs:
-        others.sort(key=lambda utterance: utterance.lang not in args.dev_langs)
-        num_dev = sum(utterance.lang in args.dev_langs for utterance in others)
-    num_train = max(1, round(args.train_share * (len(others) - num_dev)))
+    test = [utterance for utterance in usable if utterance.lang in options.test_langs]
+    others = shuffled((u for u in usable if u.lang not in options.test_langs), options.seed, "dev")
+    num_dev = max(1, round(options.dev_fraction * len(others)))
+    if options.dev_langs:
+        others.sort(key=lambda utterance: utterance.lang not in options.dev_langs)
+        num_dev = sum(utterance.lang in options.dev_langs for utterance in others)
+    num_train = max(1, round(options.train_share * (len(others) - num_dev)))
     splits = {"train": others[num_dev:][:num_train], "dev": others[:num_dev], "test": test}
     return {name: sorted(utterances, key=lambda u: u.key) for name, utterances in splits.items()}
 

@@ -13,23 +13,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from wenet_hs.annotation.eaf import write_eaf
+from wenet_hs.annotation.recordings import ctm_lines
+from wenet_hs.annotation.textgrid import write_textgrid
+from wenet_hs.annotation.tiers import (
+    DEFAULT_LOW_CONFIDENCE,
+    DEFAULT_TIER,
+    Tier,
+    TimedText,
+    TranscribedRecording,
+    TranscribedSegment,
+    place_segments,
+    spans_of,
+)
 from wenet_hs.data.audio import length_fault, segment_duration
 from wenet_hs.data.features import frame_samples, num_frames, utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
-from wenet_hs.decode.annotation import (
-    DEFAULT_LOW_CONFIDENCE,
-    DEFAULT_TIER,
-    TranscribedRecording,
-    TranscribedSegment,
-    ctm_lines,
-    place_segments,
-    save_textgrid,
-    write_eaf,
-)
 from wenet_hs.decode.ctc import align_units, align_windows
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.modes import pad_features
-from wenet_hs.decode.output import TimedText, mean_confidence, timed_units, timed_words
+from wenet_hs.decode.output import mean_confidence, timed_units, timed_words
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import Experiment
@@ -256,9 +259,9 @@ def write_textgrids(folder: Path, alignments: Iterable[AlignedUtterance]) -> Non
     """
     for aligned in alignments:
         end = max([round(aligned.duration_s, 4), *(part.end for part in (*aligned.units, *aligned.words))])
-        save_textgrid(
-            _textgrid_path(folder, aligned.utterance.key), {"units": aligned.units, "words": aligned.words}, end
-        )
+        parts = {"units": aligned.units, "words": aligned.words}
+        tiers = [Tier(name=name, spans=spans_of(of_tier)) for name, of_tier in parts.items()]
+        write_textgrid(_textgrid_path(folder, aligned.utterance.key), tiers, end)
 
 
 def check_outputs(

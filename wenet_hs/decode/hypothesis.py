@@ -2,8 +2,9 @@
 """Results of a search (hypotheses, alignments) and the options that all searches share."""
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+
+from wenet_hs.options import option
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,46 +31,42 @@ class Hypothesis:
     """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into the frames."""
 
 
-def _option(default: Any, help_text: str) -> Any:
-    return field(default=default, metadata={"help": help_text})
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeOptions:
-    """Options of the searches. The `help` of each field is also the help text of the flag with its name."""
+    """Options of the searches. Each field is a flag of the commands that decode."""
 
-    beam_size: int = _option(10, "number of hypotheses in the beam; may be larger than the number of units")
-    nbest: int | None = _option(
+    beam_size: int = option(10, "number of hypotheses in the beam; may be larger than the number of units")
+    nbest: int | None = option(
         None, "number of hypotheses to return, at most beam_size; decoder searches then stop earlier (default: all)"
     )
-    ctc_weight: float = _option(
+    ctc_weight: float = option(
         0.5,
         "attention_rescoring: weight of the CTC score that is added to the decoder's score, at least 0; joint: weight "
         "of CTC in the score, from 0 to 1",
     )
-    length_penalty: float = _option(
+    length_penalty: float = option(
         0.0,
         "attention, joint: the score is divided by (number of units) ** length_penalty, which favours long texts; at "
         "least 0",
     )
-    reverse_weight: float = _option(
+    reverse_weight: float = option(
         0.0, "attention_rescoring: weight of the right-to-left decoder of a bitransformer, from 0 to 1"
     )
-    finished_list: bool = _option(
+    finished_list: bool = option(
         False,
         "attention: move finished hypotheses from the beam to a list, as joint does; use it with --length_penalty of "
         "about 1, otherwise short texts win (default: they stay in the beam, as in WeNet)",
     )
-    max_len_ratio: float = _option(
+    max_len_ratio: float = option(
         1.0, "attention, joint: maximum number of units per encoder frame, above 0; one unit is always allowed"
     )
-    min_len_ratio: float = _option(
+    min_len_ratio: float = option(
         0.0, "attention, joint: minimum number of units per encoder frame, from 0 to max_len_ratio"
     )
-    lm_weight: float = _option(
+    lm_weight: float = option(
         0.0, "weight of the language model's log-probability, in all modes except ctc_greedy_search; needed with --lm"
     )
-    length_bonus: float = _option(
+    length_bonus: float = option(
         0.0,
         "added to the score per unit, in all modes except ctc_greedy_search; compensates for the short texts that a "
         "language model favours",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import regex  # type: ignore[import-untyped]
 
+from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.features import frame_samples
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis
@@ -30,18 +31,6 @@ logger = logging.getLogger(__name__)
 
 _PARTS = regex.compile(rf"(?V1)(?=[{NO_SPACES}])\X|(?:(?![{NO_SPACES}])\X)+")
 _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millisecond
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimedText:
-    """A unit or a word with its begin and end."""
-
-    text: str
-    start: float
-    """Seconds from the beginning of the utterance."""
-    end: float
-    confidence: float
-    """Probability under CTC, in [0, 1]: geometric mean over the frames of a unit, and over the units of a word."""
 
 
 def timed_units(

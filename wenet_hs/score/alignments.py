@@ -3,7 +3,6 @@
 
 import os
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from rich.cells import cell_len
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
 from wenet_hs.score.units import Rules, word_lengths
+from wenet_hs.text.units import script_of, show_unit
 
 GAP = "*"  # printed opposite a deleted or an inserted unit
 _width = lru_cache(maxsize=2**14)(cell_len)
@@ -169,21 +169,6 @@ def _rank(pairs: Counter[tuple[str | None, str | None]], units: Counter[str], mo
             of_unit = None if ref is None else number / units[ref]
             kind.append(Confusion(ref, hyp, number, number / num_errors, of_unit))
     return Confusions(num_errors, *map(tuple, kinds.values()))
-
-
-def script_of(unit: str) -> str:
-    """The script of a letter: the first word of its Unicode name; empty for other characters."""
-    return unicodedata.name(unit[0], "").partition(" ")[0].capitalize() if unit[0].isalpha() else ""
-
-
-@lru_cache(maxsize=2**14)
-def show_unit(unit: str) -> str:
-    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, the code points of controls."""
-    if unit == " ":
-        return "▁"
-    if all(unicodedata.category(character) in ("Cc", "Cf") for character in unit):
-        return " ".join(f"U+{ord(character):04X}" for character in unit)
-    return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
 
 
 def show_pair(pair: Confusion, *, gap: str, name_scripts: bool) -> list[str]:

@@ -5,7 +5,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -152,3 +152,18 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
             f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing"
         )
     return tuple(unit_of[unit_id] for unit_id in range(len(unit_of)))
+
+
+def script_of(unit: str) -> str:
+    """The script of a letter: the first word of its Unicode name; empty for other characters."""
+    return unicodedata.name(unit[0], "").partition(" ")[0].capitalize() if unit[0].isalpha() else ""
+
+
+@lru_cache(maxsize=2**14)
+def show_unit(unit: str) -> str:
+    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, the code points of controls."""
+    if unit == " ":
+        return "▁"
+    if all(unicodedata.category(character) in ("Cc", "Cf") for character in unit):
+        return " ".join(f"U+{ord(character):04X}" for character in unit)
+    return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit

@@ -12,24 +12,17 @@ from hypothesis import strategies as st
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
-from wenet_hs.corpus.elan import read_elan
-from wenet_hs.data.annotations import read_textgrid
-from wenet_hs.decode import annotation
-from wenet_hs.decode.annotation import (
+from wenet_hs.annotation import eaf as elan
+from wenet_hs.annotation.eaf import read_eaf, read_elan, read_segments, write_eaf
+from wenet_hs.annotation.recordings import check_tier_names, ctm_lines, find_media, tsv_lines, write_srt
+from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
+from wenet_hs.annotation.tiers import (
+    TimedText,
     TranscribedRecording,
     TranscribedSegment,
-    check_tier_names,
-    ctm_lines,
-    find_media,
+    make_tiers,
     place_segments,
-    read_eaf,
-    read_segments,
-    tsv_lines,
-    write_eaf,
-    write_srt,
-    write_textgrid,
 )
-from wenet_hs.decode.output import TimedText
 from wenet_hs.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parsing unknown version of ELAN spec")  # 2.3 and 2.6
@@ -54,6 +47,10 @@ def recording(media: Path, *segments: TranscribedSegment, duration_s: float = 60
     return TranscribedRecording(media=media, duration_s=duration_s, segments=place_segments(chosen, duration_s))
 
 
+def save_textgrid(path: Path, of: TranscribedRecording, source: Path | None = None) -> None:
+    write_textgrid(path, make_tiers(of, "wenet_hs", 0.5), of.duration_s, source)
+
+
 EXPECTED = {
     "wenet_hs": [(500, 1700, 'ŋa "<b>&"'), (2000, 2600, "dù"), (4000, 5000, "")],
     "wenet_hs words": [(623, 900, "ŋa"), (900, 1500, '"<b>&"'), (2100, 2400, "dù")],
@@ -75,7 +72,7 @@ def check_structure(path: Path) -> None:
     for name in ("TIME_SLOT_ID", "ANNOTATION_ID"):
         ids = [one.get(name) for one in document.iter() if one.get(name)]
         assert len(ids) == len(set(ids)) > 0
-    tags = [annotation._EAF_ORDER[one.tag] for one in document]
+    tags = [elan._EAF_ORDER[one.tag] for one in document]
     assert tags == sorted(tags)
     types = {one.get("LINGUISTIC_TYPE_ID"): one for one in document.findall("LINGUISTIC_TYPE")}
     stereotypes = {one.get("STEREOTYPE") for one in document.findall("CONSTRAINT")}
@@ -197,7 +194,7 @@ SHORT = (
 def test_a_textgrid_keeps_its_tiers(tmp_path: Path, text: str, encoding: str) -> None:
     source, path = tmp_path / "a.TextGrid", tmp_path / "out" / "a.TextGrid"
     source.write_bytes(text.encode(encoding))
-    write_textgrid(path, recording(tmp_path / "a.wav"), "wenet_hs", 0.5, source=source)
+    save_textgrid(path, recording(tmp_path / "a.wav"), source)
     old = read_textgrid(source)
     assert [*read_textgrid(path).tiers][: len(old.tiers)] == old.tiers
     grid = openTextgrid(str(path), False, "error")
@@ -226,11 +223,11 @@ def test_odd_textgrids(tmp_path: Path, old: str, expected: list[tuple[float, flo
     source = tmp_path / "a.TextGrid"
     source.write_text(f'File type = "ooTextFile"\nObject class = "TextGrid"\n\n{old}\n')
     check_tier_names(source, "wenet_hs")
-    write_textgrid(tmp_path / "b.TextGrid", recording(tmp_path / "a.wav"), "wenet_hs", 0.5, source=source)
+    save_textgrid(tmp_path / "b.TextGrid", recording(tmp_path / "a.wav"), source)
     grid = read_textgrid(tmp_path / "b.TextGrid")
     tiers = {tier.name: list(tier.spans) for tier in grid.tiers}
     assert tiers.pop("old", None) == expected
-    assert (grid.end, tiers["wenet_hs"][-1]) == (60, (2.6, 60.0, "")) and len(tiers) == 4
+    assert (grid.extent[1], tiers["wenet_hs"][-1]) == (60, (2.6, 60.0, "")) and len(tiers) == 4
 
 
 @pytest.mark.parametrize(("duration_s", "shift"), [(60.0, 0.0), (40.05, 20.0), (50.0, None)])
@@ -248,13 +245,13 @@ def test_a_textgrid_of_a_part_gets_new_tiers_in_its_own_times(
         with pytest.raises(DataError, match=message):
             check_tier_names(source, "wenet_hs", duration_s)
         with pytest.raises(DataError, match=message):
-            write_textgrid(path, found, "wenet_hs", 0.5, source=source)
+            save_textgrid(path, found, source)
         return
     check_tier_names(source, "wenet_hs", duration_s)
-    write_textgrid(path, found, "wenet_hs", 0.5, source=source)
+    save_textgrid(path, found, source)
     grid = read_textgrid(path)
     tiers = {tier.name: [span for span in tier.spans if span[2]] for tier in grid.tiers}
-    assert (grid.start, grid.end) == (shift, pytest.approx(max(60, duration_s + shift)))
+    assert grid.extent == (shift, pytest.approx(max(60, duration_s + shift)))
     assert tiers["old"] == [(30, 31, "a")], "what the file contained stays as it was"
     assert tiers["wenet_hs"][1] == (pytest.approx(2.0 + shift), pytest.approx(2.6 + shift), "dù")
     openTextgrid(str(path), False, "error")
@@ -262,7 +259,7 @@ def test_a_textgrid_of_a_part_gets_new_tiers_in_its_own_times(
 
 def test_a_new_textgrid_subtitles_words_and_a_table(tmp_path: Path) -> None:
     found = recording(tmp_path / "a b.wav")
-    write_textgrid(tmp_path / "a.TextGrid", found, "wenet_hs", 0.5)
+    save_textgrid(tmp_path / "a.TextGrid", found)
     grid = openTextgrid(str(tmp_path / "a.TextGrid"), False, "error")
     assert list(grid.tierNames) == [*EXPECTED, "wenet_hs confidence", "wenet_hs low confidence"]
     assert (grid.minTimestamp, grid.maxTimestamp) == (0, 60)

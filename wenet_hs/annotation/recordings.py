@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The annotation files of a user that are transcribed, and lists of transcribed recordings: SRT, CTM (NIST), TSV."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from wenet_hs.annotation.eaf import read_eaf, read_media
+from wenet_hs.annotation.textgrid import find_shift, read_textgrid
+from wenet_hs.annotation.tiers import TimedText, TranscribedRecording
+from wenet_hs.data.media import MediaFinder
+from wenet_hs.errors import DataError
+from wenet_hs.files import one_field, write_atomic
+from wenet_hs.text.units import SPACE
+
+
+def find_media(path: Path, audio_dir: Path | None = None) -> Path:
+    """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a recording itself.
+
+    `audio_dir`: the folder to search; None: that of the file.
+
+    Raises: DataError if there is no recording, or the file cannot be read.
+    """
+    if path.suffix.lower() not in (".eaf", ".textgrid"):
+        return path
+    written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
+    found = MediaFinder(audio_dir).find(written, path.parent)
+    if isinstance(found, str):
+        raise DataError(path, found, "put the audio file there, or name its folder with --audio_dir")
+    return found
+
+
+def check_tier_names(path: Path, tier: str, duration_s: float | None = None) -> None:
+    """Raise DataError if an annotation file has a tier of a new tier's name, or is a TextGrid of other audio.
+
+    `duration_s`: the length of the recording, if it is known.
+    """
+    if path.suffix.lower() == ".eaf":
+        names = [one.get("TIER_ID", "") for one in read_eaf(path).findall("TIER")]
+    else:
+        grid = read_textgrid(path)
+        names = [one.name for one in grid.tiers]
+        if duration_s is not None and isinstance(fault := find_shift(*grid.extent, duration_s), str):
+            raise DataError(path, fault)
+    existing = [name for name in names if name == tier or name.startswith((f"{tier} ", f"{tier}@"))]
+    if existing:
+        raise DataError(path, f"has a tier {existing[0]!r} already", "choose another name with --tier")
+
+
+# ---- lists
+
+
+def write_srt(path: Path, recording: TranscribedRecording) -> None:
+    """Write the segments that have a text as subtitles (SubRip)."""
+    spoken = [segment for segment in recording.segments if segment.text]
+    blocks = [
+        f"{number}\n{_srt_time(one.start)} --> {_srt_time(one.end)}\n{one.text}\n\n"
+        for number, one in enumerate(spoken, start=1)
+    ]
+    write_atomic(path, "".join(blocks))
+
+
+def _srt_time(seconds: float) -> str:
+    minutes, ms = divmod(round(1000 * seconds), 60_000)
+    return f"{minutes // 60:02d}:{minutes % 60:02d}:{ms // 1000:02d},{ms % 1000:03d}"
+
+
+def ctm_lines(name: str, parts: Iterable[TimedText]) -> str:
+    """`name 1 start duration text confidence` per word; white space in a text becomes `▁`."""
+    return "".join(
+        f"{SPACE.join(name.split())} 1 {part.start:.4f} {part.end - part.start:.4f} "
+        f"{SPACE.join(part.text.split()) or SPACE} {part.confidence:.4f}\n"
+        for part in parts
+    )
+
+
+TSV_HEADER = "file\tstart\tend\ttext\tconfidence\n"
+
+
+def tsv_lines(recording: TranscribedRecording) -> str:
+    """A line per segment: file, start, end (seconds), text, confidence (empty if there is none)."""
+    name, lines = one_field(str(recording.media)), []
+    for one in recording.segments:
+        confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
+        lines.append(f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n")
+    return "".join(lines)
