@@ -17,15 +17,15 @@ from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.annotation import TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.lm import load_language_model
-from wenet_hs.decode.modes import DEFAULT_MODE, check_options, decode, pad_features, warn_about_options
+from wenet_hs.decode.modes import DEFAULT_MODE, check_options, warn_about_options
 from wenet_hs.decode.output import (
     Alternative,
     Segment,
     TimedText,
     join_segments,
-    make_segment,
     mean_confidence,
     timed_parts,
 )
@@ -215,21 +215,18 @@ class Recognizer:
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Segment]:
         """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
-        model, found = self._experiment.model, dict[Piece, Segment]()
+        found = dict[Piece, Segment]()
+        job = Job(modes=(mode,), options=self.options, lm=self._lm)
         for batch in plan_batches(pieces, _BATCH_SIZE):
             waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
-            found |= {piece: Segment(piece.begin_s, [_NO_TEXT]) for piece in batch if piece not in waves}
-            features = [waveform_features(wave, self._conf) for wave in waves.values()]
-            if waves and model.encoder.subsampled_length(min(map(len, features))) < 1:
-                shortest_s = min(piece.duration_s for piece in waves)
+            features = {piece: waveform_features(wave, self._conf) for piece, wave in waves.items()}
+            decoded, too_short = decode_pieces(self._experiment, features, job)
+            if too_short:
+                shortest_s = min(piece.duration_s for piece in too_short)
                 logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)
-            if waves:
-                padded = pad_features(model, features)
-                nbests = decode(model, *padded, [mode], self.options, lm=self._lm, align=True)[mode]
-                for piece, nbest in zip(waves, nbests, strict=True):
-                    found[piece] = make_segment(nbest, piece.begin_s, self._experiment)
+            found |= {piece: segments[mode] for piece, segments in decoded.items()}
             on_progress(len(batch), len(pieces))
-        return [found[piece] for piece in pieces]
+        return [found.get(piece, Segment(piece.begin_s, [_NO_TEXT])) for piece in pieces]
 
 
 def load_model(
