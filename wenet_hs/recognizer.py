@@ -74,6 +74,11 @@ class Transcript:
     """Times and CTC confidence of the units of the best hypothesis. None if CTC cannot align them: more units than
     frames, audio too short for the model, a model trained without CTC."""
 
+    def __repr__(self) -> str:
+        """Two lines: the text; duration, score and the numbers of hypotheses and units."""
+        units = "without times" if self.units is None else len(self.units)
+        return f"{self.text}\n{self.duration:.2f} s, score {self.score:.2f}, n-best {len(self.nbest)}, units {units}"
+
 
 class Recognizer:
     """A loaded model that converts audio to text, one utterance at a time."""

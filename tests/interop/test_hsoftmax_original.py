@@ -18,7 +18,7 @@ from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_from_paths, write_original_tree
 from wenet_hs.interop.weights import convert_state_dict, is_wenet
-from wenet_hs.interop.wenet import load_model
+from wenet_hs.interop.wenet import load_wenet_model
 from wenet_hs.tree import Tree
 
 UNITS = ("blank", "a", "b", "c", "d")
@@ -141,7 +141,7 @@ def test_a_model_of_the_original_has_the_same_probabilities(
     state |= {name: value * factor for name, value in state.items() if "hsoftmax.path_" in name}
     assert is_wenet(state)
     dump_config(small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None), tmp_path / "train.yaml")
-    head = load_model(tmp_path / "train.yaml", state).head
+    head = load_wenet_model(tmp_path / "train.yaml", state).head
     assert isinstance(head, HSoftmaxHead)
     assert np.array_equal(head.tree.children, tree.children)
     # The original's formula without its clip: the product of sigmoid·sign + bias along the paths.
@@ -154,7 +154,7 @@ def test_a_model_of_the_original_has_the_same_probabilities(
     with pytest.raises(
         CheckpointError, match="^state_dict: its tree has 11 units, but its decoder has 9; take another"
     ):
-        load_model(tmp_path / "train.yaml", state)
+        load_wenet_model(tmp_path / "train.yaml", state)
 
 
 @pytest.mark.parametrize(

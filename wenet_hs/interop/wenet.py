@@ -16,7 +16,7 @@ from wenet_hs.model import AsrModel
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 
 
-def load_model(
+def load_wenet_model(
     train_yaml: Path | str, final_pt: Path | str | Mapping[str, Tensor], overrides: Sequence[str] = ()
 ) -> AsrModel:
     """Loads a WeNet model for decoding (in evaluation mode, on the CPU).
@@ -45,3 +45,6 @@ def load_model(
     model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
     load_weights(model, state, where)
     return model.eval()
+
+
+load_model = load_wenet_model  # the name that scripts import; `wenet_hs.load_model` loads a folder for recognition
