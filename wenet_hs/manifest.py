@@ -70,12 +70,11 @@ def read_data_list(path: Path | str) -> list[Utterance]:
     lines = read_lines(path)
     first = next(filter(str.strip, lines), "{").strip()
     if first.endswith(".tar"):
-        raise DataError(
-            f"{path}: a list of shards (tars), which are trained with --data_type shard; give their data.list"
-        )
+        found = "a list of shards (tars), which are trained with --data_type shard"
+        raise DataError(path, found, "give their data.list")
     if first[0] not in "{[":  # one fault, not one per line
-        command = "`wenet-hs prepare table|kaldi|folder|elan|praat`"
-        raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
+        found = "not a data.list (one JSON object per line)"
+        raise DataError(path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`")
     return list(_parse_lines(path, lines))
 
 
@@ -87,9 +86,9 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
     """
     lines = [unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)]
     if not any(lines):
-        raise DataError(f"{path}: contains no sentences; write one per line")
+        raise DataError(path, "contains no sentences", "write one per line")
     if lines[0].startswith('{"'):
-        raise DataError(f"{path}:1: JSON, not text; give a data.list as --data_list")
+        raise DataError(f"{path}:1", "JSON, not text", "give a data.list as --data_list")
     if num_empty := lines.count(""):
         logger.info("%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out")
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines]
@@ -118,7 +117,7 @@ def _parse_lines(path: Path | str, lines: Sequence[str]) -> Iterator[Utterance]:
         yield utterance
     refuse_faults(path, faults)
     if not first_line:
-        raise DataError(f"{path}: contains no utterances; run the stage that prepares the data again")
+        raise DataError(path, "contains no utterances", "run the stage that prepares the data again")
 
 
 def parse_utterance(line: str) -> Utterance:
@@ -193,11 +192,10 @@ def read_text(path: Path | str) -> dict[str, str]:
         if not parts:
             continue
         if parts[0].startswith('{"'):  # hyps.jsonl, or a data.list
-            raise DataError(
-                f"{path}:{number}: JSON lines, not `key transcript` lines; give the file `text` of the same folder"
-            )
+            found = "JSON lines, not `key transcript` lines"
+            raise DataError(f"{path}:{number}", found, "give the file `text` of the same folder")
         if parts[0] in transcripts:
-            raise DataError(f"{path}:{number}: {parts[0]!r} occurs twice; keep one of the two lines")
+            raise DataError(f"{path}:{number}", f"{parts[0]!r} occurs twice", "keep one of the two lines")
         transcripts[parts[0]] = parts[1].rstrip() if len(parts) == 2 else ""
     return transcripts
 

@@ -176,8 +176,8 @@ class Recognizer:
             duration_s = read_duration(path)
             for begin, end in spans:
                 if not begin < min(end, duration_s):
-                    what = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
-                    raise DataError(f"{path}: {what}; correct its times, or give the whole recording")
+                    fault = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
+                    raise DataError(path, fault, "correct its times, or give the whole recording")
             groups = [cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans]
         rate, tokenizer = self._conf.resample_conf.resample_rate, self._experiment.tokenizer
         if not groups:

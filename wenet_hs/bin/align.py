@@ -72,9 +72,8 @@ def run(args: argparse.Namespace) -> None:
         print(describe_incomplete(num_incomplete))
     if failed:
         print_failures(failed, (utterance.key for utterance in utterances))
-        raise DataError(
-            f"{args.data_list}: {len(failed)} of {len(utterances)} utterances could not be aligned; see the lines above"
-        )
+        fault = f"{len(failed)} of {len(utterances)} utterances could not be aligned"
+        raise DataError(args.data_list, fault, "see the lines above")
 
 
 if __name__ == "__main__":

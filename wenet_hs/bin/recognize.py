@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
     if args.place_unseen and not args.inventory:
-        raise ConfigError("--place_unseen: has no effect without --inventory; give the inventory, or leave it out")
+        raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
@@ -137,8 +137,9 @@ def _decode(
     if found.failed:
         print_failures(found.failed, (utterance.key for utterance in utterances))
         raise DataError(
-            f"{result_dir / 'failed.tsv'}: {len(found.failed)} of {len(utterances)} utterances could not be read; "
-            "repair their audio or remove them from the data list, then run the same command again"
+            result_dir / "failed.tsv",
+            f"{len(found.failed)} of {len(utterances)} utterances could not be read",
+            "repair their audio or remove them from the data list, then run the same command again",
         )
 
 

@@ -75,10 +75,8 @@ def align_utterances(
         the output of the model is NaN.
     """
     if not experiment.config.model_conf.ctc_weight:
-        raise ConfigError(
-            f"{experiment.model_dir / 'train.yaml'}: model_conf.ctc_weight is 0, so CTC was not trained and cannot "
-            "align; use a model trained with CTC"
-        )
+        found = "model_conf.ctc_weight is 0, so CTC was not trained and cannot align"
+        raise ConfigError(experiment.model_dir / "train.yaml", found, "use a model trained with CTC")
     results, pieces = dict[str, AlignedUtterance | str](), []
     for row, utterance in enumerate(utterances):
         try:
@@ -190,16 +188,14 @@ def encode_windows(
 
 def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
     """The unit ids of a transcript. Raises DataError if it cannot be aligned."""
-    tokenizer = experiment.tokenizer
+    tokenizer, where = experiment.tokenizer, f"utterance {utterance.key}"
     unknown = tokenizer.unknown(utterance.txt)
     if unknown:
-        units = list_names([repr(unit) for unit in unknown], " ")
-        raise DataError(
-            f"the transcript has units that the model does not know: {units}; correct it, or use another model"
-        )
+        found = f"the transcript has units that the model does not know: {list_names([*map(repr, unknown)], ' ')}"
+        raise DataError(where, found, "correct it, or use another model")
     ids = tokenizer.encode(utterance.txt)
     if not ids:
-        raise DataError("the transcript is empty; add the text, or leave the utterance out")
+        raise DataError(where, "the transcript is empty", "add the text, or leave the utterance out")
     return ids
 
 
@@ -207,10 +203,8 @@ def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[in
     """Raise DataError if `length` feature frames are too few for the units."""
     found, needed = experiment.model.encoder.subsampled_length(length), ctc_frames_needed(ids)
     if found < needed:
-        raise DataError(
-            f"{utterance.wav}: {found} encoder frames, but CTC needs {needed} for this transcript; check that "
-            "audio and transcript belong together"
-        )
+        fault = f"{found} encoder frames, but CTC needs {needed} for this transcript"
+        raise DataError(utterance.wav, fault, "check that audio and transcript belong together")
 
 
 # ---- files
@@ -266,11 +260,11 @@ def check_outputs(
 ) -> None:
     """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs` would."""
     if existing := [path for path in files if path.exists()]:
-        raise DataError(f"{existing[0]}: exists already; name another file, or delete this one")
+        raise DataError(existing[0], "exists already", "name another file, or delete this one")
     paths = [_textgrid_path(textgrid, one.key) for one in utterances if textgrid is not None]
     paths += [_eaf_path(elan, one.wav) for one in utterances if elan is not None]
     if existing := [path for path in paths if path.exists()]:
-        raise DataError(f"{existing[0]}: exists already; name another folder")
+        raise DataError(existing[0], "exists already", "name another folder")
     if elan is None:
         return
     # an unknown end is 1 ms after the start
@@ -297,14 +291,14 @@ def _make_recordings(segments: Iterable[tuple[str, TranscribedSegment]]) -> list
     for wav, segment in segments:
         by_media[wav].append(segment)
         if stems.setdefault(Path(wav).stem, wav) != wav:
-            raise DataError(f"{wav} and {stems[Path(wav).stem]}: the same name; align them one by one with --elan")
+            raise DataError(f"{wav} and {stems[Path(wav).stem]}", "the same name", "align them one by one with --elan")
     recordings = []
     for wav, of_media in by_media.items():
         length_s = max(segment.end for segment in of_media)
         try:
             placed = place_segments(of_media, length_s)
         except DataError as error:
-            raise DataError(f"{wav}: {error}") from error
+            raise DataError(wav, str(error)) from error
         recordings.append(TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed))
     return recordings
 

@@ -115,10 +115,8 @@ def recognize(
     results = partial.read()
     missing = set(range(len(batches))) - results.keys()
     if missing:
-        raise DataError(
-            f"{folder}: {len(missing)} of {len(batches)} batches are missing (the first is {min(missing)}); run "
-            "the same command again"
-        )
+        found = f"{len(missing)} of {len(batches)} batches are missing (the first is {min(missing)})"
+        raise DataError(folder, found, "run the same command again")
     return _merge([results[number] for number in range(len(batches))], batches, failed, utterances, job.modes)
 
 

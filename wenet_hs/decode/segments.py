@@ -113,9 +113,8 @@ def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, re
         if not lacks_memory(error):
             raise
         named = list_names([utterance.key for utterance in utterances])
-        raise ConfigError(
-            f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named}); {remedy}"
-        ) from error
+        what = f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named})"
+        raise ConfigError(what, to_do=remedy) from error
 
 
 # ---- cut points
@@ -124,7 +123,7 @@ def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, re
 def check_max_segment(seconds: float) -> None:
     """Raise ConfigError unless it is 0 (never cut) or at least MIN_SEGMENT_S."""
     if seconds != 0 and not seconds >= MIN_SEGMENT_S:
-        raise ConfigError(f"--max_segment_s {seconds:g}: must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
+        raise ConfigError(f"--max_segment_s {seconds:g}", f"must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
 
 
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
@@ -138,7 +137,7 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
         read_s += len(samples) / rate
     reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")
     if reason is not None:
-        raise DataError(f"{utterance.wav}: {reason}; restore the file, or prepare the data again")
+        raise DataError(utterance.wav, reason, "restore the file, or prepare the data again")
     return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
 
 
@@ -302,7 +301,7 @@ def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
     try:
         from silero_vad import get_speech_timestamps, load_silero_vad
     except ImportError as error:
-        raise ConfigError("--vad silero: needs silero-vad; pip install 'wenet_hs[vad]'") from error
+        raise ConfigError("--vad silero", "needs silero-vad", "pip install 'wenet_hs[vad]'") from error
     torch.set_num_threads(num_threads)  # the import sets it to 1
     model = load_silero_vad()
 

@@ -80,7 +80,7 @@ def compare(
     check_comparable(report_a, report_b)
     errors = errors_by_language(report_a, report_b)
     if not errors:
-        raise DataError("the reference: contains no units; there is nothing to compare")
+        raise DataError("the reference", "contains no units", "there is nothing to compare")
     by_utterance = _resample(errors, num_resamples)
     of_speakers: dict[str, NDArray[np.int64]] = {}
     by_speaker: dict[str, Significance] = {}
@@ -109,7 +109,7 @@ def check_references(report_a: Report, report_b: Report) -> None:
         {key: (found.lang, found.ref) for key, found in report.utterances.items()} for report in (report_a, report_b)
     )
     if report_a.rules != report_b.rules or refs_a != refs_b:
-        raise DataError("the two scorings: different references or rules; score both again with the same --ref")
+        raise DataError("the two scorings", "different references or rules", "score both again with the same --ref")
 
 
 def check_comparable(report_a: Report, report_b: Report) -> None:
@@ -123,8 +123,10 @@ def check_comparable(report_a: Report, report_b: Report) -> None:
             if only_one & set(report.missing)
         ]
         raise DataError(
-            f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
-            f"({list_names(sorted(only_one))}); a paired comparison needs the same utterances, decode the rest first"
+            " and ".join(lacking),
+            f"no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
+            f"({list_names(sorted(only_one))})",
+            "a paired comparison needs the same utterances, decode the rest first",
         )
 
 

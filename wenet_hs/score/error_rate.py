@@ -151,18 +151,17 @@ def score(
 def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
     """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses."""
     if not reference:
-        raise DataError(f"{names[0]}: contains no utterances; check that it is the reference")
+        raise DataError(names[0], "contains no utterances", "check that it is the reference")
     extra = sorted(hypothesis - reference)
     number = count_of(len(extra), "hypothesis", "hypotheses")
     if hypothesis and len(extra) == len(hypothesis):
-        raise DataError(
-            f"{names[1]}: no utterance of {names[0]} among its {number} ({list_names(extra)}); "
-            "score it against its own reference"
-        )
+        found = f"no utterance of {names[0]} among its {number} ({list_names(extra)})"
+        raise DataError(names[1], found, "score it against its own reference")
     if extra and not allow_extra:
         raise DataError(
-            f"{names[1]}: {number} without a reference in {names[0]} ({list_names(extra)}); "
-            "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
+            names[1],
+            f"{number} without a reference in {names[0]} ({list_names(extra)})",
+            "remove them, or give the reference that has them (`score --allow_extra` leaves them out)",
         )
 
 
@@ -171,8 +170,9 @@ def check_complete(known: Collection[str], keys: Iterable[str], *, what: str, wh
     lacking = [key for key in keys if key not in known]
     if lacking:
         raise DataError(
-            f"{where or f'the {what}s'}: no {what} for {count_of(len(lacking), 'utterance')} of the reference "
-            f"({list_names(lacking)}); complete the list, or give the one that the reference was made from"
+            where or f"the {what}s",
+            f"no {what} for {count_of(len(lacking), 'utterance')} of the reference ({list_names(lacking)})",
+            "complete the list, or give the one that the reference was made from",
         )
 
 

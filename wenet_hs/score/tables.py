@@ -261,7 +261,7 @@ def read_report(path: Path | str) -> Report:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: not written by `score --json` ({fault}); run `wenet-hs score` again") from error
+        raise DataError(path, f"not written by `score --json` ({fault})", "run `wenet-hs score` again") from error
 
 
 def _dump(value: object) -> str:
