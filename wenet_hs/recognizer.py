@@ -21,7 +21,7 @@ from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import DEFAULT_MODE, check_options, warn_about_options
-from wenet_hs.decode.output import (
+from wenet_hs.decode.recognition import (
     Alternative,
     Segment,
     TimedText,

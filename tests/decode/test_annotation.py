@@ -29,7 +29,7 @@ from wenet_hs.decode.annotation import (
     write_srt,
     write_textgrid,
 )
-from wenet_hs.decode.output import TimedText
+from wenet_hs.decode.recognition import TimedText
 from wenet_hs.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parsing unknown version of ELAN spec")  # 2.3 and 2.6

@@ -20,7 +20,7 @@ from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import add_batch_size, progress_bar
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode import alignment
-from wenet_hs.decode.output import mark_confidence
+from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import load_experiment

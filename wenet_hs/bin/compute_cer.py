@@ -28,7 +28,7 @@ from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.alignments import show_unit
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
-from wenet_hs.score.units import normalize_words, split_units
+from wenet_hs.score.rules import normalize_words, split_units
 
 PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")

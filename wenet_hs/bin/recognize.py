@@ -33,11 +33,11 @@ from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
-from wenet_hs.decode.inventory import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.job import FEATURES, Job, recognize
+from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
-from wenet_hs.decode.output import write_results, write_speed
+from wenet_hs.decode.recognition import write_results, write_speed
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names

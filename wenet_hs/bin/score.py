@@ -27,9 +27,9 @@ from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
-from wenet_hs.score.features import with_features
+from wenet_hs.score.pfer import with_features
+from wenet_hs.score.rules import NORMALIZATIONS, PUNCTUATION, SPACES
 from wenet_hs.score.tables import format_report
-from wenet_hs.score.units import NORMALIZATIONS, PUNCTUATION, SPACES
 
 LANG = "lang"
 

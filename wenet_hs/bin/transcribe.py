@@ -38,7 +38,7 @@ from wenet_hs.decode.annotation import (
     write_textgrid,
 )
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
-from wenet_hs.decode.output import mark_confidence
+from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import VADS
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model

@@ -26,10 +26,10 @@ from wenet_hs.decode.annotation import (
     save_textgrid,
     write_eaf,
 )
-from wenet_hs.decode.ctc import align_units, align_windows
+from wenet_hs.decode.ctc_search import align_units, align_windows
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.modes import pad_features
-from wenet_hs.decode.output import TimedText, mean_confidence, timed_units, timed_words
+from wenet_hs.decode.recognition import TimedText, mean_confidence, timed_units, timed_words
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import Experiment

@@ -28,7 +28,7 @@ from wenet_hs.data.annotations import (
     read_textgrid,
 )
 from wenet_hs.data.media import MediaFinder, fold_name, local_paths
-from wenet_hs.decode.output import TimedText
+from wenet_hs.decode.recognition import TimedText
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.text.normalize import normalize_phones

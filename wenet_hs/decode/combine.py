@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from wenet_hs.decode.output import Alternative
+from wenet_hs.decode.recognition import Alternative
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.score.edit_distance import count_errors

@@ -31,7 +31,7 @@ from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
-from wenet_hs.decode.output import Recognition, Segment, make_segment
+from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
     Piece,

@@ -20,8 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.decode.attention import AttentionSearch
-from wenet_hs.decode.ctc import DIVERGED, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
+from wenet_hs.decode.attention_search import AttentionSearch
+from wenet_hs.decode.ctc_search import (
+    DIVERGED,
+    align_units,
+    greedy_search,
+    prefix_beam_search,
+    prefix_beam_search_with_lm,
+)
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.language_model import AnyLanguageModel, LanguageModel, TextModel

@@ -15,7 +15,7 @@ from rich.cells import cell_len
 
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
-from wenet_hs.score.units import Rules, word_lengths
+from wenet_hs.score.rules import Rules, word_lengths
 
 GAP = "*"  # printed opposite a deleted or an inserted unit
 _width = lru_cache(maxsize=2**14)(cell_len)

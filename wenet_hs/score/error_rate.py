@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.score.bootstrap import Interval, Intervals, Number, clustered_intervals, stratified_intervals
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
-from wenet_hs.score.units import Rules, split_units
+from wenet_hs.score.rules import Rules, split_units
 
 ALL = "all"  # the only group of a report without languages
 SPEAKER, LENGTH = "speaker", "length"
@@ -27,7 +27,7 @@ class ScoredUtterance:
     """None: no hypothesis; every reference unit is a deletion."""
     counts: ErrorCounts
     feature_distance: float | None = None
-    """Edit distance by phonological features, in units; None if not requested (`wenet_hs.score.features`)."""
+    """Edit distance by phonological features, in units; None if not requested (`wenet_hs.score.pfer`)."""
 
     def split(self, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
         """The units of the reference and of the hypothesis; no units without a hypothesis."""

@@ -29,8 +29,8 @@ from wenet_hs.score.error_rate import (
     format_interval,
     percent,
 )
+from wenet_hs.score.rules import UNIT_NAMES, Rules
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison, SeedDifference
-from wenet_hs.score.units import UNIT_NAMES, Rules
 
 FORMAT = "wenet_hs.score/1"
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
