@@ -33,14 +33,10 @@ from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
     Piece,
     check_max_segment,
-    cut_at_pauses,
-    cut_pieces,
     cut_span,
+    cut_waveform,
     find_speech,
-    frame_levels,
-    join_regions,
     plan_batches,
-    speech_regions,
 )
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
@@ -124,14 +120,10 @@ class Recognizer:
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
-        pieces = [Piece(0, duration_s)]
+        pieces = cut_waveform(waveform_N, rate, max_segment_s)
         name = str(source) if isinstance(source, str | Path) else "the audio"
-        levels_T = frame_levels(waveform_N.numpy(), rate)
-        if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):  # as `find_speech`
+        if not pieces:
             logger.warning("%s: no speech was found in %.3f s; its text is empty", name, duration_s)
-            pieces = []
-        elif 0 < max_segment_s < duration_s:
-            pieces = cut_pieces(0, duration_s, cut_at_pauses(levels_T, max_segment_s))
 
         def read(piece: Piece) -> Tensor:
             end = None if piece.end_s is None else round(piece.end_s * rate)

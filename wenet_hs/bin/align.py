@@ -53,9 +53,7 @@ def run(args: argparse.Namespace) -> None:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
-        found = alignment.align_utterances(
-            experiment, utterances, batch_size=args.batch_size, on_progress=lambda n: advance(n, len(utterances))
-        )
+        found = alignment.align_utterances(experiment, utterances, batch_size=args.batch_size, on_progress=advance)
     results = [found[utterance.key] for utterance in utterances]
     aligned = [result for result in results if not isinstance(result, str)]
     failed = {key: result for key, result in found.items() if isinstance(result, str)}

@@ -61,7 +61,7 @@ def align_utterances(
     utterances: Sequence[Utterance],
     *,
     batch_size: int = 16,
-    on_progress: Callable[[int], None] = lambda count: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, AlignedUtterance | str]:
     """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
 
@@ -70,7 +70,7 @@ def align_utterances(
 
     Args:
         batch_size: maximum number of utterances per batch; changes no result.
-        on_progress: called with the number of utterances that were processed since the last call.
+        on_progress: called with the number of utterances processed since the last call, and with their total number.
     Raises: ConfigError if the model was trained without CTC, or the memory is too small for a batch; CheckpointError if
         the output of the model is NaN.
     """
@@ -83,19 +83,19 @@ def align_utterances(
             pieces.append(Piece(row, segment_duration(utterance) if utterance.duration is None else utterance.duration))
         except DataError as error:
             results[utterance.key] = str(error)
-    on_progress(len(results))
+    on_progress(len(results), len(utterances))
     remedy = "lower --batch_size, or cut the longest utterances"
     for piece in pieces:
         if piece.duration_s > _LONG_S:
             utterance = utterances[piece.row]
             with out_of_memory_as_error([utterance], piece.duration_s, "cut the recording"):
                 results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
-            on_progress(1)
+            on_progress(1, len(utterances))
     for batch in plan_batches([piece for piece in pieces if piece.duration_s <= _LONG_S], batch_size):
         in_batch = [utterances[piece.row] for piece in batch]
         with out_of_memory_as_error(in_batch, batch[0].duration_s, remedy):
             results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
-        on_progress(len(batch))
+        on_progress(len(batch), len(utterances))
     return results
 
 

@@ -219,14 +219,26 @@ def _smoothed(levels: Levels, size: int) -> Levels:
     return np.asarray(10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64)
 
 
+def _cut_region(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
+    """The segments of a recording from `begin` to `end` in seconds; `cuts` are seconds from `begin`."""
+    bounds = [begin, *(begin + cut for cut in cuts), end]
+    return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+
+
 def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -> list[Piece]:
     """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0: never)."""
     cuts = list[float]()
     if 0 < max_segment_s < end - begin:
         _, cuts = find_cuts(Utterance(key="", wav=str(path), txt="", start=begin, end=end), max_segment_s)
-    return [
-        Piece(0, last - first, first, last) for first, last in pairwise([begin, *(begin + one for one in cuts), end])
-    ]
+    return _cut_region(begin, end, cuts)
+
+
+def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Piece]:
+    """A waveform cut at pauses if it is longer than `max_segment_s` (0: never); nothing if no speech is found."""
+    duration_s, levels_T = len(waveform_N) / rate, frame_levels(waveform_N.numpy(), rate)
+    if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):
+        return []
+    return cut_pieces(0, duration_s, cut_at_pauses(levels_T, max_segment_s) if 0 < max_segment_s < duration_s else [])
 
 
 # ---- speech of a recording
@@ -257,8 +269,7 @@ def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> 
     for begin, end in join_regions(regions, read_s):
         of_region = levels_T[round(begin * FRAMES_PER_SECOND) : round(end * FRAMES_PER_SECOND)]
         cuts = cut_at_pauses(of_region, max_segment_s) if 0 < max_segment_s < end - begin else []
-        bounds = [begin, *(begin + cut for cut in cuts), end]
-        pieces += [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+        pieces += _cut_region(begin, end, cuts)
     return read_s, pieces
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval, resampled_rates
+from wenet_hs.score.bootstrap import SEED, Interval, percentile_interval, resample
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 
 MACRO, MICRO = "macro average", "micro average"
@@ -163,17 +163,14 @@ def _resample(
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
     gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in clusters.items()}
-    sums = {lang: draw_sums(gaps_C2, num_resamples, lang) for lang, gaps_C2 in gaps.items()}
-    differences = {lang: resampled_rates(sums_R2) for lang, sums_R2 in sums.items()}
+    differences, macro_R, micro_R = resample(gaps, num_resamples)
     num_differing = {lang: int(np.count_nonzero(gaps_C2[:, 0])) for lang, gaps_C2 in gaps.items()}
     found = {
-        lang: _significance(differences_R, num_differing[lang], too_few=len(gaps[lang]) < fewest)
-        for lang, differences_R in differences.items()
+        lang: _significance(differences[lang], num_differing[lang], too_few=len(gaps_C2) < fewest)
+        for lang, gaps_C2 in gaps.items()
     }
     sizes = [len(gaps_C2) for gaps_C2 in gaps.values()]
     too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
-    macro_R = np.mean(list(differences.values()), axis=0)
-    micro_R = resampled_rates(np.sum(list(sums.values()), axis=0))
     for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
         found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
     return found
