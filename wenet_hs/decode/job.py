@@ -303,23 +303,17 @@ def _merge(
 
 
 def decode_pieces(
-    experiment: Experiment,
-    features: Mapping[Piece, Tensor],
-    job: Job,
-    *,
-    model: AsrModel | None = None,
-    times: StageTimes | None = None,
+    experiment: Experiment, features: Mapping[Piece, Tensor], job: Job, times: StageTimes | None = None
 ) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
     """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for the encoder.
 
     Args:
         features: (T, F) of each piece.
-        model: instead of the experiment's.
         times: the seconds of each stage are added to it.
     """
     if not features:
         return {}, []
-    model, times = model or experiment.model, times or StageTimes()
+    model, times = experiment.model, times or StageTimes()
     with times.measure(FEATURES):
         padded = pad_features(model, features.values())
     found = decode(model, *padded, job.modes, job.options, lm=job.lm, align=True, times=times)
@@ -333,17 +327,17 @@ def decode_pieces(
 def _decode_batch(
     experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece], job: Job
 ) -> DecodedBatch:
-    model, conf = job.models.get(utterances[0].lang, experiment.model), experiment.config.dataset_conf
-    started_at, times = time.time(), StageTimes(next(model.parameters()).device)
+    experiment = replace(experiment, model=job.models.get(utterances[0].lang, experiment.model))
+    started_at, times = time.time(), StageTimes(next(experiment.model.parameters()).device)
     features, failed, incomplete = dict[Piece, Tensor](), dict[Piece, str](), list[str]()
     with out_of_memory_as_error(utterances, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
         with times.measure(FEATURES):
             for piece, utterance in zip(batch, utterances, strict=True):
                 try:
-                    features[piece] = utterance_features(utterance, conf, incomplete)
+                    features[piece] = utterance_features(utterance, experiment.config.dataset_conf, incomplete)
                 except DataError as error:
                     failed[piece] = str(error).removeprefix(f"utterance {utterance.key}: ")
-        decoded, too_short = decode_pieces(experiment, features, job, model=model, times=times)
+        decoded, too_short = decode_pieces(experiment, features, job, times)
     if too_short:
         keys = [utterance.key for piece, utterance in zip(batch, utterances, strict=True) if piece in too_short]
         message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"

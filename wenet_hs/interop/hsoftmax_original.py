@@ -49,34 +49,24 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     Args:
         nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
         turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
-    Raises ValueError: one line with the first unit or node where the paths are not those of one tree.
+    Raises ValueError: the paths are not those of one tree.
     """
-    num_units = len(nodes)
-    is_step = turns != 0
+    num_units, is_step = len(nodes), turns != 0
     if num_units == 1 and not is_step.any():
         return RenumberedTree(NO_ROWS, np.zeros(0, dtype=np.int64))
-    if not is_step.any(1).all():
-        raise ValueError(f"unit {int(np.argmin(is_step.any(1)))} has an empty path, so no other unit could have one")
-    if (is_step[:, 1:] & ~is_step[:, :-1]).any():
-        unit = int(np.argmax((is_step[:, 1:] & ~is_step[:, :-1]).any(1)))
-        raise ValueError(f"the path of unit {unit} has padding before its end")
+    no_tree = "the paths of the units are not those of one tree"
     units, _ = np.nonzero(is_step)
     here = nodes[is_step].astype(np.int64)
-    outside = np.flatnonzero((here < 0) | (here >= num_units - 1))
-    if len(outside):
-        where = f"the path of unit {units[outside[0]]} has inner node {here[outside[0]]}"
-        raise ValueError(f"{where}; with {num_units} units they are 0…{num_units - 2}")
+    has_gap = bool((is_step[:, 1:] & ~is_step[:, :-1]).any())
+    if has_gap or not is_step.any(1).all() or ((here < 0) | (here >= num_units - 1)).any():
+        raise ValueError(no_tree)
     is_first = np.append(True, units[1:] != units[:-1])
     is_last = np.append(is_first[1:], True)
     slots, children = 2 * here + (turns[is_step] < 0), np.where(is_last, units, num_units + np.append(here[1:], 0))
     pairs, root = np.full(2 * (num_units - 1), -1, dtype=np.int64), int(here[0])
     pairs[slots] = children
-    if (pairs < 0).any():
-        missing = int(np.argmin(pairs))
-        raise ValueError(f"no path goes to the {'right' if missing % 2 else 'left'} child of inner node {missing // 2}")
-    wrong = (pairs[slots] != children) | (is_first & (here != root))
-    if wrong.any():
-        raise ValueError(f"the path of unit {units[np.argmax(wrong)]} contradicts that of another unit")
+    if (pairs < 0).any() or (pairs[slots] != children).any() or (here[is_first] != root).any():
+        raise ValueError(no_tree)
     # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
     rows = pairs.reshape(-1, 2)
     return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
