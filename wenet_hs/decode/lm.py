@@ -74,8 +74,8 @@ def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
         with path.open("rb") as file:
             is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
     except FileNotFoundError as error:
-        to_do = "give the folder of `lm train` or an n-gram model in ARPA format"
-        raise ConfigError(f"--lm {path}", "no such file", to_do) from error
+        what = f"--lm {path}: no such file; give the folder of `lm train` or an n-gram model in ARPA format"
+        raise ConfigError(what) from error
     if is_binary:
         return KenlmModel(path, tokenizer.table)
     arpa = ArpaReader(path)
@@ -110,8 +110,8 @@ class RecurrentLm(LanguageModel):
         found = {index: own.id_of(unit) for index, unit in _text_units(table)}
         self.unknown = [table.units[index] for index, unit_id in found.items() if unit_id is None]
         if len(self.unknown) == len(found) or own.special.unk is None:
-            fault = f"knows none of the {len(found)} units of the recogniser, or has no <unk>"
-            raise DataError(experiment.model_dir, fault, "train it with units.txt of the recogniser")
+            what = f"{experiment.model_dir}: knows none of the {len(found)} units of the recogniser, or has no <unk>"
+            raise DataError(f"{what}; train it with units.txt of the recogniser")
         ids = [own.special.unk if (unit_id := found.get(index)) is None else unit_id for index in range(len(table))]
         ids[table.special.eos] = own.special.eos
         self._device = self._model.embedding.weight.device
@@ -143,8 +143,8 @@ class RecurrentTextModel(TextModel):
     def __init__(self, experiment: LmExperiment, tokenizer: Tokenizer) -> None:
         """Raises DataError if the model has no unit for a word that it does not know."""
         if experiment.tokenizer.table.special.unk is None:
-            found = "has no <unk>, so the model cannot score words of other text"
-            raise DataError(experiment.model_dir / "units.txt", found, "train it with a table of `wenet-hs units`")
+            what = f"{experiment.model_dir / 'units.txt'}: has no <unk>, so the model cannot score words of other text"
+            raise DataError(f"{what}; train it with a table of `wenet-hs units`")
         self._model, own = experiment.model, experiment.tokenizer
         own = SegmentingTokenizer(own.table) if experiment.config.tokenizer == "word" else own
         super().__init__(experiment.model_dir, own, tokenizer)
@@ -178,8 +178,8 @@ class NgramModel(LanguageModel):
         words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
-            found = f"knows none of the {len(units)} units of units.txt"
-            raise DataError(file.path, found, "build it from text that is split into units")
+            what = f"{file.path}: knows none of the {len(units)} units of units.txt"
+            raise DataError(f"{what}; build it from text that is split into units")
         self.unknown = [unit for _, unit in _text_units(units) if unit not in file.words]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
@@ -275,21 +275,21 @@ class ArpaReader:
             for count in range(size):
                 line = self._next_line()
                 if not line or line.startswith("\\"):
-                    raise self._error(f"{count} n-grams, but the header has {size}")
+                    raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
                 fields = _FIELD_END.split(line)  # not at U+3000 and the like, which may be units
                 self._read_ngram(fields, order, is_highest=order == len(sizes))
         self._expect("\\end\\")
         if END not in self.words:
-            raise DataError(path, f"has no 1-gram {END}", "build the model from whole sentences")
+            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
         self._add_missing_prefixes()
 
-    def _error(self, found: str, to_do: str = "the file is damaged") -> DataError:
-        return DataError(f"{self.path}:{self._line_number}", found, to_do)
+    def _error(self, text: str) -> DataError:
+        return DataError(f"{self.path}:{self._line_number}: {text}")
 
     def _next_line(self) -> str:
         if self._line_number == len(self._lines):
             found = "ends before \\end\\" if "\\data\\" in self._lines else "has no line \\data\\"
-            raise DataError(self.path, found, "give a complete n-gram model in ARPA format")
+            raise DataError(f"{self.path}: {found}; give a complete n-gram model in ARPA format")
         self._line_number += 1
         return self._lines[self._line_number - 1].strip(" \t")
 
@@ -304,18 +304,20 @@ class ArpaReader:
         """Read `log10 probability, words, log10 backoff`; the backoff may be missing."""
         has_backoff = len(fields) == order + 2
         if len(fields) not in (order + 1, order + 2) or (has_backoff and is_highest and order > 1):
-            raise self._error(f"expected a logarithm, {order} words and a backoff, found {len(fields)} fields")
+            raise self._error(
+                f"expected a logarithm, {order} words and a backoff, found {len(fields)} fields; the file is damaged"
+            )
         log_prob = self._number(fields[0])
         if log_prob > 0:
-            raise self._error(f"a probability of 10^{fields[0]} is above 1")
+            raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")
         names = [_OTHER_NAMES.get(name, name) for name in fields[1 : order + 1]]
         if order == 1:
             self.words.setdefault(names[0], len(self.words))
         words = tuple(self.words.get(name, -1) for name in names)
         if -1 in words:
-            raise self._error(f"{names[words.index(-1)]!r} is no 1-gram")
+            raise self._error(f"{names[words.index(-1)]!r} is no 1-gram; the file is damaged")
         if words in self.log_probs:
-            raise self._error(f"{' '.join(names)!r} is repeated", "remove one of the two lines")
+            raise self._error(f"{' '.join(names)!r} is repeated; remove one of the two lines")
         self.log_probs[words] = log_prob * _LN_10
         if not is_highest:
             self.backoffs[words] = self._number(fields[order + 1]) * _LN_10 if has_backoff else 0.0
@@ -326,7 +328,7 @@ class ArpaReader:
         except ValueError:
             value = math.nan
         if not math.isfinite(value):
-            raise self._error(f"{text[:40]!r} is no logarithm")
+            raise self._error(f"{text[:40]!r} is no logarithm; the file is damaged")
         return value
 
     def _add_missing_prefixes(self) -> None:
@@ -354,13 +356,14 @@ class KenlmModel(LanguageModel):
         try:
             import kenlm
         except ImportError as error:
-            to_do = "run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
-            raise ConfigError(f"--lm {path}", "is a binary file of KenLM", to_do) from error
+            raise ConfigError(
+                f"--lm {path}: is a binary file of KenLM; run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
+            ) from error
         self._kenlm = kenlm
         try:
             self._model = kenlm.Model(str(path))
         except OSError as error:
-            raise DataError(path, "kenlm cannot read it", "build it again with build_binary") from error
+            raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
         space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
         names = [space if unit == SPACE else unit for unit in units.units]
         self.unknown = [unit for index, unit in _text_units(units) if names[index] not in self._model]
