@@ -213,7 +213,8 @@ def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
     """
     children = _tree_of_state(state).children
     if len(children) + 1 != num_units:
-        raise CheckpointError(where, f"its tree has {len(children) + 1} units, but its decoder has {num_units}", _OTHER)
+        found = f"its tree has {len(children) + 1} units, but its decoder has {num_units}"
+        raise CheckpointError(where, found, _OTHER)
     ones = np.ones(len(children) + 1)
     return Tree.build("original", lambda _: children, ones, options={"source": "hsoftmax original"})
 

@@ -79,8 +79,7 @@ def compare(
         raise ValueError(f"num_resamples: must be at least 1, got {num_resamples}")
     check_comparable(report_a, report_b)
     errors = errors_by_language(report_a, report_b)
-    if not errors:
-        raise DataError("the reference", "contains no units", "there is nothing to compare")
+    rates = rates_by_language(errors)
     by_utterance = _resample(errors, num_resamples)
     of_speakers: dict[str, NDArray[np.int64]] = {}
     by_speaker: dict[str, Significance] = {}
@@ -93,7 +92,7 @@ def compare(
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
         differences={
             name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name), rate_b - rate_a)
-            for name, (rate_a, rate_b) in rates_by_language(errors).items()
+            for name, (rate_a, rate_b) in rates.items()
         },
         num_utterances=len(report_a.utterances),
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
@@ -147,7 +146,9 @@ def errors_by_language(
 
 
 def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
-    """The rates of A and B of each language and of the averages."""
+    """The rates of A and B of each language and of the averages. Raises DataError if there are no reference units."""
+    if not any(errors_C3[:, 2].any() for errors_C3 in errors.values()):
+        raise DataError("the reference", "contains no units", "there is nothing to compare")
     sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
     rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
     total_3 = np.sum(list(sums.values()), axis=0)
