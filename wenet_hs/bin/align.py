@@ -54,9 +54,9 @@ def run(args: argparse.Namespace) -> None:
             folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
         found = alignment.align_utterances(experiment, utterances, batch_size=args.batch_size, on_progress=advance)
-    results = [found[utterance.key] for utterance in utterances]
-    aligned = [result for result in results if not isinstance(result, str)]
-    failed = {key: result for key, result in found.items() if isinstance(result, str)}
+    results = {utterance.key: found[utterance.key] for utterance in utterances}
+    aligned = [result for result in results.values() if not isinstance(result, str)]
+    failed = {key: result for key, result in results.items() if isinstance(result, str)}
     of_units = experiment.config.tokenizer == "phone"
     alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
     if args.ctm is not None:
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> None:
     if num_incomplete := sum(one.is_incomplete for one in aligned):
         print(describe_incomplete(num_incomplete))
     if failed:
-        print_failures(failed, (utterance.key for utterance in utterances))
+        print_failures(failed)
         fault = f"{len(failed)} of {len(utterances)} utterances could not be aligned"
         raise DataError(args.data_list, fault, "see the lines above")
 

@@ -231,11 +231,10 @@ def read_settings(args: argparse.Namespace) -> list[str]:
     return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
 
 
-def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
-    """Print one line on stderr per failed utterance, in the order of `keys`. `failed`: reasons by key."""
-    for key in keys:
-        if key in failed:
-            print(f"utterance {key}: {failed[key]}", file=sys.stderr)
+def print_failures(failed: Mapping[str, str]) -> None:
+    """Print one line on stderr per failed utterance. `failed`: reasons by key, in the order of the list."""
+    for key, reason in failed.items():
+        print(f"utterance {key}: {reason}", file=sys.stderr)
 
 
 if __name__ == "__main__":

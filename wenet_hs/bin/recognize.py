@@ -135,7 +135,7 @@ def _decode(
     if found.incomplete:
         print(describe_incomplete(len(found.incomplete)))
     if found.failed:
-        print_failures(found.failed, (utterance.key for utterance in utterances))
+        print_failures(found.failed)
         raise DataError(
             result_dir / "failed.tsv",
             f"{len(found.failed)} of {len(utterances)} utterances could not be read",
