@@ -43,7 +43,7 @@ from recognize_sides import (
     wenets,
 )
 
-from wenet_hs.decode.ctc import prefix_beam_search
+from wenet_hs.decode.ctc_search import prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.model import AsrModel

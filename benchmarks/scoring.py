@@ -36,7 +36,7 @@ from paired import Side, common_arguments, markdown_table, medians_ms, number, p
 from wenet_hs.bin import score as command
 from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import Utterance, read_text, write_data_list, write_text
-from wenet_hs.score import Rules, alignments, score, units
+from wenet_hs.score import Rules, alignments, rules, score
 from wenet_hs.score.alignments import format_wenet
 
 LETTERS = {
@@ -207,7 +207,7 @@ def cpu_seconds(side: Side) -> float:
 
     What the package remembers of words is forgotten first: a command begins without.
     """
-    for remembered in (units._split_word, alignments._width, alignments.show_unit):
+    for remembered in (rules._split_word, alignments._width, alignments.show_unit):
         remembered.cache_clear()
     gc.collect()
     start = time.process_time()

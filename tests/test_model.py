@@ -16,7 +16,7 @@ from torch import Tensor
 from wenet_hs.data.batching import Batch
 from wenet_hs.decode.modes import DecodeOptions, decode
 from wenet_hs.heads.ctc import Ctc
-from wenet_hs.interop.wenet import load_model
+from wenet_hs.interop.wenet import load_wenet_model
 from wenet_hs.model import AsrModel, reverse_labels, with_sos_eos
 from wenet_hs.text.units import SpecialIds
 
@@ -55,7 +55,7 @@ def check_outputs_and_losses(model: AsrModel, arrays: dict[str, Tensor], prefixe
 
 def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
     config, weights, arrays = wenet_reference(Path(__file__).parent / "golden", "wenet_conformer")
-    model = load_model(config, weights)
+    model = load_wenet_model(config, weights)
     batch = check_outputs_and_losses(model, arrays, [""])
     modes = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
     options = DecodeOptions(beam_size=4, ctc_weight=0.5)
@@ -70,7 +70,7 @@ def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
 @pytest.mark.parametrize("name", ["conformer_transformer", "conformer_layernorm_old_eos"])
 def test_outputs_and_losses_are_wenets(shared_dir: Path, name: str) -> None:
     config, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet", name)
-    model = load_model(config, weights)
+    model = load_wenet_model(config, weights)
     assert (model.special.sos, model.special.eos) == ((39, 39) if "old_eos" in name else (2, 2))
     assert (model.loss_weights.ctc, model.loss_weights.smoothing) == (0.3, 0.1)
     for prefixes in (["0."], ["1."], ["2."], ["0.", "1.", "2."]):

@@ -76,6 +76,10 @@ def test_fields_of_a_transcript(recognizer: Recognizer, clip: Path, mode: str) -
         assert times == sorted(times)
         assert all(0 < second < 0.8 for second in times)
     assert found.units is not None or mode == "attention"  # which may write more units than there are frames
+    text, facts = str(found).split("\n")
+    units = "without times" if found.units is None else len(found.units)
+    assert text == found.text
+    assert facts == f"0.80 s, score {found.score:.2f}, n-best {len(found.nbest)}, units {units}"
 
 
 def test_warnings_about_silence_and_about_audio_too_short_for_the_encoder(
@@ -149,6 +153,7 @@ def test_folders_of_both_heads_and_of_wenet(recognizer: Recognizer, clip: Path, 
 def test_load_model_is_at_the_top_of_the_package(folder: Path, clip: Path) -> None:
     options = wenet_hs.DecodeOptions(beam_size=4)
     assert all(hasattr(wenet_hs, name) for name in wenet_hs.__all__)
+    assert set(wenet_hs.__all__) <= set(dir(wenet_hs))
     recognizer = wenet_hs.load_model(str(folder), checkpoint=folder / "final.pt", options=options)
     assert isinstance(recognizer.transcribe(clip), wenet_hs.Transcript)
     with pytest.raises(AttributeError, match="module 'wenet_hs' has no attribute 'load_modle'"):

@@ -12,7 +12,7 @@ from collections import Counter
 import numpy as np
 import torch
 
-from wenet_hs.decode.ctc import prefix_beam_search, viterbi_align
+from wenet_hs.decode.ctc_search import prefix_beam_search, viterbi_align
 from wenet_hs.heads import ClassHead, HSoftmaxHead, OutputHead
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.search import topk_lowest_id_first

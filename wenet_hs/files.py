@@ -72,7 +72,7 @@ def check_replaceable(flag: str, path: Path | None, mark: str) -> None:
     with path.open("rb") as file:
         found = file.read(4096)
     if found and mark.encode("utf-8") not in found:
-        raise DataError(f"{flag} {path}: exists, and is no earlier result of this command; name another file")
+        raise DataError(f"{flag} {path}", "exists, and is no earlier result of this command", "name another file")
 
 
 def file_sha256(path: Path | str) -> str:
@@ -111,7 +111,7 @@ def read_bytes(path: Path) -> bytes:
     with _open_to_read(path) as file:
         content = file.read()
     if kind := describe_binary(content):
-        raise DataError(f"{path}: {kind}")
+        raise DataError(path, kind)
     return content
 
 
@@ -122,10 +122,10 @@ def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
         with _OPEN.get(path.suffix, open)(path, "rb") as file:
             yield file
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        what = f"{path}: not a complete {path.suffix} file ({one_line(error)})"
-        raise DataError(f"{what}; copy it again, or compress the text again") from error
+        found = f"not a complete {path.suffix} file ({one_line(error)})"
+        raise DataError(path, found, "copy it again, or compress the text again") from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
 
 
 def read_lines(path: Path | str) -> list[str]:
@@ -148,9 +148,9 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
             try:
                 yield content.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
             except UnicodeDecodeError as error:
-                what = f"{path}:{number}: not UTF-8 at byte {error.start}"
                 read_bytes(path)  # says what it is
-                raise DataError(f"{what}; convert the file to UTF-8") from error
+                found = f"not UTF-8 at byte {error.start}"
+                raise DataError(f"{path}:{number}", found, "convert the file to UTF-8") from error
 
 
 def remove_incomplete_line(path: Path) -> bytes:
@@ -176,18 +176,16 @@ def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError
         folder.mkdir(parents=True, exist_ok=True)
         file = (folder / ".lock").open("a+", encoding="utf-8")
     except OSError as error:
-        raise error_class(f"{folder}: cannot be written ({error.strerror}); use another {flag}") from error
+        raise error_class(folder, f"cannot be written ({error.strerror})", f"use another {flag}") from error
     with file:
         try:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EAGAIN):
-                raise error_class(f"{folder}: cannot be locked ({error.strerror}); use another disk") from error
+                raise error_class(folder, f"cannot be locked ({error.strerror})", "use another disk") from error
             file.seek(0)
-            raise error_class(
-                f"{folder}: another {work} writes here ({file.read().strip() or 'starting'}); wait for it or use "
-                f"another {flag}"
-            ) from error
+            found = f"another {work} writes here ({file.read().strip() or 'starting'})"
+            raise error_class(folder, found, f"wait for it or use another {flag}") from error
         file.truncate(0)
         file.write(f"process {os.getpid()} on {platform.node()}\n")
         file.flush()

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -62,21 +62,8 @@ _FIELDS = (*_TEXTS, *_SECONDS, "channel")
 
 
 def read_data_list(path: Path | str) -> list[Utterance]:
-    """The utterances of a `data.list`, in order; unknown fields (WeNet lists may have them) are ignored.
-
-    Transcripts are converted to NFC.
-    Raises DataError with one line per fault (the first ten): not JSON, a field missing or mistyped, a duplicate key.
-    """
-    lines = read_lines(path)
-    first = next(filter(str.strip, lines), "{").strip()
-    if first.endswith(".tar"):
-        raise DataError(
-            f"{path}: a list of shards (tars), which are trained with --data_type shard; give their data.list"
-        )
-    if first[0] not in "{[":  # one fault, not one per line
-        command = "`wenet-hs prepare table|kaldi|folder|elan|praat`"
-        raise DataError(f"{path}: not a data.list (one JSON object per line); make one with {command}")
-    return list(_parse_lines(path, lines))
+    """All utterances of `iterate_data_list`."""
+    return list(iterate_data_list(path))
 
 
 def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[Utterance]:
@@ -87,9 +74,9 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
     """
     lines = [unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)]
     if not any(lines):
-        raise DataError(f"{path}: contains no sentences; write one per line")
+        raise DataError(path, "contains no sentences", "write one per line")
     if lines[0].startswith('{"'):
-        raise DataError(f"{path}:1: JSON, not text; give a data.list as --data_list")
+        raise DataError(f"{path}:1", "JSON, not text", "give a data.list as --data_list")
     if num_empty := lines.count(""):
         logger.info("%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out")
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines]
@@ -97,11 +84,20 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
 
 
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
-    """The utterances of a `data.list`, one after the other. Raises DataError with the faults at the end of the list."""
-    return _parse_lines(path, read_lines(path))
+    """The utterances of a `data.list`, in order; unknown fields (WeNet lists may have them) are ignored.
 
-
-def _parse_lines(path: Path | str, lines: Sequence[str]) -> Iterator[Utterance]:
+    Transcripts are converted to NFC.
+    Raises DataError at the end of the list, with one line per fault (the first ten): not JSON, a field missing or
+        mistyped, a duplicate key.
+    """
+    lines = read_lines(path)
+    beginning = next(filter(str.strip, lines), "{").strip()
+    if beginning.endswith(".tar"):
+        found = "a list of shards (tars), which are trained with --data_type shard"
+        raise DataError(path, found, "give their data.list")
+    if beginning[0] not in "{[":  # one fault, not one per line
+        found = "not a data.list (one JSON object per line)"
+        raise DataError(path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`")
     first_line: dict[str, int] = {}
     faults: list[str] = []
     for number, line in enumerate(lines, start=1):
@@ -118,7 +114,7 @@ def _parse_lines(path: Path | str, lines: Sequence[str]) -> Iterator[Utterance]:
         yield utterance
     refuse_faults(path, faults)
     if not first_line:
-        raise DataError(f"{path}: contains no utterances; run the stage that prepares the data again")
+        raise DataError(path, "contains no utterances", "run the stage that prepares the data again")
 
 
 def parse_utterance(line: str) -> Utterance:
@@ -126,10 +122,8 @@ def parse_utterance(line: str) -> Utterance:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        remedy = 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
-        if line.rstrip().endswith(".tar"):
-            remedy = "a list of tars is read with --data_type shard"
-        raise ValueError(f"not JSON ({error.msg} at column {error.colno}); {remedy}") from error
+        to_do = 'write {"key": "…", "wav": "PATH", "txt": "…"} on each line'
+        raise ValueError(f"not JSON ({error.msg} at column {error.colno}); {to_do}") from error
     except (RecursionError, ValueError) as error:  # deeply nested lists, a number of 5000 digits
         raise ValueError("not a JSON object with key, wav and txt") from error
     if not isinstance(record, dict):
@@ -193,11 +187,10 @@ def read_text(path: Path | str) -> dict[str, str]:
         if not parts:
             continue
         if parts[0].startswith('{"'):  # hyps.jsonl, or a data.list
-            raise DataError(
-                f"{path}:{number}: JSON lines, not `key transcript` lines; give the file `text` of the same folder"
-            )
+            found = "JSON lines, not `key transcript` lines"
+            raise DataError(f"{path}:{number}", found, "give the file `text` of the same folder")
         if parts[0] in transcripts:
-            raise DataError(f"{path}:{number}: {parts[0]!r} occurs twice; keep one of the two lines")
+            raise DataError(f"{path}:{number}", f"{parts[0]!r} occurs twice", "keep one of the two lines")
         transcripts[parts[0]] = parts[1].rstrip() if len(parts) == 2 else ""
     return transcripts
 

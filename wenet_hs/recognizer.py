@@ -17,14 +17,14 @@ from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, Transcrib
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.lm import load_language_model
-from wenet_hs.decode.modes import DEFAULT_MODE, check_options, decode, pad_features, warn_about_options
-from wenet_hs.decode.output import (
+from wenet_hs.decode.modes import DEFAULT_MODE, check_options, warn_about_options
+from wenet_hs.decode.recognition import (
     Alternative,
     Segment,
     join_segments,
-    make_segment,
     mean_confidence,
     timed_parts,
 )
@@ -32,14 +32,10 @@ from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
     Piece,
     check_max_segment,
-    cut_at_pauses,
-    cut_pieces,
     cut_span,
+    cut_waveform,
     find_speech,
-    frame_levels,
-    join_regions,
     plan_batches,
-    speech_regions,
 )
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
@@ -72,6 +68,11 @@ class Transcript:
     units: tuple[TimedText, ...] | None = None
     """Times and CTC confidence of the units of the best hypothesis. None if CTC cannot align them: more units than
     frames, audio too short for the model, a model trained without CTC."""
+
+    def __repr__(self) -> str:
+        """Two lines: the text; duration, score and the numbers of hypotheses and units."""
+        units = "without times" if self.units is None else len(self.units)
+        return f"{self.text}\n{self.duration:.2f} s, score {self.score:.2f}, n-best {len(self.nbest)}, units {units}"
 
 
 class Recognizer:
@@ -118,14 +119,10 @@ class Recognizer:
         rate = self._conf.resample_conf.resample_rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
-        pieces = [Piece(0, duration_s)]
+        pieces = cut_waveform(waveform_N, rate, max_segment_s)
         name = str(source) if isinstance(source, str | Path) else "the audio"
-        levels_T = frame_levels(waveform_N.numpy(), rate)
-        if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):  # as `find_speech`
+        if not pieces:
             logger.warning("%s: no speech was found in %.3f s; its text is empty", name, duration_s)
-            pieces = []
-        elif 0 < max_segment_s < duration_s:
-            pieces = cut_pieces(0, duration_s, cut_at_pauses(levels_T, max_segment_s))
 
         def read(piece: Piece) -> Tensor:
             end = None if piece.end_s is None else round(piece.end_s * rate)
@@ -170,8 +167,8 @@ class Recognizer:
             duration_s = read_duration(path)
             for begin, end in spans:
                 if not begin < min(end, duration_s):
-                    what = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
-                    raise DataError(f"{path}: {what}; correct its times, or give the whole recording")
+                    fault = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
+                    raise DataError(path, fault, "correct its times, or give the whole recording")
             groups = [cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans]
         rate, tokenizer = self._conf.resample_conf.resample_rate, self._experiment.tokenizer
         if not groups:
@@ -214,21 +211,18 @@ class Recognizer:
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> list[Segment]:
         """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
-        model, found = self._experiment.model, dict[Piece, Segment]()
+        found = dict[Piece, Segment]()
+        job = Job(modes=(mode,), options=self.options, lm=self._lm)
         for batch in plan_batches(pieces, _BATCH_SIZE):
             waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
-            found |= {piece: Segment(piece.begin_s, [_NO_TEXT]) for piece in batch if piece not in waves}
-            features = [waveform_features(wave, self._conf) for wave in waves.values()]
-            if waves and model.encoder.subsampled_length(min(map(len, features))) < 1:
-                shortest_s = min(piece.duration_s for piece in waves)
+            features = {piece: waveform_features(wave, self._conf) for piece, wave in waves.items()}
+            decoded, too_short = decode_pieces(self._experiment, features, job)
+            if too_short:
+                shortest_s = min(piece.duration_s for piece in too_short)
                 logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)
-            if waves:
-                padded = pad_features(model, features)
-                nbests = decode(model, *padded, [mode], self.options, lm=self._lm, align=True)[mode]
-                for piece, nbest in zip(waves, nbests, strict=True):
-                    found[piece] = make_segment(nbest, piece.begin_s, self._experiment)
+            found |= {piece: segments[mode] for piece, segments in decoded.items()}
             on_progress(len(batch), len(pieces))
-        return [found[piece] for piece in pieces]
+        return [found.get(piece, Segment(piece.begin_s, [_NO_TEXT])) for piece in pieces]
 
 
 def load_model(

@@ -4,7 +4,7 @@
 Example: python tests/decode/compare_searches.py examples/mini/s0/exp/hsoftmax examples/mini/s0/data/test/data.list 12
 
 The shortest utterances of the list are decoded, here 12, also by plain_search.py and by the prefix search in plain
-Python of decode/ctc.py. Scores and units of the whole n-best must be equal, otherwise the exit code is 1.
+Python of decode/ctc_search.py. Scores and units of the whole n-best must be equal, otherwise the exit code is 1.
 """
 
 import sys
@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode import DecodeOptions, decode
-from wenet_hs.decode.ctc import prefix_beam_search_with_lm
+from wenet_hs.decode.ctc_search import prefix_beam_search_with_lm
 from wenet_hs.experiment import load_experiment
 from wenet_hs.manifest import read_data_list
 from wenet_hs.model import AsrModel

@@ -23,9 +23,9 @@ from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode import alignment, ctc_kernels
 from wenet_hs.decode.alignment import align_utterances
-from wenet_hs.decode.ctc import align_units, viterbi_align
+from wenet_hs.decode.ctc_search import align_units, viterbi_align
 from wenet_hs.decode.hypothesis import Alignment
-from wenet_hs.decode.output import timed_units, timed_words
+from wenet_hs.decode.recognition import timed_units, timed_words
 from wenet_hs.errors import CheckpointError
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.heads import HSoftmaxHead

@@ -15,7 +15,7 @@ from small_models import SPECIAL, row_of, small_batch, small_model
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
 from wenet_hs.decode.modes import StageTimes, check_options, pad_features, stages_of, warn_about_options
 from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.interop.wenet import load_model
+from wenet_hs.interop.wenet import load_wenet_model
 from wenet_hs.model import AsrModel
 
 VARIANTS = {
@@ -35,7 +35,7 @@ def test_wenets_hypotheses_token_for_token(shared_dir: Path, name: str) -> None:
     folder = shared_dir / "golden" / "wenet"
     arrays = dict(np.load(folder / f"{name}.npz", allow_pickle=False))
     weights = {key[6:]: torch.from_numpy(array) for key, array in arrays.items() if key.startswith("param.")}
-    model, modes = load_model(folder / f"{name}.yaml", weights), list(MODES)[:4]
+    model, modes = load_wenet_model(folder / f"{name}.yaml", weights), list(MODES)[:4]
     features = pad_features(model, [torch.from_numpy(arrays[f"{index}.feats"]) for index in range(3)])
     found = decode(model, *features, modes, DecodeOptions(beam_size=4, ctc_weight=0.5))
     for row in range(3):

@@ -21,8 +21,8 @@ from plain_search import (
 from small_models import NUM_UNITS, SPECIAL, small_model
 from torch import Tensor
 
-from wenet_hs.decode import DecodeOptions, attention
-from wenet_hs.decode.attention import AttentionSearch, BeamSearch
+from wenet_hs.decode import DecodeOptions, attention_search
+from wenet_hs.decode.attention_search import AttentionSearch, BeamSearch
 from wenet_hs.decode.joint import CtcPrefixScorer, FinishedListSearch
 from wenet_hs.decode.language_model import LanguageModel
 from wenet_hs.model import AsrModel
@@ -106,7 +106,7 @@ def make_search(
 @pytest.mark.parametrize("seeds", [range(12), pytest.param(range(12, 1164), marks=pytest.mark.slow)])
 @pytest.mark.parametrize("head", HEADS)
 def test_random_models_and_settings(head: str, seeds: range, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(attention, "_COMPACT_ABOVE", 6)
+    monkeypatch.setattr(attention_search, "_COMPACT_ABOVE", 6)
     for seed in seeds[list(HEADS).index(head) :: len(HEADS)]:
         model, ((memory, lengths), options, lm, ctc_weight) = random_model(head, seed), random_case(seed)
         found = make_search(model, (memory, lengths), options, lm, ctc_weight).search()

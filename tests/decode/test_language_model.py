@@ -14,7 +14,7 @@ from plain_search import ctc_texts, random_log_probs
 from small_models import SPECIAL, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
-from wenet_hs.decode.ctc import prefix_beam_search_with_lm
+from wenet_hs.decode.ctc_search import prefix_beam_search_with_lm
 from wenet_hs.decode.language_model import LanguageModel, TextModel
 from wenet_hs.decode.lm import KenlmModel, NgramModel, load_language_model
 from wenet_hs.decode.rescoring import rescore

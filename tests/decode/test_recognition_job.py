@@ -16,7 +16,7 @@ from thread_ranks import run_on_ranks
 
 from wenet_hs.decode import DecodeOptions, job
 from wenet_hs.decode.job import DecodedBatch, Job, PartialResults, assign_batches, recognize
-from wenet_hs.decode.output import Alternative, Recognition, Segment, join_segments, write_results
+from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_results
 from wenet_hs.decode.segments import Piece, plan_batches
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.experiment import Experiment, load_experiment

@@ -18,7 +18,7 @@ from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_from_paths, write_original_tree
 from wenet_hs.interop.weights import convert_state_dict, is_wenet
-from wenet_hs.interop.wenet import load_model
+from wenet_hs.interop.wenet import load_wenet_model
 from wenet_hs.tree import Tree
 
 UNITS = ("blank", "a", "b", "c", "d")
@@ -103,18 +103,18 @@ def test_each_fault_of_the_structure_is_one_line(tmp_path: Path, text: str | Non
 
 
 @pytest.mark.parametrize(
-    ("nodes", "turns", "message"),
+    ("nodes", "turns"),
     [
-        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, 0], [-1, 0]], "no path goes to the right child of inner node 1"),
-        ([[0, 1], [1, 1], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "path of unit 0 contradicts that of another unit"),
-        ([[0, 1], [0, 2], [0, 0]], [[1, 1], [1, -1], [-1, 0]], "path of unit 1 has inner node 2; with 3 units"),
-        ([[0, 1], [0, 1], [0, 2], [2, 0]], [[1, 1], [1, -1], [-1, 1], [-1, 0]], "path of unit 3 contradicts that of"),
-        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]], "unit 2 has an empty path"),
-        ([[0, 0, 1], [0, 1, 0], [0, 0, 0]], [[1, 0, 1], [1, -1, 0], [-1, 0, 0]], "unit 0 has padding before its end"),
+        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, 0], [-1, 0]]),  # none goes to the right child of inner node 1
+        ([[0, 1], [1, 1], [0, 0]], [[1, 1], [1, -1], [-1, 0]]),  # two roots
+        ([[0, 1], [0, 2], [0, 0]], [[1, 1], [1, -1], [-1, 0]]),  # three units have inner nodes 0 and 1
+        ([[0, 1], [0, 1], [0, 2], [2, 0]], [[1, 1], [1, -1], [-1, 1], [-1, 0]]),  # two children at one place
+        ([[0, 1], [0, 1], [0, 0]], [[1, 1], [1, -1], [0, 0]]),  # an empty path
+        ([[0, 0, 1], [0, 1, 0], [0, 0, 0]], [[1, 0, 1], [1, -1, 0], [-1, 0, 0]]),  # padding before the end
     ],
 )
-def test_paths_that_are_not_a_tree_are_refused(nodes: list[list[int]], turns: list[list[int]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
+def test_paths_that_are_not_a_tree_are_refused(nodes: list[list[int]], turns: list[list[int]]) -> None:
+    with pytest.raises(ValueError, match="the paths of the units are not those of one tree"):
         tree_from_paths(np.array(nodes), np.array(turns))
 
 
@@ -141,7 +141,7 @@ def test_a_model_of_the_original_has_the_same_probabilities(
     state |= {name: value * factor for name, value in state.items() if "hsoftmax.path_" in name}
     assert is_wenet(state)
     dump_config(small_config(head="hsoftmax", head_conf={"tree": "tree.json"}, cmvn=None), tmp_path / "train.yaml")
-    head = load_model(tmp_path / "train.yaml", state).head
+    head = load_wenet_model(tmp_path / "train.yaml", state).head
     assert isinstance(head, HSoftmaxHead)
     assert np.array_equal(head.tree.children, tree.children)
     # The original's formula without its clip: the product of sigmoid·sign + bias along the paths.
@@ -154,14 +154,14 @@ def test_a_model_of_the_original_has_the_same_probabilities(
     with pytest.raises(
         CheckpointError, match="^state_dict: its tree has 11 units, but its decoder has 9; take another"
     ):
-        load_model(tmp_path / "train.yaml", state)
+        load_wenet_model(tmp_path / "train.yaml", state)
 
 
 @pytest.mark.parametrize(
     ("name", "change", "message"),
     [
         ("path_bias", lambda bias: bias * 0, "hsoftmax.path_sign and hsoftmax.path_bias contradict"),
-        ("path_index", lambda index: index * 0, "no path goes to the .* child of inner node"),
+        ("path_index", lambda index: index * 0, "the paths of the units are not those of one tree"),
         ("inner_vector.weight", lambda _: torch.zeros(()), r"inner_vector.weight has shape \(\), expected \(N, D\)"),
         ("path_sign", lambda sign: sign[:-1], r"hsoftmax.path_\* of 99, 98, 99 numbers for 11 units"),
         ("path_sign", None, "hsoftmax.inner_vector.weight without hsoftmax.path_sign; take the compl"),

@@ -11,7 +11,7 @@ from small_models import small_batch, small_model, wenet_reference
 
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.weights import convert_state_dict, is_wenet
-from wenet_hs.interop.wenet import load_model
+from wenet_hs.interop.wenet import load_wenet_model
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 
@@ -22,7 +22,7 @@ def test_weights_of_wenet_converted_to_our_names_and_back_are_equal(
 ) -> None:
     yaml, state, _ = wenet_reference(shared_dir / "golden" / "wenet", name)
     torch.save(state, tmp_path / "final.pt")
-    model = load_model(yaml, tmp_path / "final.pt")
+    model = load_wenet_model(yaml, tmp_path / "final.pt")
     assert not model.training
     back = wenet_state_dict(model)
     assert set(back) == set(state)
@@ -50,7 +50,7 @@ def test_old_entries_without_effect_are_dropped() -> None:
     unused = ("encoder.embed.pos_enc.pe", "decoder.embed.1.pe", "encoder.encoders.0.concat_linear.weight")
     legacy = {name: torch.zeros(8) for name in (*unused, "decoder.decoders.1.concat_linear2.bias")}
     legacy[counter] = torch.tensor(7.5)
-    model = load_model(yaml, {**state, **legacy}, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
+    model = load_wenet_model(yaml, {**state, **legacy}, ["encoder_conf.norm_eps=1e-12", "decoder_conf.norm_eps=1e-12"])
     assert model.state_dict()[counter].dtype == torch.int64
     assert int(model.state_dict()[counter]) == 7
     assert model.encoder.after_norm.eps == model.decoder.after_norm.eps == 1e-12
@@ -63,11 +63,11 @@ def test_weights_or_a_config_that_do_not_fit_are_refused(tmp_path: Path) -> None
         ({"a": torch.zeros(1)}, "contains no decoder embedding; give the weights"),
     ):
         with pytest.raises(CheckpointError, match=message):
-            load_model(yaml, wrong)
+            load_wenet_model(yaml, wrong)
     text = yaml.read_text("utf-8")
     (tmp_path / "train.yaml").write_text(text.replace("output_dim: 40", "output_dim: 41"), "utf-8")
     with pytest.raises(ConfigError, match="output_dim: 41, expected 40"):
-        load_model(tmp_path / "train.yaml", state)
+        load_wenet_model(tmp_path / "train.yaml", state)
     (tmp_path / "train.yaml").write_text(text.replace("<eos>: 2", "<eos>: 40"), "utf-8")
     with pytest.raises(CheckpointError, match="state_dict: 40 units, but .*train.yaml has special ids .*eos=40"):
-        load_model(tmp_path / "train.yaml", state)
+        load_wenet_model(tmp_path / "train.yaml", state)

@@ -20,7 +20,7 @@ from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import add_batch_size, progress_bar
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode import alignment
-from wenet_hs.decode.output import mark_confidence
+from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import load_experiment
@@ -53,12 +53,10 @@ def run(args: argparse.Namespace) -> None:
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
     with progress_bar("align") as advance:
-        found = alignment.align_utterances(
-            experiment, utterances, batch_size=args.batch_size, on_progress=lambda n: advance(n, len(utterances))
-        )
-    results = [found[utterance.key] for utterance in utterances]
-    aligned = [result for result in results if not isinstance(result, str)]
-    failed = {key: result for key, result in found.items() if isinstance(result, str)}
+        found = alignment.align_utterances(experiment, utterances, batch_size=args.batch_size, on_progress=advance)
+    results = {utterance.key: found[utterance.key] for utterance in utterances}
+    aligned = [result for result in results.values() if not isinstance(result, str)]
+    failed = {key: result for key, result in results.items() if isinstance(result, str)}
     of_units = experiment.config.tokenizer == "phone"
     alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
     if args.ctm is not None:
@@ -71,10 +69,9 @@ def run(args: argparse.Namespace) -> None:
     if num_incomplete := sum(one.is_incomplete for one in aligned):
         print(describe_incomplete(num_incomplete))
     if failed:
-        print_failures(failed, (utterance.key for utterance in utterances))
-        raise DataError(
-            f"{args.data_list}: {len(failed)} of {len(utterances)} utterances could not be aligned; see the lines above"
-        )
+        print_failures(failed)
+        fault = f"{len(failed)} of {len(utterances)} utterances could not be aligned"
+        raise DataError(args.data_list, fault, "see the lines above")
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config, read_yaml
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.decode.inventory import PLACEMENTS
+from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import MODES
 from wenet_hs.errors import ConfigError
 from wenet_hs.text.inventory import read_inventories

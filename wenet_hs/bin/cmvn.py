@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> None:
         total = reduce(add, _all_sums(utterances, conf, num_workers, world))
         bad = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
         if world.is_first:
-            print_failures(bad, bad)
+            print_failures(bad)
         if len(bad) > conf.max_bad_clips * len(utterances):
             raise DataError(
                 f"{args.data_list}: {len(bad)} of {len(utterances)} clips cannot be read, more than the share "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.decode.combine import CRITERIA, DEFAULT_SCALE, combine, read_nbest_lists
-from wenet_hs.decode.output import write_hypotheses
+from wenet_hs.decode.recognition import write_hypotheses
 from wenet_hs.errors import ConfigError
 
 
@@ -31,11 +31,13 @@ def run(args: argparse.Namespace) -> None:
     weights = args.weights or [1.0] * len(args.nbest)
     if len(weights) != len(args.nbest) or not all(0 < weight < math.inf for weight in weights):
         found = " ".join(f"{weight:g}" for weight in weights)
-        raise ConfigError(f"--weights {found}: expected {len(args.nbest)} numbers above 0, one per folder of --nbest")
+        fault = f"expected {len(args.nbest)} numbers above 0, one per folder of --nbest"
+        raise ConfigError(f"--weights {found}", fault)
     check_at_least(args, 0, "scale")
     folders = [folder.resolve() for folder in args.nbest]
     if args.out.resolve() in folders or len(set(folders)) < len(folders):
-        raise ConfigError("--nbest and --out: the same folder twice; give each model once, and another folder to write")
+        fault = "the same folder twice"
+        raise ConfigError("--nbest and --out", fault, "give each model once, and another folder to write")
     systems = read_nbest_lists(args.nbest)
     records, num_changed = [], 0
     for of_utterance in zip(*(system.values() for system in systems), strict=True):

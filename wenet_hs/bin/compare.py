@@ -55,8 +55,8 @@ def run(args: argparse.Namespace) -> None:
         )
 
     if len(args.hyp_a) != len(args.hyp_b):
-        what = f"--hyp_a and --hyp_b: {len(args.hyp_a)} and {len(args.hyp_b)} files"
-        raise ConfigError(f"{what}; give both systems one file per seed, in the same order")
+        found = f"{len(args.hyp_a)} and {len(args.hyp_b)} files"
+        raise ConfigError("--hyp_a and --hyp_b", found, "give both systems one file per seed, in the same order")
     if len(args.hyp_a) > 1:
         _run_seeds(args, score_file)
         return

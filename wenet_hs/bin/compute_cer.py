@@ -27,7 +27,7 @@ from wenet_hs.manifest import read_text
 from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
-from wenet_hs.score.units import normalize_words, split_units
+from wenet_hs.score.rules import normalize_words, split_units
 from wenet_hs.text.units import show_unit
 
 PADDING = {"space": " ", "underline": "_"}
@@ -68,7 +68,7 @@ def verbosity(value: str) -> int:
 def run(args: argparse.Namespace) -> None:
     """Score and print."""
     if args.maxw < 1:
-        raise ConfigError(f"--maxw {args.maxw}: must be at least 1")
+        raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
     reference, hypothesis = (rewrite(read_text(path), args, rules) for path in (args.ref, args.hyp))
@@ -117,9 +117,9 @@ def read_clusters(path: Path, rules: Rules) -> dict[str, frozenset[str]]:
             elif len(token) > 2 and token[0] == "<" and token[-1] == ">" and token[1] != "/":
                 name = token[1:-1]
             else:
-                raise DataError(f"{path}:{number}: {token} is in no cluster; write <NAME> units </NAME>")
+                raise DataError(f"{path}:{number}", f"{token} is in no cluster", "write <NAME> units </NAME>")
     if name:
-        raise DataError(f"{path}: cluster <{name}> has no end; write </{name}>")
+        raise DataError(path, f"cluster <{name}> has no end", f"write </{name}>")
     return clusters
 
 

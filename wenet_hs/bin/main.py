@@ -146,7 +146,7 @@ def check_at_least(args: argparse.Namespace, least: int, *names: str, hint: str 
         value = getattr(args, name)
         if value is not None and not least <= value < math.inf:  # NaN too
             finite = "" if math.isfinite(value) else "a finite number of "
-            raise ConfigError(f"--{name} {value}: must be {finite}at least {least}{hint}")
+            raise ConfigError(f"--{name} {value}", f"must be {finite}at least {least}{hint}")
 
 
 Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], None]]
@@ -184,16 +184,17 @@ def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
         keep = args.keep_empty_lines
         return [sentence for path in args.text for sentence in read_sentences(path, keep_empty_lines=keep)]
     if args.keep_empty_lines:
-        raise ConfigError("--keep_empty_lines: has no effect with --data_list; leave it out")
+        raise ConfigError("--keep_empty_lines", "has no effect with --data_list", "leave it out")
     return [utterance for path in args.data_list for utterance in read_data_list(path)]
 
 
 def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
     """Raise ConfigError unless the sentencepiece model is given exactly if the tokenizer uses it."""
     if tokenizer == "bpe" and bpe_model is None:
-        raise ConfigError("--bpe_model: tokenizer bpe without a model; name the sentencepiece file")
+        raise ConfigError("--bpe_model", "tokenizer bpe without a model", "name the sentencepiece file")
     if tokenizer != "bpe" and bpe_model is not None:
-        raise ConfigError(f"--bpe_model: tokenizer {tokenizer} does not use it; add --tokenizer bpe, or leave it out")
+        found = f"tokenizer {tokenizer} does not use it"
+        raise ConfigError("--bpe_model", found, "add --tokenizer bpe, or leave it out")
 
 
 SETTING_FLAGS = {
@@ -230,11 +231,10 @@ def read_settings(args: argparse.Namespace) -> list[str]:
     return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
 
 
-def print_failures(failed: Mapping[str, str], keys: Iterable[str]) -> None:
-    """Print one line on stderr per failed utterance, in the order of `keys`. `failed`: reasons by key."""
-    for key in keys:
-        if key in failed:
-            print(f"utterance {key}: {failed[key]}", file=sys.stderr)
+def print_failures(failed: Mapping[str, str]) -> None:
+    """Print one line on stderr per failed utterance. `failed`: reasons by key, in the order of the list."""
+    for key, reason in failed.items():
+        print(f"utterance {key}: {reason}", file=sys.stderr)
 
 
 if __name__ == "__main__":

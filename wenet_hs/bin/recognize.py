@@ -33,11 +33,11 @@ from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
-from wenet_hs.decode.inventory import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.job import FEATURES, Job, recognize
+from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
-from wenet_hs.decode.output import write_results, write_speed
+from wenet_hs.decode.recognition import write_results, write_speed
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> None:
     options = search_options(args)
     check_at_least(args, 1, "batch_size")
     if args.place_unseen and not args.inventory:
-        raise ConfigError("--place_unseen: has no effect without --inventory; give the inventory, or leave it out")
+        raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
@@ -135,10 +135,11 @@ def _decode(
     if found.incomplete:
         print(describe_incomplete(len(found.incomplete)))
     if found.failed:
-        print_failures(found.failed, (utterance.key for utterance in utterances))
+        print_failures(found.failed)
         raise DataError(
-            f"{result_dir / 'failed.tsv'}: {len(found.failed)} of {len(utterances)} utterances could not be read; "
-            "repair their audio or remove them from the data list, then run the same command again"
+            result_dir / "failed.tsv",
+            f"{len(found.failed)} of {len(utterances)} utterances could not be read",
+            "repair their audio or remove them from the data list, then run the same command again",
         )
 
 

@@ -27,9 +27,9 @@ from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
-from wenet_hs.score.features import with_features
+from wenet_hs.score.pfer import with_features
+from wenet_hs.score.rules import NORMALIZATIONS, PUNCTUATION, SPACES
 from wenet_hs.score.tables import format_report
-from wenet_hs.score.units import NORMALIZATIONS, PUNCTUATION, SPACES
 
 LANG = "lang"
 
@@ -67,9 +67,9 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "num_resamples")
     check_at_least(args, 1, "confusions")
     if args.features and args.metric != "per":
-        raise ConfigError(f"--features: only phones have features, --metric is {args.metric}; use --metric per")
+        raise ConfigError("--features", f"only phones have features, --metric is {args.metric}", "use --metric per")
     if args.features and find_spec("panphon") is None:
-        raise ConfigError('--features: panphon is not installed; run pip install "wenet_hs[trees]"')
+        raise ConfigError("--features", "panphon is not installed", 'run pip install "wenet_hs[trees]"')
     reference, utterances = read_reference(args)
     if not args.hyp.is_dir():
         printed, check = _score(args, reference, utterances)
@@ -77,10 +77,10 @@ def run(args: argparse.Namespace) -> None:
         check()
         return
     if args.json or args.align:
-        raise ConfigError(f"--hyp {args.hyp}: of a folder, score.json and alignment.txt are written beside each text")
+        raise ConfigError(f"--hyp {args.hyp}", "of a folder, score.json and alignment.txt are written beside each text")
     texts = sorted(args.hyp.glob("*/text"))
     if not texts:
-        raise DataError(f"{args.hyp}: contains no MODE/text; give the --result_dir of `wenet-hs recognize`")
+        raise DataError(args.hyp, "contains no MODE/text", "give the --result_dir of `wenet-hs recognize`")
     for text in texts:
         mode = text.parent
         files = {"hyp": text, "json": mode / "score.json", "align": mode / "alignment.txt"}
@@ -141,7 +141,7 @@ def _exclude(args: argparse.Namespace, reference: dict[str, str], hypothesis: di
     keys = {line.split()[0] for line in read_lines(args.exclude) if line.strip()}
     excluded = [key for key in reference if key in keys]
     if len(excluded) == len(reference):
-        raise DataError(f"{args.exclude}: has the keys of all utterances of {args.ref}; give a list of a part of them")
+        raise DataError(args.exclude, f"has the keys of all utterances of {args.ref}", "give a list of a part of them")
     for key in keys:
         reference.pop(key, None)
         hypothesis.pop(key, None)
@@ -153,7 +153,7 @@ def _add_groupings(report: Report, args: argparse.Namespace, utterances: Sequenc
         report = with_features(report)
     if SPEAKER in args.by:
         if not utterances:
-            raise ConfigError("--by speaker: needs the speakers; give --data_list the data.list of the reference")
+            raise ConfigError("--by speaker", "needs the speakers", "give --data_list the data.list of the reference")
         speakers = {utterance.key: utterance.speaker for utterance in utterances if utterance.speaker is not None}
         report = by_speaker(report, speakers, where=str(args.data_list or args.ref))
     return by_length(report) if LENGTH in args.by else report
@@ -166,7 +166,7 @@ def rules_of(args: argparse.Namespace) -> Rules:
     except ValueError as error:
         flags = f"--metric {args.metric}"
         flags += f" --normalize {args.normalize}" if args.normalize != "nfc" else f" --punctuation {args.punctuation}"
-        raise ConfigError(f"{flags}: {error}") from error
+        raise ConfigError(flags, str(error)) from error
 
 
 def read_reference(args: argparse.Namespace) -> tuple[dict[str, str], list[Utterance]]:
@@ -181,7 +181,7 @@ def read_hypothesis(path: Path) -> dict[str, str]:
     """Transcripts by key. Raises DataError if there are none: an error rate of 100 % would look like a result."""
     hypothesis = read_text(path)
     if not hypothesis:
-        raise DataError(f"{path}: contains no hypotheses; decode again, or check that it is the right file")
+        raise DataError(path, "contains no hypotheses", "decode again, or check that it is the right file")
     return hypothesis
 
 
@@ -190,7 +190,7 @@ def read_languages(
 ) -> dict[str, str] | None:
     """The language of each reference key; None if no utterance has one and none is `required`."""
     if not utterances and required:
-        raise ConfigError("--by lang: needs the languages; give --data_list the data.list of the reference")
+        raise ConfigError("--by lang", "needs the languages", "give --data_list the data.list of the reference")
     langs = {utterance.key: utterance.lang for utterance in utterances if utterance.lang is not None}
     if not langs and not required:
         return None

@@ -28,7 +28,7 @@ from wenet_hs.bin.main import main_of
 from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
-from wenet_hs.decode.output import mark_confidence
+from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import VADS
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
     recognizer = load_model(args.model_dir, args.device, options=search_options(args), lm=args.lm)
     if formats and not recognizer.has_times:
         if args.ctm is not None:
-            raise ConfigError("--ctm: this model was trained without CTC and gives no times of words; leave it out")
+            raise ConfigError("--ctm", "this model was trained without CTC and gives no times of words", "leave it out")
         print("this model was trained without CTC: segments get no words and no confidence", file=sys.stderr)
     has_confidence = recognizer.has_times and (args.json or bool(formats))
     mark, num_failed = mark_confidence(has_confidence and recognizer.is_overfitted), 0
@@ -96,7 +96,8 @@ def run(args: argparse.Namespace) -> None:
             num_failed += 1
             print(error, file=sys.stderr)
     if num_failed:
-        raise DataError(f"{num_failed} of {len(args.audio)} files could not be transcribed; see the lines above")
+        what = f"{num_failed} of {len(args.audio)} files could not be transcribed"
+        raise DataError(what, to_do="see the lines above")
 
 
 def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]) -> None:
@@ -112,22 +113,23 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
     """Raise ConfigError for flags that have no effect or are out of range."""
     given = [name for name in ("vad", "tier", "low_confidence") if getattr(args, name) is not None]
     if given and not formats:
-        raise ConfigError(f"--{given[0]}: has no effect without --{', --'.join(_FORMATS)}; give one, or leave it out")
+        found = f"has no effect without --{', --'.join(_FORMATS)}"
+        raise ConfigError(f"--{given[0]}", found, "give one, or leave it out")
     if args.skip_existing and not (formats and set(formats) <= _SUFFIXES.keys()):
-        raise ConfigError(
-            f"--skip_existing: only for --{', --'.join(_SUFFIXES)}; --ctm and --tsv are written as a whole"
-        )
+        found = f"only for --{', --'.join(_SUFFIXES)}"
+        raise ConfigError("--skip_existing", found, "--ctm and --tsv are written as a whole")
     if args.into_tier is not None:
         if args.elan is None or any(path.suffix.lower() != ".eaf" for path in args.audio):
-            raise ConfigError("--into_tier: the segments are those of .eaf files; give these, and --elan")
+            raise ConfigError("--into_tier", "the segments are those of .eaf files", "give these, and --elan")
         if args.vad is not None:
-            raise ConfigError("--vad: has no effect with --into_tier, which gives the segments; leave one of them out")
+            found = "has no effect with --into_tier, which gives the segments"
+            raise ConfigError("--vad", found, "leave one of them out")
     if args.json and formats:
-        raise ConfigError(f"--json: has no effect with --{formats[0]}; leave one of them out")
+        raise ConfigError("--json", f"has no effect with --{formats[0]}", "leave one of them out")
     if args.audio_dir is not None and not args.audio_dir.is_dir():
-        raise ConfigError(f"--audio_dir {args.audio_dir}: no such folder; give the folder of the recordings")
+        raise ConfigError(f"--audio_dir {args.audio_dir}", "no such folder", "give the folder of the recordings")
     if args.low_confidence is not None and not 0 <= args.low_confidence <= 1:
-        raise ConfigError(f"--low_confidence {args.low_confidence:g}: must be from 0 to 1")
+        raise ConfigError(f"--low_confidence {args.low_confidence:g}", "must be from 0 to 1")
 
 
 def _outputs(args: argparse.Namespace, path: Path) -> dict[str, Path]:
@@ -140,24 +142,24 @@ def _check_outputs(args: argparse.Namespace) -> None:
     """Raise DataError if results cannot be written. A file that exists may have been corrected by hand."""
     for name in _SUFFIXES:
         if (folder := getattr(args, name)) is not None and folder.exists() and not folder.is_dir():
-            raise DataError(f"--{name} {folder}: not a folder; name another one")
+            raise DataError(f"--{name} {folder}", "not a folder", "name another one")
     by_stem = dict[str, Path]()
     is_by_name = args.ctm is not None or any(getattr(args, name) is not None for name in _SUFFIXES)
     for path in args.audio if is_by_name else ():  # a table has the whole path
         if (same := by_stem.setdefault(path.stem, path)) is not path:
-            raise DataError(f"{same} and {path}: the results would have the same name; transcribe them one by one")
+            raise DataError(f"{same} and {path}", "the results would have the same name", "transcribe them one by one")
     for name in ("ctm", "tsv"):
         if (file := getattr(args, name)) is not None:
             if file.exists():
-                raise DataError(f"{file}: exists already; name another file with --{name}, or delete this one")
+                raise DataError(file, "exists already", f"name another file with --{name}, or delete this one")
             file.parent.mkdir(parents=True, exist_ok=True)
     for path in args.audio:
         for name, output in _outputs(args, path).items():
             if output.exists() and path.exists() and output.samefile(path):
-                raise DataError(f"{output}: is the input itself; name another folder with --{name}")
+                raise DataError(output, "is the input itself", f"name another folder with --{name}")
             if output.exists() and not args.skip_existing:
-                remedy = f"name another folder with --{name}, or go on with --skip_existing"
-                raise DataError(f"{output}: exists already; {remedy}")
+                found = "exists already"
+                raise DataError(output, found, f"name another folder with --{name}, or go on with --skip_existing")
 
 
 def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> TranscribedRecording:

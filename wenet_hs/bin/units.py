@@ -32,13 +32,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     if (args.kind == "bpe") != (args.bpe_model is not None) or (args.kind == "bpe") != (args.vocab_size is not None):
-        raise ConfigError(f"--kind {args.kind}: --vocab_size and --bpe_model belong to --kind bpe, which needs both")
+        raise ConfigError(f"--kind {args.kind}", "--vocab_size and --bpe_model belong to --kind bpe, which needs both")
     if args.min_count is not None and args.kind == "bpe":
-        raise ConfigError("--min_count: --kind bpe has a --vocab_size instead; leave --min_count out")
+        raise ConfigError("--min_count", "--kind bpe has a --vocab_size instead", "leave --min_count out")
     if args.inventory is not None and args.kind == "bpe":
-        raise ConfigError("--inventory: not for --kind bpe; a language has an inventory of characters, phones or words")
+        found = "not for --kind bpe"
+        raise ConfigError("--inventory", found, "a language has an inventory of characters, phones or words")
     if args.out is None and args.inventory is None:
-        raise ConfigError("--out: nothing to write; give --out or --inventory")
+        raise ConfigError("--out", "nothing to write", "give --out or --inventory")
     check_at_least(args, 1, "min_count")
     least = args.min_count or 1
     utterances = read_transcripts(args)

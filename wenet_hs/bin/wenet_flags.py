@@ -132,5 +132,5 @@ def _translate(name: str, value: str, flag: Flag) -> list[str]:
     if flag.harmless is None:
         logger.info("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
     elif value not in flag.harmless or not flag.has_value:
-        raise ConfigError(f"{shown}: a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
+        raise ConfigError(shown, f"a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
     return []

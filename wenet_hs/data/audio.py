@@ -328,7 +328,7 @@ def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
     try:
         import fsspec
     except ImportError as error:
-        raise ConfigError(f"{url}: URLs need fsspec; pip install 'wenet_hs[remote]'") from error
+        raise ConfigError(url, "URLs need fsspec", "pip install 'wenet_hs[remote]'") from error
     try:
         filesystem, path = fsspec.core.url_to_fs(url)
         return call(filesystem, path)

@@ -29,10 +29,10 @@ from wenet_hs.annotation.tiers import (
 from wenet_hs.data.audio import length_fault, segment_duration
 from wenet_hs.data.features import frame_samples, num_frames, utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
-from wenet_hs.decode.ctc import align_units, align_windows
+from wenet_hs.decode.ctc_search import align_units, align_windows
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.modes import pad_features
-from wenet_hs.decode.output import mean_confidence, timed_units, timed_words
+from wenet_hs.decode.recognition import mean_confidence, timed_units, timed_words
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import Experiment
@@ -64,7 +64,7 @@ def align_utterances(
     utterances: Sequence[Utterance],
     *,
     batch_size: int = 16,
-    on_progress: Callable[[int], None] = lambda count: None,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[str, AlignedUtterance | str]:
     """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
 
@@ -73,34 +73,32 @@ def align_utterances(
 
     Args:
         batch_size: maximum number of utterances per batch; changes no result.
-        on_progress: called with the number of utterances that were processed since the last call.
+        on_progress: called with the number of utterances processed since the last call, and with their total number.
     Raises: ConfigError if the model was trained without CTC, or the memory is too small for a batch; CheckpointError if
         the output of the model is NaN.
     """
     if not experiment.config.model_conf.ctc_weight:
-        raise ConfigError(
-            f"{experiment.model_dir / 'train.yaml'}: model_conf.ctc_weight is 0, so CTC was not trained and cannot "
-            "align; use a model trained with CTC"
-        )
+        found = "model_conf.ctc_weight is 0, so CTC was not trained and cannot align"
+        raise ConfigError(experiment.model_dir / "train.yaml", found, "use a model trained with CTC")
     results, pieces = dict[str, AlignedUtterance | str](), []
     for row, utterance in enumerate(utterances):
         try:
             pieces.append(Piece(row, segment_duration(utterance) if utterance.duration is None else utterance.duration))
         except DataError as error:
             results[utterance.key] = str(error)
-    on_progress(len(results))
+    on_progress(len(results), len(utterances))
     remedy = "lower --batch_size, or cut the longest utterances"
     for piece in pieces:
         if piece.duration_s > _LONG_S:
             utterance = utterances[piece.row]
             with out_of_memory_as_error([utterance], piece.duration_s, "cut the recording"):
                 results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
-            on_progress(1)
+            on_progress(1, len(utterances))
     for batch in plan_batches([piece for piece in pieces if piece.duration_s <= _LONG_S], batch_size):
         in_batch = [utterances[piece.row] for piece in batch]
         with out_of_memory_as_error(in_batch, batch[0].duration_s, remedy):
             results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
-        on_progress(len(batch))
+        on_progress(len(batch), len(utterances))
     return results
 
 
@@ -193,16 +191,14 @@ def encode_windows(
 
 def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
     """The unit ids of a transcript. Raises DataError if it cannot be aligned."""
-    tokenizer = experiment.tokenizer
+    tokenizer, where = experiment.tokenizer, f"utterance {utterance.key}"
     unknown = tokenizer.unknown(utterance.txt)
     if unknown:
-        units = list_names([repr(unit) for unit in unknown], " ")
-        raise DataError(
-            f"the transcript has units that the model does not know: {units}; correct it, or use another model"
-        )
+        found = f"the transcript has units that the model does not know: {list_names([*map(repr, unknown)], ' ')}"
+        raise DataError(where, found, "correct it, or use another model")
     ids = tokenizer.encode(utterance.txt)
     if not ids:
-        raise DataError("the transcript is empty; add the text, or leave the utterance out")
+        raise DataError(where, "the transcript is empty", "add the text, or leave the utterance out")
     return ids
 
 
@@ -210,10 +206,8 @@ def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[in
     """Raise DataError if `length` feature frames are too few for the units."""
     found, needed = experiment.model.encoder.subsampled_length(length), ctc_frames_needed(ids)
     if found < needed:
-        raise DataError(
-            f"{utterance.wav}: {found} encoder frames, but CTC needs {needed} for this transcript; check that "
-            "audio and transcript belong together"
-        )
+        fault = f"{found} encoder frames, but CTC needs {needed} for this transcript"
+        raise DataError(utterance.wav, fault, "check that audio and transcript belong together")
 
 
 # ---- files
@@ -269,11 +263,11 @@ def check_outputs(
 ) -> None:
     """Raise DataError if a file exists, which may have been corrected by hand, or if `write_eafs` would."""
     if existing := [path for path in files if path.exists()]:
-        raise DataError(f"{existing[0]}: exists already; name another file, or delete this one")
+        raise DataError(existing[0], "exists already", "name another file, or delete this one")
     paths = [_textgrid_path(textgrid, one.key) for one in utterances if textgrid is not None]
     paths += [_eaf_path(elan, one.wav) for one in utterances if elan is not None]
     if existing := [path for path in paths if path.exists()]:
-        raise DataError(f"{existing[0]}: exists already; name another folder")
+        raise DataError(existing[0], "exists already", "name another folder")
     if elan is None:
         return
     # an unknown end is 1 ms after the start
@@ -300,14 +294,14 @@ def _make_recordings(segments: Iterable[tuple[str, TranscribedSegment]]) -> list
     for wav, segment in segments:
         by_media[wav].append(segment)
         if stems.setdefault(Path(wav).stem, wav) != wav:
-            raise DataError(f"{wav} and {stems[Path(wav).stem]}: the same name; align them one by one with --elan")
+            raise DataError(f"{wav} and {stems[Path(wav).stem]}", "the same name", "align them one by one with --elan")
     recordings = []
     for wav, of_media in by_media.items():
         length_s = max(segment.end for segment in of_media)
         try:
             placed = place_segments(of_media, length_s)
         except DataError as error:
-            raise DataError(f"{wav}: {error}") from error
+            raise DataError(wav, str(error)) from error
         recordings.append(TranscribedRecording(media=Path(wav), duration_s=length_s, segments=placed))
     return recordings
 

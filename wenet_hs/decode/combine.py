@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from wenet_hs.decode.output import Alternative
+from wenet_hs.decode.recognition import Alternative
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.score.edit_distance import count_errors
@@ -52,13 +52,12 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
     for name, system in zip(folders[1:], systems[1:], strict=True):
         for (folder, own), (other, others) in permutations(((name, system), (first_name, first))):
             if keys := others.keys() - own.keys():
-                what = f"{folder}: lacks {len(keys)} utterances of {other} ({list_names(sorted(keys))})"
-                raise DataError(f"{what}; decode the same list with all models")
+                found = f"lacks {len(keys)} utterances of {other} ({list_names(sorted(keys))})"
+                raise DataError(folder, found, "decode the same list with all models")
         pairs = [({one.units for one in first[key].nbest}, {one.units for one in system[key].nbest}) for key in first]
         if not any((ours & theirs) - {()} for ours, theirs in pairs) and any((a | b) - {()} for a, b in pairs):
-            raise DataError(
-                f"{name}: no hypothesis has the same units as one of {first_name}; combine models of one unit table"
-            )
+            found = f"no hypothesis has the same units as one of {first_name}"
+            raise DataError(name, found, "combine models of one unit table")
     return [{key: system[key] for key in first} for system in systems]
 
 
@@ -71,13 +70,13 @@ def _read_folder(path: Path) -> dict[str, NBestList]:
             one = None
         scores = {hypothesis.units: hypothesis.score for hypothesis in one.nbest} if one else {}
         if one is None or not 0 < len(one.nbest) == len(scores) or not all(map(math.isfinite, scores.values())):
-            what = "not a line of `wenet-hs recognize` with `key` and `nbest` of different units and finite scores"
-            raise DataError(f"{path}:{number}: {what}; decode the list again")
+            fault = "not a line of `wenet-hs recognize` with `key` and `nbest` of different units and finite scores"
+            raise DataError(f"{path}:{number}", fault, "decode the list again")
         if one.key in found:
-            raise DataError(f"{path}:{number}: utterance {one.key!r} occurs twice; decode the list again")
+            raise DataError(f"{path}:{number}", f"utterance {one.key!r} occurs twice", "decode the list again")
         found[one.key] = one
     if not found:
-        raise DataError(f"{path}: contains no utterances; decode the list again")
+        raise DataError(path, "contains no utterances", "decode the list again")
     return found
 
 

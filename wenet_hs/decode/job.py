@@ -31,7 +31,7 @@ from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
-from wenet_hs.decode.output import Recognition, Segment, make_segment
+from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
     DEFAULT_MAX_SEGMENT_S,
     Piece,
@@ -115,10 +115,8 @@ def recognize(
     results = partial.read()
     missing = set(range(len(batches))) - results.keys()
     if missing:
-        raise DataError(
-            f"{folder}: {len(missing)} of {len(batches)} batches are missing (the first is {min(missing)}); run "
-            "the same command again"
-        )
+        found = f"{len(missing)} of {len(batches)} batches are missing (the first is {min(missing)})"
+        raise DataError(folder, found, "run the same command again")
     return _merge([results[number] for number in range(len(batches))], batches, failed, utterances, job.modes)
 
 
@@ -304,40 +302,53 @@ def _merge(
 # ---- decoding
 
 
+def decode_pieces(
+    experiment: Experiment, features: Mapping[Piece, Tensor], job: Job, times: StageTimes | None = None
+) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
+    """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for the encoder.
+
+    Args:
+        features: (T, F) of each piece.
+        times: the seconds of each stage are added to it.
+    """
+    if not features:
+        return {}, []
+    model, times = experiment.model, times or StageTimes()
+    with times.measure(FEATURES):
+        padded = pad_features(model, features.values())
+    found = decode(model, *padded, job.modes, job.options, lm=job.lm, align=True, times=times)
+    segments = {
+        piece: {mode: make_segment(nbests[row], piece.begin_s, experiment) for mode, nbests in found.items()}
+        for row, piece in enumerate(features)
+    }
+    return segments, [piece for piece, one in features.items() if model.encoder.subsampled_length(len(one)) < 1]
+
+
 def _decode_batch(
     experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece], job: Job
 ) -> DecodedBatch:
-    model, conf = job.models.get(utterances[0].lang, experiment.model), experiment.config.dataset_conf
-    started_at, times = time.time(), StageTimes(next(model.parameters()).device)
-    features, incomplete = dict[int, Tensor](), list[str]()
-    pieces: list[dict[str, Segment] | str] = [{} for _ in batch]
+    experiment = replace(experiment, model=job.models.get(utterances[0].lang, experiment.model))
+    started_at, times = time.time(), StageTimes(next(experiment.model.parameters()).device)
+    features, failed, incomplete = dict[Piece, Tensor](), dict[Piece, str](), list[str]()
     with out_of_memory_as_error(utterances, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
         with times.measure(FEATURES):
-            for index, utterance in enumerate(utterances):
+            for piece, utterance in zip(batch, utterances, strict=True):
                 try:
-                    features[index] = utterance_features(utterance, conf, incomplete)
+                    features[piece] = utterance_features(utterance, experiment.config.dataset_conf, incomplete)
                 except DataError as error:
-                    pieces[index] = str(error).removeprefix(f"utterance {utterance.key}: ")
-            if features:
-                padded = pad_features(model, features.values())
-        if features:
-            results = decode(model, *padded, job.modes, job.options, lm=job.lm, align=True, times=times)
-            for row, index in enumerate(features):
-                pieces[index] = {
-                    mode: make_segment(nbests[row], batch[index].begin_s, experiment)
-                    for mode, nbests in results.items()
-                }
-    too_short = [utterances[i].key for i, one in features.items() if model.encoder.subsampled_length(len(one)) < 1]
+                    failed[piece] = str(error).removeprefix(f"utterance {utterance.key}: ")
+        decoded, too_short = decode_pieces(experiment, features, job, times)
     if too_short:
+        keys = [utterance.key for piece, utterance in zip(batch, utterances, strict=True) if piece in too_short]
         message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
-        logger.warning(message, len(too_short), list_names(too_short))
+        logger.warning(message, len(keys), list_names(keys))
+    pieces = [failed[piece] if piece in failed else decoded[piece] for piece in batch]
     return DecodedBatch(pieces, dict(times.seconds), started_at, incomplete=incomplete)
 
 
 def _warm_up(experiment: Experiment, job: Job) -> None:
     """Load what is loaded at first use: filter banks, kernels, tables."""
-    model, conf = experiment.model, experiment.config.dataset_conf
+    conf = experiment.config.dataset_conf
     # One second.
     noise_N = 0.1 * torch.randn(conf.resample_conf.resample_rate, generator=torch.Generator().manual_seed(0))
-    padded = pad_features(model, [waveform_features(noise_N, conf)])
-    decode(model, *padded, job.modes, job.options, lm=job.lm, align=True)
+    decode_pieces(experiment, {Piece(0, 1.0): waveform_features(noise_N, conf)}, job)

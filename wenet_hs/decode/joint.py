@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.attention import BeamSearch
+from wenet_hs.decode.attention_search import BeamSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask

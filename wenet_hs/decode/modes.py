@@ -20,8 +20,14 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.decode.attention import AttentionSearch
-from wenet_hs.decode.ctc import CTC_NAN, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
+from wenet_hs.decode.attention_search import AttentionSearch
+from wenet_hs.decode.ctc_search import (
+    DIVERGED,
+    align_units,
+    greedy_search,
+    prefix_beam_search,
+    prefix_beam_search_with_lm,
+)
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.language_model import AnyLanguageModel, LanguageModel, TextModel
@@ -85,7 +91,7 @@ class EncodedBatch:
         with self.times.measure(_CTC):
             best = self.model.ctc.head.topk(self.memory, min(size, self.model.num_units))
             if bool(best[0].isnan().any()):
-                raise CheckpointError(CTC_NAN)
+                raise CheckpointError("CTC output", "NaN", DIVERGED)
         return best
 
     @cached_property
@@ -162,26 +168,21 @@ def check_options(
         if mode not in MODES:
             raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
         if options.ctc_weight > MODES[mode].max_ctc_weight:
-            limit = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
-            raise ConfigError(f"ctc_weight {options.ctc_weight:g}: {limit}; use another weight or mode")
+            found = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
+            raise ConfigError(f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode")
         if MODES[mode].is_greedy and (options.nbest or 1) > 1:
-            raise ConfigError(
-                f"nbest {options.nbest}: {mode} has only one hypothesis; leave out this mode, or use "
-                "ctc_prefix_beam_search"
-            )
+            found = f"{mode} has only one hypothesis"
+            raise ConfigError(f"nbest {options.nbest}", found, "leave out this mode, or use ctc_prefix_beam_search")
     if options.reverse_weight and model.right_head is None:
-        raise ConfigError(
-            f"reverse_weight {options.reverse_weight:g}: this model has no right-to-left decoder (bitransformer); "
-            "leave it at 0"
-        )
+        found = "this model has no right-to-left decoder (bitransformer)"
+        raise ConfigError(f"reverse_weight {options.reverse_weight:g}", found, "leave it at 0")
     if options.lm_weight and lm is None:
-        raise ConfigError(f"lm_weight {options.lm_weight:g}: there is no language model; give one with --lm")
+        raise ConfigError(f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm")
     if lm is not None and not options.lm_weight:
-        raise ConfigError("lm_weight 0: the language model has no effect; give --lm_weight above 0")
+        raise ConfigError("lm_weight 0", "the language model has no effect", "give --lm_weight above 0")
     if lm is not None and modes and all(MODES[mode].is_greedy for mode in modes):
-        raise ConfigError(
-            f"{', '.join(modes)}: uses no language model; add ctc_prefix_beam_search, or leave out --lm and --lm_weight"
-        )
+        found = "uses no language model"
+        raise ConfigError(", ".join(modes), found, "add ctc_prefix_beam_search, or leave out --lm and --lm_weight")
 
 
 def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
@@ -248,9 +249,7 @@ def decode(
         in_search = lm if isinstance(lm, LanguageModel) else None
         batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
         if not bool(batch.memory.isfinite().all()):
-            raise CheckpointError(
-                "encoder output: NaN or infinity; the weights are damaged or training diverged, use another checkpoint"
-            )
+            raise CheckpointError("encoder output", "NaN or infinity", DIVERGED)
     results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(features))] for mode in modes}
     if not len(rows):
         return results

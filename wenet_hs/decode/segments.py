@@ -113,9 +113,8 @@ def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, re
         if not lacks_memory(error):
             raise
         named = list_names([utterance.key for utterance in utterances])
-        raise ConfigError(
-            f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named}); {remedy}"
-        ) from error
+        what = f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named})"
+        raise ConfigError(what, to_do=remedy) from error
 
 
 # ---- cut points
@@ -124,7 +123,7 @@ def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, re
 def check_max_segment(seconds: float) -> None:
     """Raise ConfigError unless it is 0 (never cut) or at least MIN_SEGMENT_S."""
     if seconds != 0 and not seconds >= MIN_SEGMENT_S:
-        raise ConfigError(f"--max_segment_s {seconds:g}: must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
+        raise ConfigError(f"--max_segment_s {seconds:g}", f"must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
 
 
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:
@@ -138,7 +137,7 @@ def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[f
         read_s += len(samples) / rate
     reason = None if utterance.duration is None else length_fault(read_s, utterance.duration, "the data list")
     if reason is not None:
-        raise DataError(f"{utterance.wav}: {reason}; restore the file, or prepare the data again")
+        raise DataError(utterance.wav, reason, "restore the file, or prepare the data again")
     return read_s, cut_at_pauses(np.concatenate(levels), max_segment_s)
 
 
@@ -220,14 +219,26 @@ def _smoothed(levels: Levels, size: int) -> Levels:
     return np.asarray(10 * np.log10(np.convolve(power_T, np.ones(size) / size, mode="valid")), np.float64)
 
 
+def _cut_region(begin: float, end: float, cuts: Sequence[float]) -> list[Piece]:
+    """The segments of a recording from `begin` to `end` in seconds; `cuts` are seconds from `begin`."""
+    bounds = [begin, *(begin + cut for cut in cuts), end]
+    return [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+
+
 def cut_span(path: str | Path, begin: float, end: float, max_segment_s: float) -> list[Piece]:
     """A segment of a recording, from `begin` to `end` in seconds, cut at pauses if it is longer (0: never)."""
     cuts = list[float]()
     if 0 < max_segment_s < end - begin:
         _, cuts = find_cuts(Utterance(key="", wav=str(path), txt="", start=begin, end=end), max_segment_s)
-    return [
-        Piece(0, last - first, first, last) for first, last in pairwise([begin, *(begin + one for one in cuts), end])
-    ]
+    return _cut_region(begin, end, cuts)
+
+
+def cut_waveform(waveform_N: Tensor, rate: int, max_segment_s: float) -> list[Piece]:
+    """A waveform cut at pauses if it is longer than `max_segment_s` (0: never); nothing if no speech is found."""
+    duration_s, levels_T = len(waveform_N) / rate, frame_levels(waveform_N.numpy(), rate)
+    if is_silent(waveform_N) or not join_regions(speech_regions(levels_T), duration_s):
+        return []
+    return cut_pieces(0, duration_s, cut_at_pauses(levels_T, max_segment_s) if 0 < max_segment_s < duration_s else [])
 
 
 # ---- speech of a recording
@@ -258,8 +269,7 @@ def find_speech(path: str | Path, max_segment_s: float, vad: str = "energy") -> 
     for begin, end in join_regions(regions, read_s):
         of_region = levels_T[round(begin * FRAMES_PER_SECOND) : round(end * FRAMES_PER_SECOND)]
         cuts = cut_at_pauses(of_region, max_segment_s) if 0 < max_segment_s < end - begin else []
-        bounds = [begin, *(begin + cut for cut in cuts), end]
-        pieces += [Piece(0, last - first, first, last) for first, last in pairwise(bounds)]
+        pieces += _cut_region(begin, end, cuts)
     return read_s, pieces
 
 
@@ -302,7 +312,7 @@ def _load_silero() -> Callable[[Tensor], list[tuple[float, float]]]:
     try:
         from silero_vad import get_speech_timestamps, load_silero_vad
     except ImportError as error:
-        raise ConfigError("--vad silero: needs silero-vad; pip install 'wenet_hs[vad]'") from error
+        raise ConfigError("--vad silero", "needs silero-vad", "pip install 'wenet_hs[vad]'") from error
     torch.set_num_threads(num_threads)  # the import sets it to 1
     model = load_silero_vad()
 

@@ -49,34 +49,24 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     Args:
         nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
         turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
-    Raises ValueError: one line with the first unit or node where the paths are not those of one tree.
+    Raises ValueError: the paths are not those of one tree.
     """
-    num_units = len(nodes)
-    is_step = turns != 0
+    num_units, is_step = len(nodes), turns != 0
     if num_units == 1 and not is_step.any():
         return RenumberedTree(NO_ROWS, np.zeros(0, dtype=np.int64))
-    if not is_step.any(1).all():
-        raise ValueError(f"unit {int(np.argmin(is_step.any(1)))} has an empty path, so no other unit could have one")
-    if (is_step[:, 1:] & ~is_step[:, :-1]).any():
-        unit = int(np.argmax((is_step[:, 1:] & ~is_step[:, :-1]).any(1)))
-        raise ValueError(f"the path of unit {unit} has padding before its end")
+    no_tree = "the paths of the units are not those of one tree"
     units, _ = np.nonzero(is_step)
     here = nodes[is_step].astype(np.int64)
-    outside = np.flatnonzero((here < 0) | (here >= num_units - 1))
-    if len(outside):
-        where = f"the path of unit {units[outside[0]]} has inner node {here[outside[0]]}"
-        raise ValueError(f"{where}; with {num_units} units they are 0…{num_units - 2}")
+    has_gap = bool((is_step[:, 1:] & ~is_step[:, :-1]).any())
+    if has_gap or not is_step.any(1).all() or ((here < 0) | (here >= num_units - 1)).any():
+        raise ValueError(no_tree)
     is_first = np.append(True, units[1:] != units[:-1])
     is_last = np.append(is_first[1:], True)
     slots, children = 2 * here + (turns[is_step] < 0), np.where(is_last, units, num_units + np.append(here[1:], 0))
     pairs, root = np.full(2 * (num_units - 1), -1, dtype=np.int64), int(here[0])
     pairs[slots] = children
-    if (pairs < 0).any():
-        missing = int(np.argmin(pairs))
-        raise ValueError(f"no path goes to the {'right' if missing % 2 else 'left'} child of inner node {missing // 2}")
-    wrong = (pairs[slots] != children) | (is_first & (here != root))
-    if wrong.any():
-        raise ValueError(f"the path of unit {units[np.argmax(wrong)]} contradicts that of another unit")
+    if (pairs < 0).any() or (pairs[slots] != children).any() or (here[is_first] != root).any():
+        raise ValueError(no_tree)
     # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
     rows = pairs.reshape(-1, 2)
     return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
@@ -96,9 +86,9 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
         options = {"source": "hsoftmax original", "folder": str(folder)}
         return Tree("original", tuple(units), children, frequencies, options)
     except RecursionError as error:
-        raise DataError(f"{path}: nested too deeply; a tree of counts has less than a hundred levels") from error
+        raise DataError(path, "nested too deeply", "a tree of counts has less than a hundred levels") from error
     except ValueError as error:
-        raise DataError(f"{path}: {one_line(error)}; copy the folder again from where it was made") from error
+        raise DataError(path, one_line(error), "copy the folder again from where it was made") from error
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
@@ -111,7 +101,7 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
     try:
         nodes, turns = tree.paths()
     except ValueError as error:
-        raise DataError(f"{folder}: {error}; the original's format has no other form of it") from error
+        raise DataError(folder, str(error), "the original's format has no other form of it") from error
     write_atomic(folder / STRUCT, _struct_text(tree, numbers))
     write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
     # (V, P+1): the last column is padding, because they count the levels with the leaves.
@@ -197,23 +187,23 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     buffers = [f"{_BUFFERS}{name}" for name in ("index", "sign", "bias")]
     missing = [name for name in buffers if name not in state]
     if missing:
-        raise CheckpointError(f"state_dict: {VECTORS} without {missing[0]}; take the complete checkpoint")
+        raise CheckpointError("state_dict", f"{VECTORS} without {missing[0]}", "take the complete checkpoint")
     shape = tuple(state[VECTORS].shape)
     if len(shape) != 2:
-        raise CheckpointError(f"state_dict: {VECTORS} has shape {shape}, expected (N, D); {_OTHER}")
+        raise CheckpointError("state_dict", f"{VECTORS} has shape {shape}, expected (N, D)", _OTHER)
     num_units = shape[0] + 1
     # Averaging checkpoints makes them floats; they are equal in all checkpoints, so they are still whole numbers.
     flat = [state[name].double().round().long().numpy() for name in buffers]
     if len({array.size for array in flat}) != 1 or flat[0].size % num_units:
         sizes = ", ".join(str(array.size) for array in flat)
-        raise CheckpointError(f"state_dict: {_BUFFERS}* of {sizes} numbers for {num_units} units; {_OTHER}")
+        raise CheckpointError("state_dict", f"{_BUFFERS}* of {sizes} numbers for {num_units} units", _OTHER)
     index, sign, bias = (array.reshape(num_units, -1) for array in flat)
     try:
         if not (np.isin(sign, (-1, 0, 1)).all() and (bias == (sign != 1)).all()):
             raise ValueError(f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other")
         return tree_from_paths(index, sign)
     except ValueError as error:
-        raise CheckpointError(f"state_dict: {error}; {_OTHER}") from error
+        raise CheckpointError("state_dict", str(error), _OTHER) from error
 
 
 def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
@@ -223,8 +213,8 @@ def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
     """
     children = _tree_of_state(state).children
     if len(children) + 1 != num_units:
-        what = f"{where}: its tree has {len(children) + 1} units, but its decoder has {num_units}"
-        raise CheckpointError(f"{what}; {_OTHER}")
+        found = f"its tree has {len(children) + 1} units, but its decoder has {num_units}"
+        raise CheckpointError(where, found, _OTHER)
     ones = np.ones(len(children) + 1)
     return Tree.build("original", lambda _: children, ones, options={"source": "hsoftmax original"})
 

@@ -46,13 +46,13 @@ def state_sizes(state: Mapping[str, Tensor], where: str) -> tuple[int, int]:
         if name in state and state[name].dim() == 2:
             num_units, width = state[name].shape
             return num_units, width
-    what_to_do = "give the weights of a model of this toolkit or WeNet"
-    raise CheckpointError(f"{where}: contains no decoder embedding; {what_to_do}")
+    found = "contains no decoder embedding"
+    raise CheckpointError(where, found, "give the weights of a model of this toolkit or WeNet")
 
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
     """Raises CheckpointError if a state_dict has another number of units than the file `other`."""
     found, _ = state_sizes(state, where)
     if found != num_units:
-        what = f"{where}: trained with {found} units, but {other} has {num_units}"
-        raise CheckpointError(f"{what}; use the same units.txt")
+        fault = f"trained with {found} units, but {other} has {num_units}"
+        raise CheckpointError(where, fault, "use the same units.txt")

@@ -16,7 +16,7 @@ from wenet_hs.model import AsrModel
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 
 
-def load_model(
+def load_wenet_model(
     train_yaml: Path | str, final_pt: Path | str | Mapping[str, Tensor], overrides: Sequence[str] = ()
 ) -> AsrModel:
     """Loads a WeNet model for decoding (in evaluation mode, on the CPU).
@@ -39,9 +39,12 @@ def load_model(
     blank = ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0)
     special = SpecialIds(blank, ids.get(UNK), ids.get(SOS, num_units - 1), ids.get(EOS, num_units - 1))
     if not max(special.blank, special.sos, special.eos) < num_units:
-        what = f"{where}: {num_units} units, but {train_yaml} has special ids {special}"
-        raise CheckpointError(f"{what}; use the train.yaml with which these weights were trained")
+        found = f"{num_units} units, but {train_yaml} has special ids {special}"
+        raise CheckpointError(where, found, "use the train.yaml with which these weights were trained")
     tree = saved_tree(theirs, num_units, where) if is_original(theirs) else None
     model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
     load_weights(model, state, where)
     return model.eval()
+
+
+load_model = load_wenet_model  # the name that scripts import; `wenet_hs.load_model` loads a folder for recognition

@@ -30,9 +30,9 @@ from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_exper
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report
-from wenet_hs.score.features import with_features
 from wenet_hs.score.pairing import Training, command_values, training_of
-from wenet_hs.score.units import split_units
+from wenet_hs.score.pfer import with_features
+from wenet_hs.score.rules import split_units
 from wenet_hs.train.monitor import TAKE_OFF_NATS
 
 FORMAT = "wenet_hs.results/2"

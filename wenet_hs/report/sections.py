@@ -21,9 +21,9 @@ from wenet_hs.score.alignments import Confusions, count_confusions, show_pair
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
+from wenet_hs.score.rules import UNIT_NAMES
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
 from wenet_hs.score.tables import seed_difference_cells
-from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.text.units import script_of, show_unit
 from wenet_hs.tree.plot import tree_svg
 

@@ -18,7 +18,7 @@ from wenet_hs.manifest import Utterance
 from wenet_hs.report.collect import ReportData
 from wenet_hs.score.edit_distance import Operation, align
 from wenet_hs.score.error_rate import ScoredUtterance, worst_first
-from wenet_hs.score.units import UNIT_NAMES, Rules, word_lengths
+from wenet_hs.score.rules import UNIT_NAMES, Rules, word_lengths
 
 MAX_UTTERANCES = 400
 AUDIO_MB = 3.0

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
-from wenet_hs.score.units import Rules, word_lengths
+from wenet_hs.score.rules import Rules, word_lengths
 from wenet_hs.text.units import script_of, show_unit
 
 GAP = "*"  # printed opposite a deleted or an inserted unit

@@ -16,6 +16,7 @@ CONFIDENCE = 0.95
 _BLOCK = 2**14  # draws per block: the memory of one block fits into the cache
 
 Number = TypeVar("Number", np.int64, np.float64)
+Rates = NDArray[np.float64]
 
 
 class Interval(NamedTuple):
@@ -50,7 +51,7 @@ def draw_sums(values_CK: NDArray[Number], num_resamples: int, stream: str = "") 
     return sums_RK
 
 
-def percentile_interval(rates_R: NDArray[np.float64]) -> Interval | None:
+def percentile_interval(rates_R: Rates) -> Interval | None:
     """The middle 95 % of the values that are not NaN; None if all are."""
     known = rates_R[~np.isnan(rates_R)]
     if not len(known):
@@ -60,20 +61,27 @@ def percentile_interval(rates_R: NDArray[np.float64]) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups.
+def resample(values: Mapping[str, NDArray[Number]], num_resamples: int) -> tuple[dict[str, Rates], Rates, Rates]:
+    """The rates (R,) of each group, their mean and the pooled rate, from errors and reference units (C, 2) per group.
 
-    Every group (a language, a length) keeps its number of clusters in each resample.
+    Every group (a language, a length) keeps its number of clusters in each resample. A group without reference units
+    is not in the mean.
     """
     sums = {group: draw_sums(values_C2, num_resamples, group) for group, values_C2 in values.items()}
-    rates = {group: resampled_rates(of_group) for group, of_group in sums.items()}
-    each = {group: percentile_interval(rates[group]) if len(values[group]) > 1 else None for group in values}
-    scored = [group for group, values_C2 in values.items() if values_C2[:, 1].any()]
-    if not any(each[group] for group in scored):
-        return Intervals(each, None, None)
-    macro = np.mean([rates[group] for group in scored], axis=0)
+    rates = {group: resampled_rates(sums_R2) for group, sums_R2 in sums.items()}
+    scored = [rates[group] for group, values_C2 in values.items() if values_C2[:, 1].any()]
     total_R2: NDArray[Number] = np.sum(list(sums.values()), axis=0)
-    return Intervals(each, percentile_interval(macro), percentile_interval(resampled_rates(total_R2)))
+    macro_R = np.mean(scored, axis=0) if scored else np.full(num_resamples, np.nan)
+    return rates, macro_R, resampled_rates(total_R2)
+
+
+def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
+    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups; see `resample`."""
+    rates, macro_R, micro_R = resample(values, num_resamples)
+    each = {group: percentile_interval(rates[group]) if len(values[group]) > 1 else None for group in values}
+    if not any(each.values()):
+        return Intervals(each, None, None)
+    return Intervals(each, percentile_interval(macro_R), percentile_interval(micro_R))
 
 
 def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
@@ -92,7 +100,7 @@ def clustered_intervals(values: Mapping[str, NDArray[Number]], num_resamples: in
     return Intervals(each, percentile_interval(macro_R), percentile_interval(resampled_rates(sums_R3)))
 
 
-def resampled_rates(sums_RK: NDArray[Number]) -> NDArray[np.float64]:
+def resampled_rates(sums_RK: NDArray[Number]) -> Rates:
     """The error rate of each resample, (R,); NaN where no reference unit was drawn."""
     errors_R, units_R = sums_RK[:, 0], sums_RK[:, 1]
     return np.where(units_R > 0, errors_R / np.maximum(units_R, 1), np.nan)

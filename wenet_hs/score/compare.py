@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.score.bootstrap import SEED, Interval, draw_sums, percentile_interval, resampled_rates
+from wenet_hs.score.bootstrap import SEED, Interval, percentile_interval, resample
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 
 MACRO, MICRO = "macro average", "micro average"
@@ -79,8 +79,7 @@ def compare(
         raise ValueError(f"num_resamples: must be at least 1, got {num_resamples}")
     check_comparable(report_a, report_b)
     errors = errors_by_language(report_a, report_b)
-    if not errors:
-        raise DataError("the reference: contains no units; there is nothing to compare")
+    rates = rates_by_language(errors)
     by_utterance = _resample(errors, num_resamples)
     of_speakers: dict[str, NDArray[np.int64]] = {}
     by_speaker: dict[str, Significance] = {}
@@ -93,7 +92,7 @@ def compare(
         signature=f"{report_a.signature}|boot:{num_resamples}|seed:{SEED}",
         differences={
             name: Difference(rate_a, rate_b, by_utterance[name], by_speaker.get(name), rate_b - rate_a)
-            for name, (rate_a, rate_b) in rates_by_language(errors).items()
+            for name, (rate_a, rate_b) in rates.items()
         },
         num_utterances=len(report_a.utterances),
         num_speakers=None if speakers is None else len({speakers[key] for key in report_a.utterances}),
@@ -109,7 +108,7 @@ def check_references(report_a: Report, report_b: Report) -> None:
         {key: (found.lang, found.ref) for key, found in report.utterances.items()} for report in (report_a, report_b)
     )
     if report_a.rules != report_b.rules or refs_a != refs_b:
-        raise DataError("the two scorings: different references or rules; score both again with the same --ref")
+        raise DataError("the two scorings", "different references or rules", "score both again with the same --ref")
 
 
 def check_comparable(report_a: Report, report_b: Report) -> None:
@@ -123,8 +122,10 @@ def check_comparable(report_a: Report, report_b: Report) -> None:
             if only_one & set(report.missing)
         ]
         raise DataError(
-            f"{' and '.join(lacking)}: no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
-            f"({list_names(sorted(only_one))}); a paired comparison needs the same utterances, decode the rest first"
+            " and ".join(lacking),
+            f"no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
+            f"({list_names(sorted(only_one))})",
+            "a paired comparison needs the same utterances, decode the rest first",
         )
 
 
@@ -145,7 +146,9 @@ def errors_by_language(
 
 
 def rates_by_language(errors: Mapping[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
-    """The rates of A and B of each language and of the averages."""
+    """The rates of A and B of each language and of the averages. Raises DataError if there are no reference units."""
+    if not any(errors_C3[:, 2].any() for errors_C3 in errors.values()):
+        raise DataError("the reference", "contains no units", "there is nothing to compare")
     sums = {lang: errors_C3.sum(axis=0) for lang, errors_C3 in errors.items()}
     rates = {lang: sums_3[:2] / sums_3[2] for lang, sums_3 in sums.items()}
     total_3 = np.sum(list(sums.values()), axis=0)
@@ -161,17 +164,14 @@ def _resample(
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
     gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in clusters.items()}
-    sums = {lang: draw_sums(gaps_C2, num_resamples, lang) for lang, gaps_C2 in gaps.items()}
-    differences = {lang: resampled_rates(sums_R2) for lang, sums_R2 in sums.items()}
+    differences, macro_R, micro_R = resample(gaps, num_resamples)
     num_differing = {lang: int(np.count_nonzero(gaps_C2[:, 0])) for lang, gaps_C2 in gaps.items()}
     found = {
-        lang: _significance(differences_R, num_differing[lang], too_few=len(gaps[lang]) < fewest)
-        for lang, differences_R in differences.items()
+        lang: _significance(differences[lang], num_differing[lang], too_few=len(gaps_C2) < fewest)
+        for lang, gaps_C2 in gaps.items()
     }
     sizes = [len(gaps_C2) for gaps_C2 in gaps.values()]
     too_few = sum(sizes) < fewest or max(sizes) < 2  # with one cluster per language all resamples are equal
-    macro_R = np.mean(list(differences.values()), axis=0)
-    micro_R = resampled_rates(np.sum(list(sums.values()), axis=0))
     for name, differences_R in ((MACRO, macro_R), (MICRO, micro_R)):
         found[name] = _significance(differences_R, sum(num_differing.values()), too_few=too_few)
     return found

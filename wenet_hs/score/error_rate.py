@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.score.bootstrap import Interval, Intervals, Number, clustered_intervals, stratified_intervals
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
-from wenet_hs.score.units import Rules, split_units
+from wenet_hs.score.rules import Rules, split_units
 
 ALL = "all"  # the only group of a report without languages
 SPEAKER, LENGTH = "speaker", "length"
@@ -27,7 +27,7 @@ class ScoredUtterance:
     """None: no hypothesis; every reference unit is a deletion."""
     counts: ErrorCounts
     feature_distance: float | None = None
-    """Edit distance by phonological features, in units; None if not requested (`wenet_hs.score.features`)."""
+    """Edit distance by phonological features, in units; None if not requested (`wenet_hs.score.pfer`)."""
 
     def split(self, rules: Rules) -> tuple[Sequence[str], Sequence[str]]:
         """The units of the reference and of the hypothesis; no units without a hypothesis."""
@@ -151,18 +151,17 @@ def score(
 def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, str], allow_extra: bool = False) -> None:
     """Refuse an empty reference, hypotheses of another test set, and (unless `allow_extra`) additional hypotheses."""
     if not reference:
-        raise DataError(f"{names[0]}: contains no utterances; check that it is the reference")
+        raise DataError(names[0], "contains no utterances", "check that it is the reference")
     extra = sorted(hypothesis - reference)
     number = count_of(len(extra), "hypothesis", "hypotheses")
     if hypothesis and len(extra) == len(hypothesis):
-        raise DataError(
-            f"{names[1]}: no utterance of {names[0]} among its {number} ({list_names(extra)}); "
-            "score it against its own reference"
-        )
+        found = f"no utterance of {names[0]} among its {number} ({list_names(extra)})"
+        raise DataError(names[1], found, "score it against its own reference")
     if extra and not allow_extra:
         raise DataError(
-            f"{names[1]}: {number} without a reference in {names[0]} ({list_names(extra)}); "
-            "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
+            names[1],
+            f"{number} without a reference in {names[0]} ({list_names(extra)})",
+            "remove them, or give the reference that has them (`score --allow_extra` leaves them out)",
         )
 
 
@@ -171,8 +170,9 @@ def check_complete(known: Collection[str], keys: Iterable[str], *, what: str, wh
     lacking = [key for key in keys if key not in known]
     if lacking:
         raise DataError(
-            f"{where or f'the {what}s'}: no {what} for {count_of(len(lacking), 'utterance')} of the reference "
-            f"({list_names(lacking)}); complete the list, or give the one that the reference was made from"
+            where or f"the {what}s",
+            f"no {what} for {count_of(len(lacking), 'utterance')} of the reference ({list_names(lacking)})",
+            "complete the list, or give the one that the reference was made from",
         )
 
 

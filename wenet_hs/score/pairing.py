@@ -100,8 +100,7 @@ def check_pair(a: Training, b: Training, only: Collection[str] | None = None) ->
         if None not in (of_a, of_b) and (of_a != of_b or "; " in str(of_a))
     ]
     if faults:
-        advice = f"pair trainings with equal {', '.join(both)}"
-        raise DataError(f"{a.name} and {b.name}: {'; '.join(faults)}; {advice}")
+        raise DataError(f"{a.name} and {b.name}", "; ".join(faults), f"pair trainings with equal {', '.join(both)}")
     return [what for what, values in both.items() if None in values]
 
 
@@ -111,5 +110,5 @@ def check_system(trainings: Sequence[Training]) -> None:
     for training in trainings:
         other = first.setdefault(training.seed or training.name, training)
         if other is not training:
-            what = f"{other.name} and {training.name}: the same seed, {training.seed}, twice in one system"
-            raise DataError(f"{what}; give each seed once")
+            found = f"the same seed, {training.seed}, twice in one system"
+            raise DataError(f"{other.name} and {training.name}", found, "give each seed once")

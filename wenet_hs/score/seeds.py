@@ -106,10 +106,8 @@ def compare_seeds(
     first = next(iter(units))
     for seed, of_seed in units.items():
         if of_seed != units[first]:
-            what = f"seeds {first} and {seed}: other languages, utterances or reference units"
-            raise DataError(f"{what}; test all seeds on the same list and score them with the same --ref")
-    if not any(map(any, units[first].values())):
-        raise DataError("the reference: contains no units; there is nothing to compare")
+            to_do = "test all seeds on the same list and score them with the same --ref"
+            raise DataError(f"seeds {first} and {seed}", "other languages, utterances or reference units", to_do)
     rates = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
     intervals = _bootstrap_utterances([*errors.values()], num_resamples) if len(errors) >= MIN_SEEDS else {}
     return SeedComparison(

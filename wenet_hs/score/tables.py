@@ -29,8 +29,8 @@ from wenet_hs.score.error_rate import (
     format_interval,
     percent,
 )
+from wenet_hs.score.rules import UNIT_NAMES, Rules
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison, SeedDifference
-from wenet_hs.score.units import UNIT_NAMES, Rules
 
 FORMAT = "wenet_hs.score/1"
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
@@ -261,7 +261,7 @@ def read_report(path: Path | str) -> Report:
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         fault = f"no {error}" if isinstance(error, KeyError) else str(error)
-        raise DataError(f"{path}: not written by `score --json` ({fault}); run `wenet-hs score` again") from error
+        raise DataError(path, f"not written by `score --json` ({fault})", "run `wenet-hs score` again") from error
 
 
 def _dump(value: object) -> str:

@@ -57,13 +57,13 @@ def select_languages(inventories: Inventories, utterances: Sequence[Utterance], 
     langs = sorted(set(_languages(utterances)))
     absent = [lang for lang in langs if lang not in inventories]
     if absent:
-        raise DataError(f"{path}: no line for the languages {list_names(absent)} of --test_data; add their units")
+        raise DataError(path, f"no line for the languages {list_names(absent)} of --test_data", "add their units")
     return {lang: inventories[lang] for lang in langs}
 
 
 def _languages(utterances: Sequence[Utterance]) -> list[str]:
     unnamed = [utterance.key for utterance in utterances if utterance.lang is None]
     if unnamed:
-        what = f"--inventory: {len(unnamed)} utterances have no language ({list_names(unnamed)})"
-        raise DataError(f"{what}; give each its `lang`")
+        found = f"{len(unnamed)} utterances have no language ({list_names(unnamed)})"
+        raise DataError("--inventory", found, "give each its `lang`")
     return [utterance.lang for utterance in utterances if utterance.lang is not None]

@@ -55,8 +55,8 @@ class Tokenizer(ABC):
             unit_id = self._text_id(unit)
             unit_id = self.table.special.unk if unit_id is None else unit_id
             if unit_id is None:
-                what = f"transcript {text!r}: unit {unit!r} is not in the unit table, which has no <unk>"
-                raise DataError(f"{what}; use the table of these data, or one with <unk>")
+                found = f"unit {unit!r} is not in the unit table, which has no <unk>"
+                raise DataError(f"transcript {text!r}", found, "use the table of these data, or one with <unk>")
             ids.append(unit_id)
         return ids
 
@@ -148,10 +148,9 @@ class BpeTokenizer(Tokenizer):
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())
         except OSError as error:
-            raise DataError(f"{model}: cannot be read ({error.strerror}); check the path of the BPE model") from error
+            raise DataError(model, f"cannot be read ({error.strerror})", "check the path of the BPE model") from error
         except (RuntimeError, TypeError) as error:
-            what = f"{model}: not a sentencepiece model"
-            raise DataError(f"{what}; create it with `wenet-hs units --kind bpe`") from error
+            raise DataError(model, "not a sentencepiece model", "create it with `wenet-hs units --kind bpe`") from error
         pieces = set(bpe_units(self.processor.serialized_model_proto()))
         self.marked_units = [unit for unit in table.marked_units if unit not in pieces]
         self._to_case = str.upper if any(piece != piece.lower() for piece in pieces) else str
@@ -219,8 +218,8 @@ def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
             what = "is the space of characters"
         else:
             continue
-        what = f"unit {unit!r} {what}, which tokenizer: {kind} never gives"
-        raise ConfigError(f"{path}: {what}; set the tokenizer of these units, or create the table with --kind {kind}")
+        found = f"unit {unit!r} {what}, which tokenizer: {kind} never gives"
+        raise ConfigError(path, found, f"set the tokenizer of these units, or create the table with --kind {kind}")
 
 
 def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
@@ -230,7 +229,7 @@ def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
     """
     for transcript in transcripts:
         if _RESERVED in transcript:
-            raise DataError(f"{transcript[:60]!r}: has U+2585, which sentencepiece reserves; remove this character")
+            raise DataError(repr(transcript[:60]), "has U+2585, which sentencepiece reserves", "remove this character")
         rest = transcript.strip(" ")
         while len(encoded := rest.encode()) > _MAX_LINE_BYTES:
             line = encoded[:_MAX_LINE_BYTES].decode(errors="ignore")
@@ -248,7 +247,7 @@ def train_bpe(lines: Iterable[str], vocab_size: int) -> bytes:
     `lines`: of `cut_lines`. Raises ConfigError if they do not allow that many pieces, or need more.
     """
     if vocab_size < 1:
-        raise ConfigError(f"--vocab_size {vocab_size}: must be above 0")
+        raise ConfigError(f"--vocab_size {vocab_size}", "must be above 0")
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -268,7 +267,7 @@ def train_bpe(lines: Iterable[str], vocab_size: int) -> bytes:
             message = f"the transcripts give at most {found[1]} pieces; use {found[1]} or less"
         if found := re.search(r"smaller than required_chars. \d+ vs (\d+)", message):
             message = f"the characters of the transcripts are already {found[1]} pieces; use {found[1]} or more"
-        raise ConfigError(f"--vocab_size {vocab_size}: {message}") from error
+        raise ConfigError(f"--vocab_size {vocab_size}", message) from error
     return model.getvalue()
 
 

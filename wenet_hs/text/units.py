@@ -94,8 +94,8 @@ class UnitTable:
         if BLANK not in ids or sos is None or eos is None:
             missing = BLANK if BLANK not in ids else SOS_EOS
             others = "<blk>, <eps> or <pad>" if missing == BLANK else "<s> or </s>"
-            what_to_do = f"create the table with `wenet-hs units`, or rename the unit that has this role (as {others})"
-            raise DataError(f"{path}: no unit {missing}; {what_to_do}")
+            to_do = f"create the table with `wenet-hs units`, or rename the unit that has this role (as {others})"
+            raise DataError(path, f"no unit {missing}", to_do)
         return cls(units=units, special=SpecialIds(blank=ids[BLANK], unk=ids.get(UNK), sos=sos, eos=eos))
 
     def write(self, path: Path | str) -> None:
@@ -114,8 +114,8 @@ def check_special(table: UnitTable, special_tokens: Mapping[Any, int] | None, wh
         found = ids.get(name, table.id_of(name))
         if found != configured:
             in_table = f"is {found} in the unit table" if found is not None else "is not in the unit table"
-            what = f"{where}.special_tokens: {name} is {configured}, but {in_table}"
-            raise ConfigError(f"{what}; use the units.txt of this model, or leave special_tokens out")
+            to_do = "use the units.txt of this model, or leave special_tokens out"
+            raise ConfigError(f"{where}.special_tokens", f"{name} is {configured}, but {in_table}", to_do)
 
 
 def _key(unit: str) -> str:
@@ -144,12 +144,13 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
         unit_of[unit_id] = unit
     refuse_faults(path, faults)
     if not unit_of:
-        raise DataError(f"{path}: contains no units; create it with `wenet-hs units`")
+        raise DataError(path, "contains no units", "create it with `wenet-hs units`")
     if max(unit_of) >= len(unit_of):  # a line was lost
         missing, highest = min(set(range(len(unit_of))) - set(unit_of)), max(unit_of)
         raise DataError(
-            f"{path}:{line_of_id[highest]}: id {highest} in a table of {len(unit_of)} units; "
-            f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing"
+            f"{path}:{line_of_id[highest]}",
+            f"id {highest} in a table of {len(unit_of)} units",
+            f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing",
         )
     return tuple(unit_of[unit_id] for unit_id in range(len(unit_of)))
 

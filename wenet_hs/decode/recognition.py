@@ -192,7 +192,7 @@ class Recognition:
     audio_seconds: defaultdict[str | None, float] = field(default_factory=lambda: defaultdict(float))
     """Language → seconds of the utterances that were decoded."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Key of each utterance that could not be read → reason."""
+    """Key of each utterance that could not be read → reason, in the order of the list."""
     incomplete: set[str] = field(default_factory=set)
     """Keys of the clips that lack a little of the length in their header."""
 
@@ -227,9 +227,9 @@ def write_results(
             record["nbest"] = whole.nbest
             records.append(record)
         write_hypotheses(result_dir / mode, records)
-    failures = [f"{u.key}\t{one_field(found.failed[u.key])}\n" for u in utterances if u.key in found.failed]
-    if failures:
-        write_atomic(result_dir / "failed.tsv", "".join(failures))
+    if found.failed:
+        failures = "".join(f"{key}\t{one_field(reason)}\n" for key, reason in found.failed.items())
+        write_atomic(result_dir / "failed.tsv", failures)
     else:
         (result_dir / "failed.tsv").unlink(missing_ok=True)
 

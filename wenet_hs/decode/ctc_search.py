@@ -19,7 +19,8 @@ from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.ctc import Alphabet, Ctc, compact_alphabet
 from wenet_hs.nn.layers import length_mask
 
-CTC_NAN = "CTC output: NaN; the weights are damaged or training diverged, use another checkpoint"
+DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
+"""What to do if an output is NaN."""
 _IMPOSSIBLE = -math.inf
 _BLOCK = 2000
 """Frames whose steps are kept at a time by the alignment: an hour of 90,000 frames and 50,000 labels needs 45 MB."""
@@ -192,7 +193,7 @@ def viterbi_align(
         log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
         spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64), _BLOCK)
         if math.isnan(total):
-            raise CheckpointError(CTC_NAN)
+            raise CheckpointError("CTC output", "NaN", DIVERGED)
         means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)
         spans = tuple((start, end) for start, end in spans_L2.tolist())
         found.append(None if total == -math.inf else Alignment(spans, tuple(means_L.tolist()), total))

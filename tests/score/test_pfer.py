@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.score import Rules, count_errors, report_to_json, score
-from wenet_hs.score.features import edit_distance, substitution_costs, with_features
+from wenet_hs.score.pfer import edit_distance, substitution_costs, with_features
 from wenet_hs.score.tables import format_report
 
 pytest.importorskip("panphon", reason="needs the extra trees")

@@ -9,7 +9,7 @@ import torch
 from plain_search import ctc_texts, random_log_probs
 from torch import Tensor
 
-from wenet_hs.decode import DecodeOptions, Hypothesis, ctc
+from wenet_hs.decode import DecodeOptions, Hypothesis, ctc_search
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 
 BLANK = 0
@@ -17,12 +17,12 @@ Case = tuple[Tensor, Tensor, Tensor, int, int]
 
 
 def greedy_search(log_probs: Tensor, lengths: Tensor, *, blank: int = BLANK) -> list[list[Hypothesis]]:
-    return ctc.greedy_search(*topk_lowest_id_first(log_probs, 1), lengths, blank=blank)
+    return ctc_search.greedy_search(*topk_lowest_id_first(log_probs, 1), lengths, blank=blank)
 
 
 def prefix_search(log_probs: Tensor, lengths: Tensor, beam_size: int, *, blank: int = BLANK) -> list[list[Hypothesis]]:
     values, ids = topk_lowest_id_first(log_probs, min(beam_size, log_probs.size(-1)))
-    return ctc.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
+    return ctc_search.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
 
 
 def test_hand_worked_alignments() -> None:
@@ -93,9 +93,9 @@ def random_case(seed: int) -> Case:
 
 def check(case: Case) -> None:
     *tensors, blank, beam_size = case
-    found = ctc.prefix_beam_search(*tensors, blank=blank, beam_size=beam_size)
+    found = ctc_search.prefix_beam_search(*tensors, blank=blank, beam_size=beam_size)
     options = DecodeOptions(beam_size=beam_size)
-    _, expected = ctc.prefix_beam_search_with_lm(*tensors, blank=blank, eos=-1, options=options, lm=None)
+    _, expected = ctc_search.prefix_beam_search_with_lm(*tensors, blank=blank, eos=-1, options=options, lm=None)
     for nbest, expected_nbest in zip(found, expected, strict=True):
         assert [h.ids for h in nbest] == [h.ids for h in expected_nbest]
         assert [h.score for h in nbest] == pytest.approx([h.score for h in expected_nbest], abs=1e-9)
@@ -122,8 +122,9 @@ def test_the_kernel_equals_it_on_more_and_longer_cases() -> None:
 
 def test_any_memory_layout_and_any_values_after_the_length() -> None:
     values, ids, lengths, blank, beam_size = random_case(5)
-    expected = ctc.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
+    expected = ctc_search.prefix_beam_search(values, ids, lengths, blank=blank, beam_size=beam_size)
     padded_values = torch.cat([values, torch.full_like(values[:, :2], torch.nan)], dim=1).double()
     padded_ids = torch.cat([ids, torch.full_like(ids[:, :2], -1)], dim=1)
     turned = padded_values.transpose(0, 1).contiguous().transpose(0, 1).requires_grad_()
-    assert ctc.prefix_beam_search(turned, padded_ids, lengths.int(), blank=blank, beam_size=beam_size) == expected
+    found = ctc_search.prefix_beam_search(turned, padded_ids, lengths.int(), blank=blank, beam_size=beam_size)
+    assert found == expected

@@ -51,10 +51,8 @@ def limit_to_inventories(
     for lang, units in inventories.items():
         ids = {unit_id for unit in units if (unit_id := experiment.tokenizer.table.id_of(unit)) is not None}
         if ids <= table.special_ids:
-            raise DataError(
-                f"--inventory: the model has no unit of language {lang!r} ({list_names(list(units), ' ')}); use the "
-                "inventory of this model's units"
-            )
+            found = f"the model has no unit of language {lang!r} ({list_names(list(units), ' ')})"
+            raise DataError("--inventory", found, "use the inventory of this model's units")
         source_of = {unit_id: sources[unit_id] for unit_id in ids}
         models[lang] = experiment.model.restrict(source_of, len(sources))
     return experiment, models

@@ -15,7 +15,7 @@ from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
 from torch import Tensor
 
 from wenet_hs.decode import MODES, DecodeOptions, decode
-from wenet_hs.decode.inventory import limit_to_inventories
+from wenet_hs.decode.known_units import limit_to_inventories
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import OutputHead
