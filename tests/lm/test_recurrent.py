@@ -35,8 +35,8 @@ from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train import run
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.train.optim import learning_rate
+from wenet_hs.train.step import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.tree import NaryTree, Tree
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]

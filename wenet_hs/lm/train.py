@@ -29,12 +29,12 @@ from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import build_optimizer, clip_gradient, learning_rate
+from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.run import Task, Training
 from wenet_hs.train.setup import TrainOptions, former_hashes, prepare_folder
 from wenet_hs.train.state import TrainState
+from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
 from wenet_hs.train.trainer import find_resume
 
 logger = logging.getLogger(__name__)
@@ -141,7 +141,7 @@ class LmTask(Task):
         return self._train_text.num_batches(conf.batch_size, conf.num_steps)
 
     def run_epoch(self) -> Iterator[StepStats]:
-        """Raises DataError after `MAX_SKIPPED_IN_A_ROW` steps whose loss or gradient was not finite."""
+        """Raises DataError as `refuse_many_skips`."""
         conf, progress, carried = self.config.text_conf, self.state.progress, self.state.carried
         if progress.batch == 0 or "state" not in carried:
             carried["state"] = self.state.model.start(conf.batch_size)
@@ -149,22 +149,15 @@ class LmTask(Task):
         started = time.perf_counter()
         for batch in self._train_text.batches(conf.batch_size, conf.num_steps, start=progress.batch):
             stats = self._step(batch, started)
-            if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-                what = f"step {progress.step}: loss or gradient not finite {progress.skipped_in_a_row} times in a row"
-                raise DataError(f"{what}; train with a lower optim_conf.lr or grad_clip in another --model_dir")
+            what_to_do = "train with a lower optim_conf.lr or grad_clip in another --model_dir"
+            refuse_many_skips(progress, stats.suspects, what_to_do)
             yield stats
             started = time.perf_counter()
 
     def _step(self, batch: TextBatch, started: float) -> StepStats:
         """Forward, backward and the optimizer's step, which is skipped if loss or gradient are not finite."""
         state, progress, computing = self.state, self.state.progress, time.perf_counter()
-        progress.step += 1
-        if progress.step == self.config.scheduler_conf.warmup_steps + 1:
-            progress.warmup_seconds = progress.seconds
-        times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
-        lr = learning_rate(progress.step, self.config, **times)
-        for group in state.optimizer.param_groups:
-            group["lr"] = lr
+        begin_step(state, self.config)
         state_BS = state.carried["state"]
         if self.config.text_conf.reset_at_sentences:
             begins_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
@@ -176,20 +169,9 @@ class LmTask(Task):
             assert isinstance(state.model.head, SoftmaxHead)
             loss_N = self._sampled(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
-        loss, grad_norm = (
-            float(loss_N.detach().mean()),
-            float(clip_gradient(state.model.parameters(), self.config.grad_clip)),
-        )
-        is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
-        if is_finite:
-            state.optimizer.step()
-            progress.skipped_in_a_row = 0
-            state.carried["state"] = after_BS.detach()
-        else:
-            progress.skipped_steps += 1
-            progress.skipped_in_a_row += 1
-            state.carried["state"] = state.model.start(len(after_BS))
-        state.optimizer.zero_grad(set_to_none=True)
+        loss = float(loss_N.detach().mean())
+        grad_norm, is_applied = apply_gradients(state, self.config, loss)
+        state.carried["state"] = after_BS.detach() if is_applied else state.model.start(len(after_BS))
         progress.batch += 1
         now = time.perf_counter()
         progress.seconds += now - started
@@ -197,12 +179,12 @@ class LmTask(Task):
             loss=loss,
             bits_per_unit=math.nan if self._sampled is not None else loss / math.log(2),
             grad_norm=grad_norm,
-            lr=lr,
+            lr=state.optimizer.param_groups[0]["lr"],
             num_targets=len(targets_N),
             seconds=now - started,
             wait_seconds=computing - started,
             compute_seconds=now - computing,
-            suspects=() if is_finite else (f"batch {progress.batch} of epoch {progress.epoch}",),
+            suspects=() if is_applied else (f"batch {progress.batch} of epoch {progress.epoch}",),
         )
 
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
