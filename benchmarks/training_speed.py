@@ -46,8 +46,8 @@ from wenet_hs.config.dataset import BatchConf, DatasetConf
 from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import batches
 from wenet_hs.manifest import Utterance
-from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.monitor import Monitor
+from wenet_hs.train.speech_steps import run_epoch
 
 WENET = "WeNet at the paper's size on 2 cores: 7 to 11 audio seconds a second (from earlier notes: not paired)."
 

@@ -34,7 +34,7 @@ from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scor
 from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train import run
+from wenet_hs.train import training
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.step import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.tree import NaryTree, Tree
@@ -362,9 +362,9 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(run.Training, "_is_asked_to_stop", lambda training: training.state.progress.step == 13)
+        patch.setattr(training.Training, "_is_asked_to_stop", lambda running: running.state.progress.step == 13)
         from wenet_hs.lm.train import train_lm
-        from wenet_hs.train.setup import TrainOptions
+        from wenet_hs.train.folder import TrainOptions
 
         paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
         train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))

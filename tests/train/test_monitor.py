@@ -20,10 +20,10 @@ from wenet_hs.config.load import load_config
 from wenet_hs.curves import read_curves
 from wenet_hs.data.dataset import batches
 from wenet_hs.distributed import World
-from wenet_hs.train.loop import SpeechStats, validate
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
-from wenet_hs.train.setup import load_parts
+from wenet_hs.train.speech import load_task
+from wenet_hs.train.speech_steps import SpeechStats, validate
 from wenet_hs.train.state import Progress
 
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
@@ -88,7 +88,8 @@ def test_a_damaged_record_of_an_earlier_run_does_not_end_the_training(tmp_path: 
 
 def test_a_constant_output_has_the_recorded_plateau_as_validation_loss(tiny_corpus: TinyCorpus, trained: Path) -> None:
     config, options = load_config(trained / "train.yaml"), tiny_corpus.options(trained)
-    state, _, valid_set = load_parts(config, options, {}, World())
+    task = load_task(config, options, {}, World())
+    state, valid_set = task.state, task.valid_set
     targets, num_frames = valid_set.sample_targets(100)
     assert len(targets) == len(valid_set) == 3
     ctc = state.model.ctc

@@ -8,20 +8,17 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from wenet_hs.checkpoint import remove_incomplete, report_full_disk
 from wenet_hs.config.lm import LmConfig
-from wenet_hs.config.load import load_config
-from wenet_hs.devices import find_device, processor_name
-from wenet_hs.distributed import int_from_environment
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.devices import find_device
+from wenet_hs.distributed import World, int_from_environment
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.experiment import read_units
-from wenet_hs.files import locked
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.lm.build import build_lm
 from wenet_hs.lm.model import RnnLm
@@ -29,13 +26,12 @@ from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.text.tokenizer import check_units
+from wenet_hs.train.folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.run import Task, Training
-from wenet_hs.train.setup import TrainOptions, former_hashes, prepare_folder
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
-from wenet_hs.train.trainer import find_resume
+from wenet_hs.train.training import Task, train_as_rank
 
 logger = logging.getLogger(__name__)
 
@@ -50,27 +46,11 @@ def train_lm(options: TrainOptions) -> Path:
     """
     if int_from_environment("WORLD_SIZE", 1) > 1:
         raise ConfigError("lm train: uses one process; start it without torchrun")
-    checkpoints = options.model_dir / "checkpoints"
-    with (
-        report_full_disk(options.model_dir, checkpoints),
-        locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError),
-    ):
-        config = load_config(options.config, options.override_config, LmConfig)
-        device = find_device(options.device)
-        remove_incomplete(checkpoints)
-        resume_from = find_resume(options)
-        hardware = {"processor": processor_name(device), "ranks": "1"}
-        config, hashes = prepare_folder(options, config, is_resumed=resume_from is not None, hardware=hardware)
-        task = _load_task(config, options, hashes, device)
-        if resume_from is not None:
-            task.state.restore(resume_from)
-            progress = task.state.progress
-            logger.info("resuming from %s (epoch %d, step %d)", resume_from, progress.epoch, progress.step)
-        Training(options.model_dir, task).run()
+    train_as_rank(options, World(device=find_device(options.device)), LmConfig, load_task)
     return options.model_dir / "final.pt"
 
 
-def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], device: torch.device) -> "LmTask":
+def load_task(config: LmConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> "LmTask":
     """The texts, and a model with new weights and its optimizer."""
     table, tokenizer = read_units(config, options.model_dir / "units.txt", where=str(options.config))
     check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
@@ -85,17 +65,24 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
         )
     config = _add_end(config, texts[0])
     torch.manual_seed(config.seed)
-    model = build_lm(config, table, options.model_dir).to(device)
+    model = build_lm(config, table, options.model_dir).to(world.device)
     sampled = None
     if config.loss != "exact":
         counts = torch.from_numpy(texts[0].counts(len(table)))
         num_samples = config.sampling_conf.num_samples or max(1, len(table) // 20)
-        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(device)
+        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(world.device)
         _set_bias(model, counts)
     digests = [hashlib.sha256(text.ids.data).hexdigest() for text in texts]
     fingerprint = {**hashes, "training text": digests[0], "validation text": digests[1]}
-    state = TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint, seed=config.seed)
-    state.former["config"] = former_hashes(config)
+    state = TrainState(
+        model,
+        build_optimizer(model, config),
+        world.device,
+        fingerprint=fingerprint,
+        former={"config": former_hashes(config)},
+        world=world,
+        seed=config.seed,
+    )
     return LmTask(config, state, texts[0], texts[1], sampled)
 
 

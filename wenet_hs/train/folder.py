@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The start of a training: the experiment folder, then model, optimizer and data sets from config and flags."""
+"""The experiment folder that a training writes: its files, its config, and what a resumed run may change of them."""
 
-import difflib
 import hashlib
 import itertools
 import json
@@ -11,10 +10,7 @@ import platform
 import shlex
 import subprocess
 import sys
-import tempfile
-import uuid
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -22,27 +18,17 @@ from typing import Any
 
 import torch
 from pydantic import BaseModel
-from torch import nn
 
 from wenet_hs.checkpoint import hash_weights
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
-from wenet_hs.data.cmvn import read_cmvn
-from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.data.shards import DataType, open_lists
+from wenet_hs.data.shards import DataType
 from wenet_hs.devices import has_native_bf16, has_native_fp16
-from wenet_hs.distributed import World, int_from_environment
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.experiment import SHA256_OF, TREE_FILES, build_from_folder, head_confs, read_units
+from wenet_hs.errors import ConfigError
+from wenet_hs.experiment import SHA256_OF, TREE_FILES, head_confs
 from wenet_hs.files import file_sha256, write_atomic
-from wenet_hs.model import AsrModel
-from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
-from wenet_hs.nn.transformer import TransformerDecoderLayer
-from wenet_hs.text.tokenizer import check_units
-from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
-from wenet_hs.train.optim import Precision, build_optimizer
-from wenet_hs.train.state import TrainState
+from wenet_hs.text.units import UnitTable
 
 logger = logging.getLogger(__name__)
 
@@ -82,30 +68,24 @@ class TrainOptions:
     data_type: DataType = "raw"
 
 
-def resolve_dtype(
-    config: ExperimentConfig, options: TrainOptions, device: torch.device, *, is_resumed: bool
-) -> ExperimentConfig:
+def resolve_dtype(config: Config, options: TrainOptions, device: torch.device, *, is_resumed: bool) -> Config:
     """The config with `dtype: auto` replaced, which train.yaml then records. A resumed run takes it from there.
 
     `auto` is bf16 where the device multiplies it natively; on a CPU only from MIN_WIDTH_FOR_BF16 on.
-    Raises ConfigError as `check_dtype` if the recorded one cannot run here.
+    Raises ConfigError for fp16 where the device would emulate it.
     """
-    if config.dtype != "auto":
+    if not isinstance(config, ExperimentConfig):
         return config
-    recorded = options.model_dir / "train.yaml"
-    if is_resumed and recorded.is_file():
-        config = config.model_copy(update={"dtype": load_config(recorded).dtype})
-        check_dtype(config, recorded, device)
-        return config
-    is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
-    return config.model_copy(update={"dtype": "bf16" if has_native_bf16(device) and is_wide else "fp32"})
-
-
-def check_dtype(config: ExperimentConfig, path: Path, device: torch.device) -> None:
-    """Raises ConfigError for fp16 where the device would emulate it. `path`: the file that states it."""
-    if config.dtype == "fp16" and not has_native_fp16(device):
-        what = f"{path}: dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
-        raise ConfigError(f"{what}; use --device cuda, or bf16 or fp32 in a new --model_dir")
+    dtype, stated_in, recorded = config.dtype, options.config, options.model_dir / "train.yaml"
+    if dtype == "auto" and is_resumed and recorded.is_file():
+        dtype, stated_in = load_config(recorded).dtype, recorded
+    elif dtype == "auto":
+        is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
+        dtype = "bf16" if has_native_bf16(device) and is_wide else "fp32"
+    if dtype == "fp16" and not has_native_fp16(device):
+        found = "dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
+        raise ConfigError(stated_in, found, "use --device cuda, or bf16 or fp32 in a new --model_dir")
+    return config.model_copy(update={"dtype": dtype})
 
 
 def prepare_folder(
@@ -265,156 +245,3 @@ def _git_hash() -> str:
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
     except (OSError, subprocess.SubprocessError):
         return "unknown"
-
-
-def load_parts(
-    config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World
-) -> tuple[TrainState[AsrModel], SpeechDataset, SpeechDataset]:
-    """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
-
-    Args:
-        config: with base names, which refer to `options.model_dir`.
-        hashes: SHA-256 of the settings and of the files in the folder, by name.
-        world: the ranks that train together; rank 0 reports the utterances that are not used.
-    """
-    model_dir, device, where = options.model_dir, world.device, str(options.config)
-    table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
-    check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
-    torch.manual_seed(config.seed)
-    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
-    model = build_from_folder(config, table, model_dir, cmvn=cmvn)
-    freeze(model, config.freeze, where=where)
-    model = model.to(device)
-    if config.compile:
-        compile_layers(model)
-    sets = {}
-    fingerprint = dict(hashes)
-    for name, flag, paths in (
-        ("training", "--train_data", options.train_data),
-        ("validation", "--cv_data", (options.cv_data,)),
-    ):
-        utterances = open_lists(paths, options.data_type, flag=flag)
-        fingerprint[f"{name} list"] = utterances.digest
-        sets[name] = SpeechDataset(
-            utterances,
-            tokenizer,
-            config.dataset_conf,
-            training=name == "training",
-            seed=config.seed,
-            subsampled_length=model.encoder.subsampled_length,
-        )
-        if world.is_first:
-            _report_rejected(sets[name], flag, model_dir)
-    state = TrainState(
-        model,
-        build_optimizer(model, config),
-        device,
-        fingerprint=fingerprint,
-        former={"config": former_hashes(config)},
-        precision=Precision(config.dtype, device),
-        world=world,
-        seed=config.seed,
-    )
-    return state, sets["training"], sets["validation"]
-
-
-def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
-    """Let the data sets keep features in files that the ranks of a machine share. Every rank must call it.
-
-    The files are in the temporary folder, and removed from it at once: their space is freed when the processes end.
-    The first rank of each machine reserves the space, within the time limit of a collective. Machines may share the
-    folder, but not the files.
-    Raises DataError if a file cannot be made.
-    """
-    name = f"wenet_hs-features-{platform.node()}-{world.all_gather(uuid.uuid4().hex)[0]}"
-    paths = [Path(tempfile.gettempdir()) / f"{name}-{number}.bin" for number in range(len(sets))]
-    is_first_of_machine = int_from_environment("LOCAL_RANK", 0) == 0
-    try:
-        for is_turn in (is_first_of_machine, not is_first_of_machine):
-            if is_turn:
-                for dataset, path in zip(sets, paths, strict=True):
-                    dataset.cache_in(path)
-            world.any(False)  # waits for all ranks, with a time limit
-    finally:
-        for path in paths:
-            path.unlink(missing_ok=True)
-
-
-def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
-    """Write the utterances that are not used to a table, and log their number and the unknown units.
-
-    Raises DataError if no utterance is left.
-    """
-    path = model_dir / f"{flag.removeprefix('--').removesuffix('_data')}_rejected.tsv"
-    total = len(dataset) + len(dataset.rejected)
-    write_atomic(path, "".join(f"{key}\t{reason}\n" for key, reason in dataset.rejected))
-    reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
-    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
-    if not len(dataset):
-        raise DataError(f"{flag}: none of its {total} utterances can be used: {listed}; see {path}")
-    if dataset.rejected:
-        logger.warning(
-            "%s: %d of %d utterances are not used: %s; see %s", flag, len(dataset.rejected), total, listed, path
-        )
-    else:
-        logger.info("%s: all %d utterances are used", flag, total)
-    if dataset.unused_marked:
-        what = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
-        names = list_names(dataset.unused_marked, " ")
-        logger.warning(what, names, ", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
-    if dataset.unknown:
-        often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
-        num = dataset.unknown.total()
-        logger.warning("%s: %d units of transcripts are not in units.txt and become <unk>: %s", flag, num, often)
-
-
-def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
-    """Exclude the parameters of `names` from training: parameters, or modules with all that they contain.
-
-    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch normalization uses
-    its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
-
-    Args:
-        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does not match layer 10.
-        where: the file of the config, for error messages.
-
-    Raises: ConfigError if no parameter has such a name, or no parameter is left to train.
-    """
-    if not names:
-        return
-    parameters = dict(model.named_parameters())
-    known = list(dict.fromkeys(prefix for name in parameters for prefix in _prefixes(name)))
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=5) or [other for other in known if "." not in other]
-            raise ConfigError(
-                f"{where}: freeze: {name!r} is no parameter and no module with parameters; did you mean "
-                f"{' or '.join(near)}?"
-            )
-    frozen = [value for name, value in parameters.items() if any(prefix in names for prefix in _prefixes(name))]
-    if len(frozen) == len(parameters):
-        raise ConfigError(f"{where}: freeze: names every parameter, so nothing is trained; remove a name")
-    for value in frozen:
-        value.requires_grad_(False)
-    modules = {name for name, _ in model.named_modules()}
-    model.frozen = tuple(name for name in names if name in modules)
-    model.train(model.training)
-    num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
-    logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), num_frozen, num_parameters)
-
-
-def _prefixes(name: str) -> Iterable[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
-    return itertools.accumulate(name.split("."), lambda start, part: f"{start}.{part}")
-
-
-def compile_layers(model: nn.Module) -> None:
-    """Compile every layer of encoder and decoder when it is first called.
-
-    Layers are compiled in place, so parameters keep their names, and checkpoints do not depend on it. Layers of one
-    class share their code. Lengths are dynamic. The first step raises a ConfigError if a tool of torch's compiler is
-    missing (`translate_torch_errors`).
-    """
-    for module in model.modules():
-        if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):
-            module.compile(dynamic=True)
