@@ -44,12 +44,12 @@ def run(args: argparse.Namespace) -> None:
     elif args.tree:
         _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")
     if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
-        raise ConfigError(f"--unit {args.unit}: must be char, phone or bpe:N")
+        raise ConfigError(f"--unit {args.unit}", "must be char, phone or bpe:N")
     for seed in args.seeds:
         if not re.fullmatch("[0-9]{1,18}", seed):
-            raise ConfigError(f"--seeds {seed}: must be a whole number from 0 on")
+            raise ConfigError(f"--seeds {seed}", "must be a whole number from 0 on")
     if args.checkpoint and not (args.checkpoint / "final.pt").is_file():
-        raise ConfigError(f"{args.checkpoint}: contains no final.pt; give the folder of a trained model")
+        raise ConfigError(args.checkpoint, "contains no final.pt", "give the folder of a trained model")
     kind = LmConfig if "rnn" in read_yaml(args.config).values else ExperimentConfig
     tree = "to-be-built.json"  # files are named by the stages
     of_ctc = [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={tree}"]
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> None:
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:
     for name in given:
         if name not in known:
-            raise ConfigError(f"{flag} {name}: must be {other}one of {', '.join(known)}")
+            raise ConfigError(f"{flag} {name}", f"must be {other}one of {', '.join(known)}")
 
 
 if __name__ == "__main__":

@@ -96,18 +96,17 @@ def _check_flags(args: argparse.Namespace) -> None:
     check_bpe_model(args.tokenizer, args.bpe_model)
     check_at_least(args, 1, "dim", "window", "epochs", "min_count")
     if args.units is not None and args.min_count is not None:
-        raise ConfigError("--min_count: --units names the words already; leave one of them out")
+        raise ConfigError("--min_count", "--units names the words already", "leave one of them out")
     check_at_least(args, 0, "min_lr", "seed")
     if not 0 < args.lr < np.inf:
-        raise ConfigError(f"--lr {args.lr:g}: must be greater than 0 and finite; word2vec uses 0.025")
+        raise ConfigError(f"--lr {args.lr:g}", "must be greater than 0 and finite", "word2vec uses 0.025")
     if args.min_lr > args.lr:
-        raise ConfigError(f"--min_lr {args.min_lr:g}: must be at most --lr {args.lr:g}")
+        raise ConfigError(f"--min_lr {args.min_lr:g}", f"must be at most --lr {args.lr:g}")
     if not 0 <= args.sample < 1:
-        raise ConfigError(
-            f"--sample {args.sample:g}: must be a share of the text, from 0 (none is left out) to less than 1"
-        )
+        found = "must be a share of the text, from 0 (none is left out) to less than 1"
+        raise ConfigError(f"--sample {args.sample:g}", found)
     if args.tree is not None and args.head == "softmax":
-        raise ConfigError("--tree: --head softmax has no tree; leave --tree out, or use --head hsoftmax")
+        raise ConfigError("--tree", "--head softmax has no tree", "leave --tree out, or use --head hsoftmax")
 
 
 def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -> None:
@@ -117,16 +116,16 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
     where = " ".join(map(str, args.text or args.data_list))
     if not len(text.ids):
         if args.units is None:
-            what = f"{where}: no word occurs {args.min_count or 5} times (found {names})"
-            raise DataError(f"{what}; give more text, or a lower --min_count")
-        what = f"{where}: none of the {num_units:,} units of the text is in {args.units} (found {names})"
-        raise DataError(f"{what}; give the --units that were made from this text, and their --tokenizer")
+            found = f"no word occurs {args.min_count or 5} times (found {names})"
+            raise DataError(where, found, "give more text, or a lower --min_count")
+        found = f"none of the {num_units:,} units of the text is in {args.units} (found {names})"
+        raise DataError(where, found, "give the --units that were made from this text, and their --tokenizer")
     if (text.ids == text.ids[0]).all():
         name = table.units[text.ids[0]]
-        raise DataError(f"{where}: only the unit {name!r} occurs, so there is nothing to predict; give more text")
+        raise DataError(where, f"only the unit {name!r} occurs, so there is nothing to predict", "give more text")
     if (np.diff(text.starts) < 2).all():
-        what = f"{where}: no sentence has two units, so there is nothing to predict"
-        raise DataError(f"{what}; write whole sentences on each line")
+        found = "no sentence has two units, so there is nothing to predict"
+        raise DataError(where, found, "write whole sentences on each line")
     if num_unknown:
         share = f"{num_unknown:,} of {num_units:,} units of the text ({num_unknown / num_units:.2%})"
         table_name = args.units or f"the table of words seen {args.min_count or 5} times"

@@ -124,9 +124,9 @@ def _sample(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "count", "max_units")
     check_at_least(args, 0, "seed")
     if args.seed >= 2**63:
-        raise ConfigError(f"--seed {args.seed}: must be less than 2^63")
+        raise ConfigError(f"--seed {args.seed}", "must be less than 2^63")
     if not 0 < args.temperature < math.inf:
-        raise ConfigError(f"--temperature {args.temperature:g}: must be greater than 0 and finite; 1 is the model")
+        raise ConfigError(f"--temperature {args.temperature:g}", "must be greater than 0 and finite", "1 is the model")
     found = load_lm(args.model_dir)
     limits = {"temperature": args.temperature, "max_units": args.max_units, "seed": args.seed}
     for ids in sample_sentences(found.model, found.tokenizer.table.special, args.count, **limits):
@@ -167,14 +167,14 @@ def _ngram(args: argparse.Namespace) -> None:
     kind = args.tokenizer or ("word" if args.text else "char")
     check_bpe_model(kind, args.bpe_model)
     if args.out.suffix in (".gz", ".xz"):
-        raise ConfigError(f"--out {args.out}: the file is not compressed; leave out {args.out.suffix}")
+        raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
     tokenizer = make_tokenizer(kind, UnitTable.from_units(()), args.bpe_model)
     utterances = read_transcripts(args)
     prefix = "" if args.text else "utterance "
     sentences = ((prefix + utterance.key, tokenizer.split(utterance.txt)) for utterance in utterances)
     text = index_units((source, units) for source, units in sentences if units)
     if not text.num_sentences:
-        raise DataError(f"{list_names([*map(str, args.text or args.data_list)])}: all transcripts are empty; give text")
+        raise DataError(list_names([*map(str, args.text or args.data_list)]), "all transcripts are empty", "give text")
     write_arpa(args.out, estimate(text, args.order, fallback=args.discount_fallback))
     num_empty = len(utterances) - text.num_sentences
     notes = [f"; empty transcripts left out: {num_empty}"] if num_empty else []

@@ -86,9 +86,9 @@ class Settings:
         """
         self.places[location] = place
         if len(self.places) > MAX_VALUES:
-            raise ConfigError(f"{place}: more than {MAX_VALUES} values, counting what aliases repeat")
+            raise ConfigError(place, f"more than {MAX_VALUES} values, counting what aliases repeat")
         if len(location) > MAX_DEPTH:
-            raise ConfigError(f"{place}: {_TOO_DEEP}")
+            raise ConfigError(place, _TOO_DEEP)
         if node.tag is not None:
             self.faults.append((place, f"tag {node.tag!r} is not supported; remove it"))
         if isinstance(node, yaml.SequenceNode):
@@ -96,13 +96,13 @@ class Settings:
             return [self.read_node(item, (*location, i), self.place_of_mark(item.start_mark)) for i, item in items]
         if isinstance(node, yaml.ScalarNode):
             if any("\ud800" <= character <= "\udfff" for character in node.value):
-                raise ConfigError(f"{place}: half of a surrogate pair is not text; remove it")
+                raise ConfigError(place, "half of a surrogate pair is not text", "remove it")
             return resolve_scalar(node.value) if node.style is None else str(node.value)
         section: dict[str, Any] = {}
         for key, value in node.value:
             place = self.place_of_mark(key.start_mark)
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(f"{place}: a key must be one word, found a list or a section")
+                raise ConfigError(place, "a key must be one word, found a list or a section", "write `key: value`")
             if key.value in section:
                 first = self.places[*location, key.value]
                 self.faults.append((place, f"{key.value}: duplicate of the key at {first}; keep one"))
@@ -136,7 +136,7 @@ def load_config(
     own, other = ("encoder", "rnn") if kind is ExperimentConfig else ("rnn", "encoder")
     if other in settings.values:
         found = f"`{other}` is a setting of a {_MODELS[other]}"
-        raise ConfigError(f"{path}: {found}; give the file or folder of a {_MODELS[own]}")
+        raise ConfigError(path, found, f"give the file or folder of a {_MODELS[own]}")
     for override in overrides:
         _apply_override(settings, override, kind)
     removed = _drop_removed_settings(settings)
@@ -208,17 +208,18 @@ def read_yaml(path: Path | str) -> Settings:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"{path}: cannot be read ({error.strerror}); check the path of the config") from error
+        raise ConfigError(path, f"cannot be read ({error.strerror})", "check the path of the config") from error
     if len(content) > MAX_BYTES:
-        raise ConfigError(f"{path}:1: {len(content)} bytes; a config has at most {MAX_BYTES}: check the path")
+        raise ConfigError(f"{path}:1", f"{len(content)} bytes", f"a config has at most {MAX_BYTES}: check the path")
     try:
         settings = parse_yaml(content.decode("utf-8-sig"), Place(str(path), 1))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise ConfigError(f"{path}:{line}: not UTF-8; check that it is a YAML file, and save it as UTF-8") from error
+        to_do = "check that it is a YAML file, and save it as UTF-8"
+        raise ConfigError(f"{path}:{line}", "not UTF-8", to_do) from error
     if not isinstance(settings.values, dict):
         found = "nothing" if settings.values is None else describe(settings.values)
-        raise ConfigError(f"{settings.places[()]}: a config has lines of `key: value`, found {found}; check the path")
+        raise ConfigError(settings.places[()], f"a config has lines of `key: value`, found {found}", "check the path")
     return settings
 
 
@@ -234,14 +235,16 @@ def parse_yaml(text: str, place: Place) -> Settings:
         problem = (error.problem or error.context or "syntax error").replace("\n", " ").removeprefix("but ")
         advice = next((f"; {what_to_do}" for part, what_to_do in _ADVICE.items() if part in problem), "")
         where = settings.place_of_mark(error.problem_mark or error.context_mark)
-        raise ConfigError(f"{where}: not YAML: {problem}{advice}") from error
+        raise ConfigError(where, f"not YAML: {problem}{advice}") from error
     except yaml.reader.ReaderError as error:
         where = place._replace(line=place.line and text.count("\n", 0, error.position) + 1)
-        raise ConfigError(f"{where}: not YAML: character U+{ord(text[error.position]):04X} is not allowed") from error
+        raise ConfigError(
+            where, f"not YAML: character U+{ord(text[error.position]):04X} is not allowed", "remove it"
+        ) from error
     except RecursionError as error:
-        raise ConfigError(f"{place}: {_TOO_DEEP}") from error
+        raise ConfigError(place, _TOO_DEEP) from error
     except (ValueError, OverflowError, yaml.YAMLError) as error:  # e.g. of "\UFFFFFFFF"
-        raise ConfigError(f"{place}: not YAML: {' '.join(str(error).split())}") from error
+        raise ConfigError(place, f"not YAML: {' '.join(str(error).split())}") from error
     if root is not None:
         settings.values = settings.read_node(root, (), settings.place_of_mark(root.start_mark))
     return settings

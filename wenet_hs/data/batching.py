@@ -147,7 +147,7 @@ def plan_epoch(
         items: (N,) the numbers to put into the batches instead of the indices.
     """
     if not len(num_frames):
-        raise DataError("no utterances to make batches of; see the reasons of their rejection")
+        raise DataError("no utterances to make batches of", to_do="see the reasons of their rejection")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
     jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths)) if shuffle else 0.0
@@ -235,7 +235,5 @@ class Quarantine:
         at_end: of an epoch or a validation; otherwise fewer than MIN_DRAWN are not checked.
         """
         if num_bad > limit * num_drawn and (at_end or num_drawn >= MIN_DRAWN):
-            raise DataError(
-                f"{self._all_paths}: {num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}; "
-                "restore them, or raise dataset_conf.max_bad_clips"
-            )
+            found = f"{num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}"
+            raise DataError(self._all_paths, found, "restore them, or raise dataset_conf.max_bad_clips")

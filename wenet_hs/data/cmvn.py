@@ -87,7 +87,7 @@ def write_cmvn(path: Path | str, total: Tensor) -> None:
     """
     sums, squares, frames = total.double().tensor_split((len(total) // 2, len(total) - 1))
     if frames < 1:
-        raise DataError(f"{path}: no frames to compute statistics from; the audio is empty or too short")
+        raise DataError(path, "no frames to compute statistics from", "the audio is empty or too short")
     record = {"mean_stat": sums.tolist(), "var_stat": squares.tolist(), "frame_num": int(frames)}
     write_atomic(path, json.dumps(record) + "\n")
 
@@ -104,16 +104,16 @@ def read_cmvn(path: Path | str) -> tuple[Tensor, Tensor]:
         fault = error.errors(include_url=False)[0]
         where = "".join(f"{part}: " for part in fault["loc"])
         expected = fault["msg"].removesuffix(" or instance of CmvnFile")
-        raise DataError(f"{path}: {where}{expected}, found {repr(fault['input'])[:40]}; {_REMEDY}") from error
+        raise DataError(path, f"{where}{expected}, found {repr(fault['input'])[:40]}", _REMEDY) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({error}); {_REMEDY}") from error
+        raise DataError(path, f"not JSON ({error})", _REMEDY) from error
     sums, squares, num_frames = np.array(record.mean_stat), np.array(record.var_stat), record.frame_num
     if len(sums) != len(squares) or not len(sums):
-        raise DataError(f"{path}: {len(sums)} sums and {len(squares)} sums of squares; {_REMEDY}")
+        raise DataError(path, f"{len(sums)} sums and {len(squares)} sums of squares", _REMEDY)
     if not np.isfinite([*sums, *squares, num_frames]).all():
-        raise DataError(f"{path}: values that are not finite; {_REMEDY}")
+        raise DataError(path, "values that are not finite", _REMEDY)
     if num_frames < 1:
-        raise DataError(f"{path}: statistics of {num_frames:g} frames; {_REMEDY}")
+        raise DataError(path, f"statistics of {num_frames:g} frames", _REMEDY)
     mean_F = torch.from_numpy(sums) / num_frames
     variance_F = torch.from_numpy(squares) / num_frames - mean_F.square()
     istd_F = variance_F.clamp(min=1e-20).rsqrt()  # WeNet's floor: a constant bin has a huge but finite scale

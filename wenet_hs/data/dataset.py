@@ -102,10 +102,9 @@ class SpeechDataset:
         self.unused_marked = [unit for unit in marked if not any(unit in txt for txt in self._table.columns["txt"])]
         if training and self.unknown.total() > conf.max_unknown_units * num_units:
             units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], " ")
-            raise DataError(
-                f"--train_data: {self.unknown.total()} of {num_units} units are not in units.txt ({units}); give the "
-                f"table of these data, or raise dataset_conf.max_unknown_units, now {conf.max_unknown_units:g}"
-            )
+            found = f"{self.unknown.total()} of {num_units} units are not in units.txt ({units})"
+            limit = f"dataset_conf.max_unknown_units, now {conf.max_unknown_units:g}"
+            raise DataError("--train_data", found, f"give the table of these data, or raise {limit}")
         self._distortions = Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
         self._sampler = None
         if training and conf.sampling and rows:
@@ -168,10 +167,8 @@ class SpeechDataset:
                     raise
                 bad.append(error.clip)
         if not examples:
-            raise DataError(
-                f"{len(bad)} clips in a row cannot be read, the first is utterance {bad[0].key}: {bad[0].wav}: "
-                f"{bad[0].reason}; is the disk with the audio there?"
-            )
+            where = f"{len(bad)} clips in a row cannot be read, the first is utterance {bad[0].key}"
+            raise DataError(where, f"{bad[0].wav}: {bad[0].reason}", "is the disk with the audio there?")
         return replace(collate(examples), quarantined=tuple(bad))
 
     def item(self, index: int, epoch: int) -> Example:
@@ -240,10 +237,9 @@ class SpeechDataset:
             except AudioError as error:
                 durations[row], unreadable[row] = 0.0, f"unreadable: {error.found}"
                 if len(unreadable) > limit * len(table):
-                    raise DataError(
-                        f"utterance {utterance.key}: {utterance.wav}: {error.found}; {len(unreadable)} of "
-                        f"{len(table)} clips cannot be read, dataset_conf.max_bad_clips allows {limit:g}: restore them"
-                    ) from error
+                    found = f"{utterance.wav}: {error.found}; {len(unreadable)} of {len(table)} clips cannot be read"
+                    to_do = f"dataset_conf.max_bad_clips allows {limit:g}: restore them"
+                    raise DataError(f"utterance {utterance.key}", f"{found}, {to_do}") from error
         return durations, unreadable
 
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -41,7 +41,7 @@ def waveform_features(
     """
     if conf.fbank_conf.num_mel_bins < 4:
         found = conf.fbank_conf.num_mel_bins
-        raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {found}")
+        raise ConfigError("fbank_conf.num_mel_bins", f"at least 4 Mel bins are needed, got {found}")
     size, shift = frame_samples(conf)
     if len(waveform) < size:
         return torch.empty(0, conf.fbank_conf.num_mel_bins)
@@ -116,7 +116,7 @@ def frame_samples(conf: DatasetConf) -> tuple[int, int]:
     size, shift = int(rate * length_ms * 0.001), int(rate * shift_ms * 0.001)  # rounded as Kaldi rounds
     if size < 2 or shift < 2:
         found = f"frame_length {length_ms:g} ms or frame_shift {shift_ms:g} ms is under two samples at {rate} Hz"
-        raise ConfigError(f"fbank_conf: {found}; use more")
+        raise ConfigError("fbank_conf", found, "use more")
     return size, shift
 
 
@@ -183,9 +183,8 @@ def _reserve(path: Path, num_bytes: int) -> None:
         pass  # another rank was faster
     except OSError as error:
         remedy = "free disk space" if error.errno in NO_SPACE else "check this folder"
-        what = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
-        raise DataError(
-            f"{path.parent}: {what}; {remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
-        ) from error
+        found = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
+        to_do = f"{remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
+        raise DataError(path.parent, found, to_do) from error
     finally:
         incomplete.unlink(missing_ok=True)

@@ -74,8 +74,8 @@ def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
         with path.open("rb") as file:
             is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
     except FileNotFoundError as error:
-        what = f"--lm {path}: no such file; give the folder of `lm train` or an n-gram model in ARPA format"
-        raise ConfigError(what) from error
+        to_do = "give the folder of `lm train` or an n-gram model in ARPA format"
+        raise ConfigError(f"--lm {path}", "no such file", to_do) from error
     if is_binary:
         return KenlmModel(path, tokenizer.table)
     arpa = ArpaReader(path)
@@ -110,8 +110,8 @@ class RecurrentLm(LanguageModel):
         found = {index: own.id_of(unit) for index, unit in _text_units(table)}
         self.unknown = [table.units[index] for index, unit_id in found.items() if unit_id is None]
         if len(self.unknown) == len(found) or own.special.unk is None:
-            what = f"{experiment.model_dir}: knows none of the {len(found)} units of the recogniser, or has no <unk>"
-            raise DataError(f"{what}; train it with units.txt of the recogniser")
+            what = f"knows none of the {len(found)} units of the recogniser, or has no <unk>"
+            raise DataError(experiment.model_dir, what, "train it with units.txt of the recogniser")
         ids = [own.special.unk if (unit_id := found.get(index)) is None else unit_id for index in range(len(table))]
         ids[table.special.eos] = own.special.eos
         self._device = self._model.embedding.weight.device
@@ -143,8 +143,8 @@ class RecurrentTextModel(TextModel):
     def __init__(self, experiment: LmExperiment, tokenizer: Tokenizer) -> None:
         """Raises DataError if the model has no unit for a word that it does not know."""
         if experiment.tokenizer.table.special.unk is None:
-            what = f"{experiment.model_dir / 'units.txt'}: has no <unk>, so the model cannot score words of other text"
-            raise DataError(f"{what}; train it with a table of `wenet-hs units`")
+            found = "has no <unk>, so the model cannot score words of other text"
+            raise DataError(experiment.model_dir / "units.txt", found, "train it with a table of `wenet-hs units`")
         self._model, own = experiment.model, experiment.tokenizer
         own = SegmentingTokenizer(own.table) if experiment.config.tokenizer == "word" else own
         super().__init__(experiment.model_dir, own, tokenizer)
@@ -178,8 +178,8 @@ class NgramModel(LanguageModel):
         words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
-            what = f"{file.path}: knows none of the {len(units)} units of units.txt"
-            raise DataError(f"{what}; build it from text that is split into units")
+            found = f"knows none of the {len(units)} units of units.txt"
+            raise DataError(file.path, found, "build it from text that is split into units")
         self.unknown = [unit for _, unit in _text_units(units) if unit not in file.words]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
@@ -280,7 +280,7 @@ class ArpaReader:
                 self._read_ngram(fields, order, is_highest=order == len(sizes))
         self._expect("\\end\\")
         if END not in self.words:
-            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
+            raise DataError(path, f"has no 1-gram {END}", "build the model from whole sentences")
         self._add_missing_prefixes()
 
     def _error(self, text: str) -> DataError:
@@ -289,7 +289,7 @@ class ArpaReader:
     def _next_line(self) -> str:
         if self._line_number == len(self._lines):
             found = "ends before \\end\\" if "\\data\\" in self._lines else "has no line \\data\\"
-            raise DataError(f"{self.path}: {found}; give a complete n-gram model in ARPA format")
+            raise DataError(self.path, found, "give a complete n-gram model in ARPA format")
         self._line_number += 1
         return self._lines[self._line_number - 1].strip(" \t")
 
@@ -356,14 +356,13 @@ class KenlmModel(LanguageModel):
         try:
             import kenlm
         except ImportError as error:
-            raise ConfigError(
-                f"--lm {path}: is a binary file of KenLM; run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
-            ) from error
+            to_do = "run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
+            raise ConfigError(f"--lm {path}", "is a binary file of KenLM", to_do) from error
         self._kenlm = kenlm
         try:
             self._model = kenlm.Model(str(path))
         except OSError as error:
-            raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
+            raise DataError(path, "kenlm cannot read it", "build it again with build_binary") from error
         space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
         names = [space if unit == SPACE else unit for unit in units.units]
         self.unknown = [unit for index, unit in _text_units(units) if names[index] not in self._model]

@@ -45,7 +45,7 @@ def train_lm(options: TrainOptions) -> Path:
     Returns the path of `final.pt`.
     """
     if int_from_environment("WORLD_SIZE", 1) > 1:
-        raise ConfigError("lm train: uses one process; start it without torchrun")
+        raise ConfigError("lm train", "uses one process", "start it without torchrun")
     train_as_rank(options, World(device=find_device(options.device)), LmConfig, load_task)
     return options.model_dir / "final.pt"
 
@@ -59,10 +59,8 @@ def load_task(config: LmConfig, options: TrainOptions, hashes: Mapping[str, str]
         read_running_text(paths, tokenizer, keep_empty_lines=keep) for paths in (options.train_data, [options.cv_data])
     ]
     if len(texts[0]) < config.text_conf.batch_size:
-        raise DataError(
-            f"{', '.join(map(str, options.train_data))}: {len(texts[0])} units, but text_conf.batch_size is "
-            f"{config.text_conf.batch_size}; give more text, or lower it"
-        )
+        found = f"{len(texts[0])} units, but text_conf.batch_size is {config.text_conf.batch_size}"
+        raise DataError(", ".join(map(str, options.train_data)), found, "give more text, or lower it")
     config = _add_end(config, texts[0])
     torch.manual_seed(config.seed)
     model = build_lm(config, table, options.model_dir).to(world.device)
@@ -94,7 +92,7 @@ def _add_end(config: LmConfig, text: RunningText) -> LmConfig:
     total_steps = config.max_epoch * text.num_batches(conf.batch_size, conf.num_steps)
     if total_steps <= schedule.warmup_steps:
         found = f"{schedule.warmup_steps}, but {config.max_epoch} epochs have {total_steps} steps"
-        raise ConfigError(f"scheduler_conf.warmup_steps: {found}; lower it, or give more text")
+        raise ConfigError("scheduler_conf.warmup_steps", found, "lower it, or give more text")
     return config.model_copy(update={"scheduler_conf": schedule.model_copy(update={"total_steps": total_steps})})
 
 

@@ -47,7 +47,7 @@ FREE_TO_CHANGE = frozenset(
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
 `warmup_cosine`, see `_may_change`.)"""
-_SAME_RUN = "; a resumed run must be the same: restore it, or use another --model_dir"
+_SAME_RUN = "a resumed run must be the same: restore it, or use another --model_dir"
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
@@ -110,8 +110,8 @@ def prepare_folder(
     except OSError as error:
         if is_resumed:  # an override that was left out may have named the file
             _refuse_changes(model_dir, config, {}, {})
-        what = f"{error.filename}: cannot be read ({error.strerror})"
-        raise ConfigError(f"{what}; check the path in the config") from error
+        found = f"cannot be read ({error.strerror})"
+        raise ConfigError(error.filename, found, "check the path in the config") from error
     UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     # Settings at their defaults are not in the hash: a later release may have more of them.
@@ -153,8 +153,8 @@ def _hash_start(options: TrainOptions, recorded: Mapping[str, Any] | None) -> di
     now = "none" if checkpoint is None else hash_weights(checkpoint)
     before = now if recorded is None else recorded.get(key)
     if checkpoint is not None and before not in (now, None):
-        change = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
-        raise ConfigError(f"{options.model_dir / 'train.yaml'}: {change}{_SAME_RUN}")
+        found = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
+        raise ConfigError(options.model_dir / "train.yaml", found, _SAME_RUN)
     return {} if before is None else {key: str(before)}
 
 
@@ -169,9 +169,8 @@ def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, P
     A base name that is not in the working folder refers to the folder of the config, `where`.
     """
     if config.tokenizer_conf.symbol_table_path is None:
-        raise ConfigError(
-            f"{where}: tokenizer_conf.symbol_table_path: not set; name the units.txt that `wenet-hs units` made"
-        )
+        found = "tokenizer_conf.symbol_table_path: not set"
+        raise ConfigError(where, found, "name the units.txt that `wenet-hs units` made")
     sources: dict[str, Path] = {}
     for setting, name in _FOLDER_NAMES.items():
         *parents, key = setting.split(".")
@@ -212,7 +211,7 @@ def _refuse_changes(
             number = next(number for number, (line, other) in pairs if line != other)
             faults.append(f"{model_dir / name}: differs from {sources[name]} (line {number} is the first)")
     if faults:
-        raise ConfigError("\n".join(fault + _SAME_RUN for fault in faults))
+        raise ConfigError("\n".join(f"{fault}; {_SAME_RUN}" for fault in faults))
 
 
 def _hash_settings(settings: Mapping[str, Any]) -> str:

@@ -230,7 +230,7 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
     reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
     listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
     if not len(dataset):
-        raise DataError(f"{flag}: none of its {total} utterances can be used: {listed}; see {path}")
+        raise DataError(flag, f"none of its {total} utterances can be used: {listed}", f"see {path}")
     if dataset.rejected:
         logger.warning(
             "%s: %d of %d utterances are not used: %s; see %s", flag, len(dataset.rejected), total, listed, path
@@ -266,13 +266,11 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     for name in names:
         if name not in known:
             near = difflib.get_close_matches(name, known, n=5) or [other for other in known if "." not in other]
-            raise ConfigError(
-                f"{where}: freeze: {name!r} is no parameter and no module with parameters; did you mean "
-                f"{' or '.join(near)}?"
-            )
+            found = f"freeze: {name!r} is no parameter and no module with parameters"
+            raise ConfigError(where, found, f"did you mean {' or '.join(near)}?")
     frozen = [value for name, value in parameters.items() if any(prefix in names for prefix in _prefixes(name))]
     if len(frozen) == len(parameters):
-        raise ConfigError(f"{where}: freeze: names every parameter, so nothing is trained; remove a name")
+        raise ConfigError(where, "freeze: names every parameter, so nothing is trained", "remove a name")
     for value in frozen:
         value.requires_grad_(False)
     modules = {name for name, _ in model.named_modules()}

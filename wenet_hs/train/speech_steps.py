@@ -184,10 +184,9 @@ def _add_gradients(
                 with state.precision.autocast():
                     losses = state.replica(on_device)
                 if not losses.total.requires_grad:
-                    raise ConfigError(
-                        f"{where}: no parameter that freeze leaves to train has a part in the loss at CTC weight "
-                        f"{state.model.loss_weights.ctc:g}; remove a name of freeze, or change model_conf"
-                    )
+                    weight = f"CTC weight {state.model.loss_weights.ctc:g}"
+                    found = f"no parameter that freeze leaves to train has a part in the loss at {weight}"
+                    raise ConfigError(where, found, "remove a name of freeze, or change model_conf")
                 # num_targets is of all ranks, whose gradients are averaged
                 state.precision.backward(losses.total / (num_targets / state.world.size))
                 sums.append(LossSum.of(losses))
@@ -243,17 +242,15 @@ def translate_torch_errors(batch: Batch, where: str) -> Iterator[None]:
         module = type(error).__module__  # by name: the import of the class takes seconds
         if module.startswith(("torch._inductor", "torch._dynamo")):
             detail = next(iter(str(error).splitlines()), "")
-            raise ConfigError(
-                f"{where}: compile: true: torch's compiler failed ({detail}); install a C++ compiler and Python's "
-                "headers (GPU: triton); after a kill remove incomplete kernels (TORCHINDUCTOR_CACHE_DIR, or "
-                "torchinductor_* of the temporary folder); or set compile: false"
-            ) from error
+            to_do = (
+                "install a C++ compiler and Python's headers (GPU: triton); after a kill remove incomplete kernels "
+                "(TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder); or set compile: false"
+            )
+            raise ConfigError(where, f"compile: true: torch's compiler failed ({detail})", to_do) from error
         if not lacks_memory(error):
             raise
         longest = int(batch.feature_lengths.argmax())
-        raise ConfigError(
-            f"{where}: out of memory with {len(batch.keys)} utterances of up to {int(batch.feature_lengths.max())} "
-            f"frames and {int(batch.target_lengths.max())} units, the longest {batch.keys[longest]}; lower batch_size "
-            "or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
-            "encoder_conf.gradient_checkpointing"
-        ) from error
+        sizes = f"{int(batch.feature_lengths.max())} frames and {int(batch.target_lengths.max())} units"
+        found = f"out of memory with {len(batch.keys)} utterances of up to {sizes}, the longest {batch.keys[longest]}"
+        to_do = "lower batch_size or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
+        raise ConfigError(where, found, f"{to_do}encoder_conf.gradient_checkpointing") from error

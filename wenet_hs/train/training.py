@@ -270,8 +270,8 @@ class Training:
             write_final(target, self.state.model.state_dict(), list_checkpoints(self._checkpoints)[-1:], by="last")
             return
         if not any(early.metric in validation for validation in self.state.progress.validations):
-            what = f"{self.model_dir}: {early.metric} was not finite in any validation, so there is no best checkpoint"
-            raise CheckpointError(f"{what}; train with a lower optim_conf.lr in another --model_dir")
+            found = f"{early.metric} was not finite in any validation, so there is no best checkpoint"
+            raise CheckpointError(self.model_dir, found, "train with a lower optim_conf.lr in another --model_dir")
         best = choose_checkpoints(self.model_dir, 1, early.metric)
         write_final(target, average_weights(best), best, by=early.metric)
         if is_out_of_patience(self.state.progress.validations, early):
