@@ -22,13 +22,12 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
-from wenet_hs.decode.language_model import LanguageModel, TextModel
-from wenet_hs.decode.lm import RecurrentLm, RecurrentTextModel, load_language_model
 from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.lm.build import LmExperiment, build_lm, load_lm
-from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.language_model import LanguageModel, TextModel
+from wenet_hs.lm.load import build_lm, load_language_model, load_lm
+from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
@@ -111,12 +110,12 @@ def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path:
     assert batch.inputs.tolist() == [[3, 4, 5]] and batch.targets.tolist() == [[4, 5, 3]]
     model = small_lm(SoftmaxHead(8, len(table)))
     after_end, _ = model(torch.tensor([[3]]), model.start(1))
-    found = LmExperiment(LmConfig(), tokenizer, model, tmp_path)
-    states, ids = RecurrentLm(found, tokenizer).start(1), torch.arange(6)[None]
+    lm = RecurrentModel("m", model, table, table)
+    states, ids = lm.start(1), torch.arange(6)[None]
     expected = model.head.log_probs(after_end[0]).detach()
-    scores = RecurrentLm(found, tokenizer).score(states, ids)[0, 3:]
+    scores = lm.score(states, ids)[0, 3:]
     assert scores.tolist() == pytest.approx(expected[0, 3:].tolist())
-    (score,) = RecurrentTextModel(found, tokenizer).score_texts([[]])
+    (score,) = TextModel("m", lm, tokenizer, tokenizer).score_texts([[]])
     assert score == pytest.approx(float(expected[0, 3]))
     first = [next(sample_sentences(model, table.special, 1, temperature=1.0, max_units=1, seed=n)) for n in range(9)]
     noise = [torch.Generator().manual_seed(n) for n in range(9)]

@@ -27,7 +27,7 @@ from wenet_hs.bin.main import (
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
-from wenet_hs.lm.build import load_lm
+from wenet_hs.lm.load import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import count_text, read_running_text

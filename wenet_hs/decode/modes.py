@@ -24,9 +24,9 @@ from wenet_hs.decode.attention import AttentionSearch
 from wenet_hs.decode.ctc import CTC_NAN, align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
-from wenet_hs.decode.language_model import AnyLanguageModel, LanguageModel, TextModel
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel
 from wenet_hs.model import AsrModel
 
 logger = logging.getLogger(__name__)

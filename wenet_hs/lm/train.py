@@ -20,8 +20,8 @@ from wenet_hs.distributed import World, int_from_environment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.experiment import read_units
 from wenet_hs.heads.softmax import SoftmaxHead
-from wenet_hs.lm.build import build_lm
-from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.load import build_lm
+from wenet_hs.lm.recurrent import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
