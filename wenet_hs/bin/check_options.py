@@ -14,8 +14,9 @@ from pathlib import Path
 from wenet_hs.bin.main import main_of
 from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
-from wenet_hs.config.load import load_config, read_yaml
+from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.decode.modes import MODES
 from wenet_hs.errors import ConfigError
 from wenet_hs.tree import load_tree

@@ -39,9 +39,6 @@ def waveform_features(
 
     Returns: (T, F) float32 with T the number of whole windows; (0, F) where the audio is shorter than one window.
     """
-    if conf.fbank_conf.num_mel_bins < 4:
-        found = conf.fbank_conf.num_mel_bins
-        raise ConfigError("fbank_conf.num_mel_bins", f"at least 4 Mel bins are needed, got {found}")
     size, shift = frame_samples(conf)
     if len(waveform) < size:
         return torch.empty(0, conf.fbank_conf.num_mel_bins)
