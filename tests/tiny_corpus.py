@@ -70,7 +70,7 @@ def write_tiny_corpus(folder: Path, num_train: int = 10, num_cv: int = 3) -> Tin
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(_config(folder)))
     total = reduce(add, global_sums(lists["train"], load_config(config).dataset_conf))
-    write_cmvn(folder / "global_cmvn", total.row)
+    write_cmvn(folder / "global_cmvn", total.sums)
     return TinyCorpus(folder, folder / "train.list", folder / "cv.list", config)
 
 

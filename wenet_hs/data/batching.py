@@ -205,17 +205,17 @@ class Quarantine:
         self._all_paths = self.path if num_ranks == 1 else model_dir / "quarantine*.tsv"
         if fresh:
             self.path.unlink(missing_ok=True)
-        rows = remove_incomplete_line(self.path).removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
-        self._known = {row.partition("\t")[0] for row in rows if row}
+        lines = remove_incomplete_line(self.path).removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
+        self._known = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
         """Record new clips. Warnings name the first ones; the later ones are only in the file."""
         new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known}
         if not new:
             return
-        rows = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
+        lines = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
         with self.path.open("ab") as file:
-            file.write((b"" if file.tell() else _HEADER) + "".join(rows).encode("utf-8"))
+            file.write((b"" if file.tell() else _HEADER) + "".join(lines).encode("utf-8"))
         for number, clip in zip(range(len(self._known) + 1, _NUM_NAMED + 1), new.values(), strict=False):
             logger.warning("utterance %s: %s: %s; it is skipped", *map(one_field, (clip.key, clip.wav, clip.reason)))
             if number == _NUM_NAMED:

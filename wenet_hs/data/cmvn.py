@@ -29,7 +29,7 @@ _REMEDY = "compute it again with `wenet-hs cmvn`"
 class FeatureSums:
     """Sums over utterances; `+` adds two of them."""
 
-    row: Tensor
+    sums: Tensor
     """(2F + 1,) float64: the sums of the features, the sums of their squares, and the number of frames."""
     bad_clips: tuple[BadClip, ...] = ()
     """Clips that cannot be read; they are not in the sums."""
@@ -38,7 +38,7 @@ class FeatureSums:
 
     def __add__(self, other: "FeatureSums") -> "FeatureSums":
         return FeatureSums(
-            row=self.row + other.row,
+            sums=self.sums + other.sums,
             bad_clips=self.bad_clips + other.bad_clips,
             num_incomplete=self.num_incomplete + other.num_incomplete,
         )
@@ -59,7 +59,7 @@ def global_sums(
 ) -> Iterator[FeatureSums]:
     """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
-    Rows added in this order are the same bits for every number of workers. Of several ranks, each has the groups rank,
+    Sums added in this order are the same bits for every number of workers. Of several ranks, each has the groups rank,
     rank + num_ranks, …
     """
     groups = range(rank * CMVN_GROUP, len(utterances), num_ranks * CMVN_GROUP)
@@ -77,11 +77,11 @@ def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) 
             continue
         wide_TF = features_TF.double()  # float32 loses digits after some hours of audio
         total += torch.cat([wide_TF.sum(0), wide_TF.square().sum(0), torch.tensor([len(wide_TF)]).double()])
-    return FeatureSums(row=total, bad_clips=tuple(bad_clips), num_incomplete=len(incomplete))
+    return FeatureSums(sums=total, bad_clips=tuple(bad_clips), num_incomplete=len(incomplete))
 
 
 def write_cmvn(path: Path | str, total: Tensor) -> None:
-    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the row of the sum of `global_sums`.
+    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the sum of all `global_sums`.
 
     Raises DataError where there are no frames.
     """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dataset of utterances: from a data list to batches.   Dimension key: B batch, N samples, T frames, F Mel bins.
 
-The random parts of an example (speed, dither, noise, masks) come from generators seeded by (seed, epoch, index). An
+The random parts of an example (speed, dither, noise, masks) come from generators seeded by (seed, epoch, item). An
 example does not depend on the process that makes it, nor on the order, so a resumed run gets the same examples.
 """
 
@@ -40,7 +40,7 @@ MAX_REPLACEMENTS = 1000
 
 
 class SpeechDataset:
-    """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, index).
+    """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, item).
 
     Attributes:
         rejected: (key, reason) of each utterance that is not used. In training: those that `filter_conf` excludes,
@@ -155,13 +155,13 @@ class SpeechDataset:
         """
         examples: list[Example] = []
         bad: list[BadClip] = []
-        indices = plan[position]
-        end = indices[-1] + 1 + min(len(self), MAX_REPLACEMENTS)
-        for number, index in enumerate(chain(indices, range(indices[-1] + 1, end))):
-            if examples and number >= len(indices):
+        items = plan[position]
+        end = items[-1] + 1 + min(len(self), MAX_REPLACEMENTS)
+        for number, item in enumerate(chain(items, range(items[-1] + 1, end))):
+            if examples and number >= len(items):
                 break
             try:
-                examples.append(self.item(index, epoch))
+                examples.append(self.item(item, epoch))
             except ClipError as error:
                 if not self._conf.max_bad_clips:
                     raise
@@ -171,19 +171,19 @@ class SpeechDataset:
             raise DataError(where, f"{bad[0].wav}: {bad[0].reason}", "is the disk with the audio there?")
         return replace(collate(examples), quarantined=tuple(bad))
 
-    def item(self, index: int, epoch: int) -> Example:
-        """The example `index` in an epoch. Raises ClipError naming the utterance and the file.
+    def item(self, item: int, epoch: int) -> Example:
+        """The example `item` in an epoch. Raises ClipError naming the utterance and the file.
 
-        index: 0…len-1; index + c * len is the same utterance with another augmentation.
+        item: the index of an utterance, 0…len-1; index + c * len is the same utterance with another augmentation.
         """
-        row = index % len(self)
-        utterance = self._table[int(self._rows[row])]
-        speed = float(self._speeds(np.array([index]), epoch)[0])
+        index = item % len(self)
+        utterance = self._table[int(self._rows[index])]
+        speed = float(self._speeds(np.array([item]), epoch)[0])
         column = SPEED_FACTORS.index(speed)
-        cached = self.cache.get(row, column) if self.cache else None
-        features, is_incomplete = cached or self._compute_features(utterance, index, epoch, speed)
+        cached = self.cache.get(index, column) if self.cache else None
+        features, is_incomplete = cached or self._compute_features(utterance, item, epoch, speed)
         if self.cache and not cached:
-            self.cache.put(row, column, features, is_incomplete=is_incomplete)
+            self.cache.put(index, column, features, is_incomplete=is_incomplete)
         is_wave = self._conf.features_on == "device"
         length = num_frames(len(features), self._conf) if is_wave else len(features)
         if self._subsampled(length) < 1:
@@ -191,7 +191,7 @@ class SpeechDataset:
             raise ClipError(utterance.key, utterance.wav, reason, "take it out of the data list")
         masks = torch.ones(length, dtype=torch.bool), torch.ones(self._conf.fbank_conf.num_mel_bins, dtype=torch.bool)
         if self._training and self._conf.spec_aug:
-            generator = self._generator("mask", epoch, index)
+            generator = self._generator("mask", epoch, item)
             masks = draw_masks(length, len(masks[1]), self._conf.spec_aug_conf, generator)
             features = features if is_wave else apply_masks(features, masks)
         return Example(
@@ -199,11 +199,11 @@ class SpeechDataset:
             features=features,
             masks=masks if is_wave else None,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
-            audio_seconds=float(self._durations[row]) / speed,
+            audio_seconds=float(self._durations[index]) / speed,
             is_incomplete=is_incomplete,
         )
 
-    def _compute_features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
+    def _compute_features(self, utterance: Utterance, item: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.
 
         With `features_on: device` the waveform (N,) instead of features.
@@ -214,16 +214,16 @@ class SpeechDataset:
         waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
         waveform = speed_perturb(waveform, speed)
         if self._distortions is not None:
-            waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, index))
+            waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, item))
         if self._conf.features_on == "device":
             return waveform, bool(incomplete)
         dither = self._conf.fbank_conf.dither if self._training else 0.0
-        drawn = (0, index % len(self)) if self._conf.cache_features else (epoch, index)
+        drawn = (0, item % len(self)) if self._conf.cache_features else (epoch, item)
         generator = self._generator("dither", *drawn, speed)
         return waveform_features(waveform, self._conf, dither=dither, generator=generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
-        """(N,) seconds of each utterance; row → reason of those whose header cannot be read, with length 0.
+        """(N,) seconds of each utterance; row of the list → reason of those whose header cannot be read, with length 0.
 
         Raises DataError above the share `max_bad_clips` of the list.
         """
@@ -252,9 +252,9 @@ class SpeechDataset:
         if not (self._training and self._conf.speed_perturb):
             return np.ones(len(items))
         draws = [self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()]
-        speeds, rows = np.array(SPEED_FACTORS)[draws], items % len(self)
-        frames = self._encoder_frames(count_frames(self._durations[rows], self._conf, speeds))
-        return np.where(frames >= self._frames_needed[rows], speeds, 1.0)
+        speeds, indices = np.array(SPEED_FACTORS)[draws], items % len(self)
+        frames = self._encoder_frames(count_frames(self._durations[indices], self._conf, speeds))
+        return np.where(frames >= self._frames_needed[indices], speeds, 1.0)
 
     def _hash(self, *parts: object) -> int:
         """63 random bits, the same on every machine."""

@@ -142,21 +142,21 @@ class FeatureCache:
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
         self._frames = np.memmap(path, np.float32, "r+", offset=4 * num_slots, shape=(num_frames, num_bins))
 
-    def get(self, row: int, column: int) -> tuple[Tensor, bool] | None:
+    def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
         """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
-        length, start = int(self._lengths_NS[row, column]), int(self._starts_NS[row, column])
+        length, start = int(self._lengths_NS[index, column]), int(self._starts_NS[index, column])
         if length == 0:
             return None
         _memory_barrier()
         return torch.from_numpy(self._frames[start : start + abs(length)]), length < 0
 
-    def put(self, row: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
+    def put(self, index: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
         """Keep features. Those of a clip that is longer than its list states are not kept."""
-        length, start = len(features_TF), int(self._starts_NS[row, column])
-        if 0 < length <= self._max_frames_NS[row, column]:
+        length, start = len(features_TF), int(self._starts_NS[index, column])
+        if 0 < length <= self._max_frames_NS[index, column]:
             self._frames[start : start + length] = features_TF.numpy()
             _memory_barrier()
-            self._lengths_NS[row, column] = -length if is_incomplete else length
+            self._lengths_NS[index, column] = -length if is_incomplete else length
 
 
 def _memory_barrier() -> None:
