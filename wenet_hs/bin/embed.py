@@ -30,11 +30,6 @@ from wenet_hs.tree.embedding import write_embeddings
 
 logger = logging.getLogger(__name__)
 
-MULTIPLICATIONS_PER_SECOND = 1e10
-"""Of the softmax on one core, for the forecast."""
-MAX_SOFTMAX_HOURS = 1.0
-"""From this forecast on a softmax is a warning."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, default = parser.add_argument, Word2VecOptions()
@@ -76,9 +71,7 @@ def run(args: argparse.Namespace) -> None:
     _check_text(text, table, args)
     names = ("arch", "dim", "window", "shrink_windows", "epochs", "lr", "min_lr", "sample", "seed")
     options, counts = Word2VecOptions(**{name: getattr(args, name) for name in names}), text.counts(len(table))
-    if args.head == "softmax":
-        _warn_of_cost(len(text.ids), len(table), options)
-    elif tree is None:
+    if args.head == "hsoftmax" and tree is None:
         tree = Tree.huffman(counts.astype(np.float64), table.units)
     num_vectors = np.count_nonzero(counts)
     logger.info("%d words, %d of them different, in %d sentences", len(text.ids), num_vectors, len(text.starts) - 1)
@@ -130,18 +123,6 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
         share = f"{num_unknown:,} of {num_units:,} units of the text ({num_unknown / num_units:.2%})"
         table_name = args.units or f"the table of words seen {args.min_count or 5} times"
         logger.warning("%s: %s are not in %s and are left out: %s", where, share, table_name, names)
-
-
-def _warn_of_cost(num_words: int, num_units: int, options: Word2VecOptions) -> None:
-    """Log a warning if a softmax takes more than `MAX_SOFTMAX_HOURS`."""
-    reach = (options.window + 1) / 2 if options.shrink_windows else options.window
-    num_predictions = options.epochs * num_words * (1 if options.arch == "cbow" else 2 * reach)
-    # Three products with each output vector: the score, the gradient of the word vector, the update.
-    hours = 3 * num_predictions * num_units * options.dim / MULTIPLICATIONS_PER_SECOND / 3600
-    if hours > MAX_SOFTMAX_HOURS:
-        what = "--head softmax: about %s predictions with %s scores each take about %.0f hours"
-        remedy = "; --head hsoftmax computes one path of its tree, or use fewer units, --arch cbow or fewer --epochs"
-        logger.warning(what + remedy, f"{num_predictions:,.0f}", f"{num_units:,}", hours)
 
 
 def _track(jobs: Sequence[Job], name: str) -> Iterable[Job]:

@@ -233,7 +233,7 @@ def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:
     try:
         suffix, audio, duration_s = _audio(utterance)
     except DataError as error:
-        raise DataError(f"utterance {key}", str(error)) from error
+        raise DataError(f"utterance {key}: {error.where}", error.found, error.to_do) from error
     facts = {"lang": utterance.lang, "duration": duration_s, "speaker": utterance.speaker}
     facts = {name: value for name, value in facts.items() if value is not None}
     contents = {"txt": utterance.txt.encode(), "json": json.dumps(facts, ensure_ascii=False).encode(), suffix: audio}

@@ -297,32 +297,40 @@ def train_as_rank(
     checkpoints = options.model_dir / "checkpoints"
     lock = locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
     with report_full_disk(options.model_dir, checkpoints), lock if world.is_first else nullcontext():
-        config = load_config(options.config, options.override_config, kind)
-        if world.is_first:
-            remove_incomplete(checkpoints)
-        found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
-        name = world.all_gather(None if found is None else found.name)[0]
-        is_resumed = name is not None
-        config = resolve_dtype(config, options, world.device, is_resumed=is_resumed)
-        processors = sorted(set(world.all_gather(processor_name(world.device))))
-        hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
-        with world.first_before_others():
-            config, hashes = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
-        versions = {name: version(name) for name in ("torch", "wenet_hs")}
-        sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
-        world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
+        config, hashes, resume_from = _prepare_folder(options, world, kind)
         task = load_task(config, options, hashes, world)
         state = task.state
         world.check_equal_across_ranks(state.fingerprint)
-        if name is not None:
-            state.restore(checkpoints / name)
-            epoch, step = state.progress.epoch, state.progress.step
-            logger.info("resuming from %s (epoch %d, step %d)", checkpoints / name, epoch, step)
-        task.begin(options, is_resumed=is_resumed)
+        if resume_from is not None:
+            state.restore(resume_from)
+            logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+        task.begin(options, is_resumed=resume_from is not None)
         logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
         if world.size > 1:
             logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
         Training(options.model_dir, task).run()
+
+
+def _prepare_folder(
+    options: TrainOptions, world: World, kind: type[Config]
+) -> tuple[Config, dict[str, str], Path | None]:
+    """Write the folder on rank 0. Returns what `prepare_folder` returns, and the checkpoint to resume from."""
+    checkpoints = options.model_dir / "checkpoints"
+    config = load_config(options.config, options.override_config, kind)
+    if world.is_first:
+        remove_incomplete(checkpoints)
+    found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
+    newest = world.all_gather(None if found is None else found.name)[0]
+    is_resumed = newest is not None
+    config = resolve_dtype(config, options, world.device, is_resumed=is_resumed)
+    processors = sorted(set(world.all_gather(processor_name(world.device))))
+    hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
+    with world.first_before_others():
+        config, hashes = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
+    versions = {name: version(name) for name in ("torch", "wenet_hs")}
+    sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
+    world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
+    return config, hashes, None if newest is None else checkpoints / newest
 
 
 def find_resume(options: TrainOptions) -> Path | None:
