@@ -135,7 +135,7 @@ def measure_loop(size: Size, utterances: Sequence[Utterance], args: argparse.Nam
     list(run_epoch(state, [batch_of(size)], config))
     with (
         tempfile.TemporaryDirectory() as folder,
-        Monitor(Path(folder), state.progress, log_interval=10, total_steps=0, device=device) as monitor,
+        Monitor(Path(folder), state.progress, config, total_steps=0, device=device) as monitor,
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
         for stats in run_epoch(state, batches(dataset, dataset.plan(0), 0), config):

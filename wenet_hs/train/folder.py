@@ -114,10 +114,7 @@ def prepare_folder(
         raise ConfigError(error.filename, found, "check the path in the config") from error
     UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
-    # Settings at their defaults are not in the hash: a later release may have more of them.
-    changes = config_changes(type(config)(), config)
-    fixed = {key: value for key, _, value in changes if not _may_change(key, config)}
-    hashes = {**sums, "config": _hash_settings(fixed)}
+    hashes = {**sums, "config": _hash_settings(_fixed_settings(config))}
     if hardware is None:
         return config, hashes
     before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
@@ -214,6 +211,12 @@ def _refuse_changes(
         raise ConfigError("\n".join(f"{fault}; {_SAME_RUN}" for fault in faults))
 
 
+def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
+    """What a resumed run must share, without settings at their defaults: a later release may have more of them."""
+    changes = config_changes(type(config)(), config)
+    return {key: value for key, _, value in changes if not _may_change(key, config)}
+
+
 def _hash_settings(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
 
@@ -221,8 +224,7 @@ def _hash_settings(settings: Mapping[str, Any]) -> str:
 def former_hashes(config: TrainingConfig) -> frozenset[str]:
     """The hashes that checkpoints of before 2026-11-26 have for these settings, with each value of those removed since,
     which change no result."""
-    changes = config_changes(type(config)(), config)
-    fixed = {key: value for key, _, value in changes if not _may_change(key, config)}
+    fixed = _fixed_settings(config)
     keys = [f"{section}.{name}" for section in head_confs(config) for name in REMOVED]
     values = [(None, *REMOVED[key.rpartition(".")[2]]) for key in keys]
     found = (zip(keys, chosen, strict=True) for chosen in itertools.product(*values))

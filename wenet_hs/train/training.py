@@ -190,15 +190,12 @@ class Training:
             )
 
     def _monitor(self) -> Monitor:
-        config, progress, schedule = self.config, self.state.progress, self.config.scheduler_conf
         return Monitor(
             self.model_dir,
-            progress,
-            log_interval=config.log_interval,
+            self.state.progress,
+            self.config,
             total_steps=self._count_steps(),
             device=self.state.device,
-            warmup_steps=schedule.warmup_steps,
-            max_minutes=config.max_minutes,
             plateau_ctc=self.task.plateau_ctc(),
         )
 
