@@ -20,7 +20,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.folder import TrainOptions
+from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.speech import train
 from wenet_hs.tree import Tree
 

@@ -44,7 +44,7 @@ from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.lm.language_model import AnyLanguageModel
-from wenet_hs.lm.load import load_language_model
+from wenet_hs.lm.loader import load_language_model
 
 logger = logging.getLogger(__name__)
 

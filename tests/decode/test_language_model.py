@@ -20,7 +20,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.lm.backoff import KenlmModel, NgramModel
 from wenet_hs.lm.language_model import LanguageModel, TextModel
-from wenet_hs.lm.load import load_language_model
+from wenet_hs.lm.loader import load_language_model
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 

@@ -26,7 +26,7 @@ from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.lm.language_model import LanguageModel, TextModel
-from wenet_hs.lm.load import build_lm, load_language_model, load_lm
+from wenet_hs.lm.loader import build_lm, load_language_model, load_lm
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
@@ -363,7 +363,7 @@ def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytes
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(training.Training, "_is_asked_to_stop", lambda running: running.state.progress.step == 13)
         from wenet_hs.lm.train import train_lm
-        from wenet_hs.train.folder import TrainOptions
+        from wenet_hs.train.model_folder import TrainOptions
 
         paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
         train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))

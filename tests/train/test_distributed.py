@@ -29,7 +29,7 @@ from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.train import speech
-from wenet_hs.train.folder import TrainOptions
+from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.speech_steps import run_epoch, validate
 from wenet_hs.train.state import TrainState

@@ -27,14 +27,14 @@ from wenet_hs.bin.main import (
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
-from wenet_hs.lm.load import load_lm
+from wenet_hs.lm.loader import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import count_text, read_running_text
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.folder import TrainOptions
+from wenet_hs.train.model_folder import TrainOptions
 
 NGRAM_HELP = """Estimate an n-gram model with interpolated modified Kneser-Ney smoothing and write it as an ARPA file.
 

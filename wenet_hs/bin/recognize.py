@@ -42,7 +42,7 @@ from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import Experiment, load_experiment, tree_paths
 from wenet_hs.files import file_sha256, locked
-from wenet_hs.lm.load import load_language_model
+from wenet_hs.lm.loader import load_language_model
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel
 from wenet_hs.text.inventory import read_inventories, select_languages

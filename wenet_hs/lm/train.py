@@ -20,13 +20,13 @@ from wenet_hs.distributed import World, int_from_environment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.experiment import read_units
 from wenet_hs.heads.softmax import SoftmaxHead
-from wenet_hs.lm.load import build_lm
+from wenet_hs.lm.loader import build_lm
 from wenet_hs.lm.recurrent import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.folder import TrainOptions, former_hashes
+from wenet_hs.train.model_folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState

@@ -33,7 +33,7 @@ from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.folder import TrainOptions, former_hashes
+from wenet_hs.train.model_folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate

@@ -41,7 +41,7 @@ from wenet_hs.train.average import (
     is_out_of_patience,
     write_final,
 )
-from wenet_hs.train.folder import TrainOptions, prepare_folder, resolve_dtype
+from wenet_hs.train.model_folder import TrainOptions, prepare_folder, resolve_dtype
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.state import TrainState

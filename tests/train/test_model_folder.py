@@ -26,8 +26,8 @@ from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train import folder as training_folder
-from wenet_hs.train.folder import FREE_TO_CHANGE
+from wenet_hs.train import model_folder
+from wenet_hs.train.model_folder import FREE_TO_CHANGE
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.speech import compile_layers, freeze
 from wenet_hs.train.speech_steps import run_epoch
@@ -398,10 +398,10 @@ def test_compiled_layers_compute_the_same() -> None:
 def test_a_resumed_run_keeps_the_dtype_that_auto_chose(
     tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training_folder, "has_native_bf16", lambda device: False)
+    monkeypatch.setattr(model_folder, "has_native_bf16", lambda device: False)
     folder = tiny_corpus.train(tmp_path / "m", "dtype=auto", "save_interval=1", ONE_STEP)
-    monkeypatch.setattr(training_folder, "has_native_bf16", lambda device: True)
-    monkeypatch.setattr(training_folder, "MIN_WIDTH_FOR_BF16", 16)
+    monkeypatch.setattr(model_folder, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(model_folder, "MIN_WIDTH_FOR_BF16", 16)
     tiny_corpus.train(folder, "dtype=auto", "save_interval=1", "max_epoch=1")
     assert load_config(folder / "train.yaml").dtype == "fp32"
     other = tiny_corpus.train(tmp_path / "other", "dtype=auto", ONE_STEP)
