@@ -34,7 +34,7 @@ from wenet_hs.devices import has_native_bf16
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.manifest import write_data_list
-from wenet_hs.train.loop import run_epoch
+from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.tree import NaryTree, Tree
 
 DIM = 256

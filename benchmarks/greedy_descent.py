@@ -19,7 +19,7 @@ from torch import Tensor
 
 from wenet_hs.errors import ConfigError
 from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.lm.build import load_lm
+from wenet_hs.lm.loader import load_lm
 from wenet_hs.lm.score import head_inputs
 from wenet_hs.lm.text import read_running_text
 

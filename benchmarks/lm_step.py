@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.recurrent import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.train.optim import build_optimizer, clip_gradient
 from wenet_hs.tree import NaryTree, Tree

@@ -22,9 +22,9 @@ from wenet_hs.manifest import Utterance
 from wenet_hs.nn.cpu import Dropout
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.optim import Precision, build_optimizer
-from wenet_hs.train.setup import compile_layers
+from wenet_hs.train.speech import compile_layers
+from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree import Tree
 

@@ -46,8 +46,8 @@ from wenet_hs.config.dataset import BatchConf, DatasetConf
 from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import batches
 from wenet_hs.manifest import Utterance
-from wenet_hs.train.loop import run_epoch
 from wenet_hs.train.monitor import Monitor
+from wenet_hs.train.speech_steps import run_epoch
 
 WENET = "WeNet at the paper's size on 2 cores: 7 to 11 audio seconds a second (from earlier notes: not paired)."
 
@@ -135,7 +135,7 @@ def measure_loop(size: Size, utterances: Sequence[Utterance], args: argparse.Nam
     list(run_epoch(state, [batch_of(size)], config))
     with (
         tempfile.TemporaryDirectory() as folder,
-        Monitor(Path(folder), state.progress, log_interval=10, total_steps=0, device=device) as monitor,
+        Monitor(Path(folder), state.progress, config, total_steps=0, device=device) as monitor,
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
         for stats in run_epoch(state, batches(dataset, dataset.plan(0), 0), config):

@@ -20,7 +20,8 @@ from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.trainer import TrainOptions, train
+from wenet_hs.train.model_folder import TrainOptions
+from wenet_hs.train.speech import train
 from wenet_hs.tree import Tree
 
 LETTERS = "abcde"
@@ -69,7 +70,7 @@ def write_tiny_corpus(folder: Path, num_train: int = 10, num_cv: int = 3) -> Tin
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(_config(folder)))
     total = reduce(add, global_sums(lists["train"], load_config(config).dataset_conf))
-    write_cmvn(folder / "global_cmvn", total.row)
+    write_cmvn(folder / "global_cmvn", total.sums)
     return TinyCorpus(folder, folder / "train.list", folder / "cv.list", config)
 
 

@@ -54,11 +54,11 @@ def build_model(
         ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
     ):
         if found is not None and found != expected:
-            raise ConfigError(f"{key}: {found}, expected {expected} ({what}); remove the line or use the right file")
+            raise ConfigError(key, f"{found}, expected {expected} ({what})", "remove the line or use the right file")
     if cmvn is not None and len(cmvn[0]) != feature_dim:
         path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
-        what = f"{path}: statistics of {found} features, but the model has {feature_dim}"
-        raise DataError(f"{what}; compute it again with `wenet-hs cmvn`")
+        what = f"statistics of {found} features, but the model has {feature_dim}"
+        raise DataError(path, what, "compute it again with `wenet-hs cmvn`")
     size = config.encoder_conf.output_size
     conf, has_right = config.decoder_conf, config.decoder == "bitransformer"
     left = _decoder(conf, size, num_units, num_blocks=conf.num_blocks)
@@ -188,14 +188,14 @@ def build_head(
                 return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad)
             case ClassHeadConf(sparse_grad=sparse_grad):
                 if isinstance(tree, NaryTree) and conf.num_classes is not None:
-                    what = f"{section}.num_classes: {conf.tree} already has classes"
-                    raise ConfigError(f"{what}; remove it, or name a binary tree")
+                    found = f"{conf.tree} already has classes"
+                    raise ConfigError(f"{section}.num_classes", found, "remove it, or name a binary tree")
                 classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
                 return ClassHead(dim, classes, sparse_grad=sparse_grad)
             case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
                 if cutoffs is not None and cutoffs[-1] >= num_units:
-                    what = f"{section}.cutoffs: the last is {cutoffs[-1]}, but there are {num_units} units"
-                    raise ConfigError(f"{what}; it must be below their number")
+                    found = f"the last is {cutoffs[-1]}, but there are {num_units} units"
+                    raise ConfigError(f"{section}.cutoffs", found, "it must be below their number")
                 return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
 
 

@@ -80,7 +80,7 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
             _restore_replaced(replaced, target)
             if error.errno in NO_SPACE:
                 raise
-            raise CheckpointError(f"{target}: cannot be written ({error.strerror}); check the folder") from error
+            raise CheckpointError(target, f"cannot be written ({error.strerror})", "check the folder") from error
     return target
 
 
@@ -102,10 +102,8 @@ def report_full_disk(target: Path, checkpoints: Path, needed: int | None = None)
         size = f"{'' if needed is None else f'need {needed / 1e6:.1f} MB, '}free {free / 1e6:.1f} MB"
         intact, _ = _find_newest_intact(checkpoints)
         last_good = f"last good checkpoint: {intact.name}" if intact else "no checkpoint was written before"
-        raise CheckpointError(
-            f"{target}: disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}; "
-            "free some space and run the same command again"
-        ) from error
+        found = f"disk full while writing ({os.strerror(error.errno or 0)}; {size}); {last_good}"
+        raise CheckpointError(target, found, "free some space and run the same command again") from error
 
 
 def verification_error(path: Path) -> str | None:
@@ -132,7 +130,7 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
     """The files of a verified checkpoint. Raises CheckpointError if it is missing or damaged."""
     fault = verification_error(path)
     if fault is not None:
-        raise CheckpointError(f"{path}: {fault}; use an earlier checkpoint")
+        raise CheckpointError(path, fault, "use an earlier checkpoint")
     names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
     return {name: (path / name).read_bytes() for name in names}
 
@@ -154,9 +152,9 @@ def load_dict(content: bytes, where: Path, device: torch.device | str = "cpu") -
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
             loaded = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
-        raise CheckpointError(f"{where}: cannot be read ({one_line(error)}); use an earlier checkpoint") from error
+        raise CheckpointError(where, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
-        raise CheckpointError(f"{where}: is no dict of names; use an earlier checkpoint")
+        raise CheckpointError(where, "is no dict of names", "use an earlier checkpoint")
     return loaded
 
 
@@ -244,8 +242,8 @@ def hash_weights(checkpoint: Path) -> str:
     try:
         return file_sha256(path)
     except OSError as error:
-        what = f"--checkpoint {path}: cannot be read ({error.strerror})"
-        raise CheckpointError(f"{what}; check the path; a resumed run needs no --checkpoint") from error
+        found = f"cannot be read ({error.strerror}); check the path"
+        raise CheckpointError(f"--checkpoint {path}", found, "a resumed run needs no --checkpoint") from error
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
@@ -260,7 +258,7 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     path = Path(path)
     path = path / "model.pt" if path.is_dir() else path
     if not path.exists():
-        raise CheckpointError(f"{path}: no such file; `wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
+        raise CheckpointError(path, "no such file", "`wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
     try:
         _check_sha256(path)
         with warnings.catch_warnings():
@@ -270,12 +268,11 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
     except CheckpointError:
         raise
     except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …
-        raise CheckpointError(
-            f"{path}: not a readable checkpoint ({one_line(error)}); copy or create it again, or use an earlier one"
-        ) from error
+        found = f"not a readable checkpoint ({one_line(error)})"
+        raise CheckpointError(path, found, "copy or create it again, or use an earlier one") from error
     if not isinstance(state, dict) or not state or not all(map(_is_parameter, state.items())):
-        what = f"{path}: contains no state_dict (parameter names with tensors)"
-        raise CheckpointError(f"{what}; give the weights of a model")
+        found = "contains no state_dict (parameter names with tensors)"
+        raise CheckpointError(path, found, "give the weights of a model")
     return state
 
 
@@ -287,8 +284,8 @@ def _check_sha256(path: Path) -> None:
         except (OSError, ValueError, KeyError, TypeError, AttributeError):  # no record, or it does not have the file
             continue
         if file_sha256(path) != expected:
-            what_to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
-            raise CheckpointError(f"{path}: differs from its SHA-256 in {record.name}; {what_to_do}")
+            to_do = f"copy or create it again, or remove {record.name} if these are other weights on purpose"
+            raise CheckpointError(path, f"differs from its SHA-256 in {record.name}", to_do)
 
 
 def _is_parameter(item: tuple[object, object]) -> bool:
@@ -311,6 +308,6 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> N
     found = {"missing": missing, "unexpected": unexpected, "of another shape": wrong_shapes}
     faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
     if faults:
-        what_to_do = "use the train.yaml that these weights were trained with"
-        raise CheckpointError(f"{where}: weights of another model: {faults}; {what_to_do}")
+        to_do = "use the train.yaml that these weights were trained with"
+        raise CheckpointError(where, f"weights of another model: {faults}", to_do)
     model.load_state_dict(dict(state), strict=True)

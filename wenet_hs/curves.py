@@ -29,7 +29,9 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
         except (ValueError, KeyError, TypeError) as error:
             if number == len(lines):
                 break
-            raise DataError(f"{path}:{number}: not a record of a training with `kind` and `step`") from error
+            raise DataError(
+                f"{path}:{number}", "not a record of a training with `kind` and `step`", "remove the line"
+            ) from error
         numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
         curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
     return curves

@@ -86,9 +86,8 @@ class World:
             others = [str(rank) for rank, values in enumerate(of_ranks) if values.get(name) != of_ranks[0].get(name)]
             if others:
                 ranks = f"rank {others[0]} has" if len(others) == 1 else f"ranks {', '.join(others)} have"
-                raise ConfigError(
-                    f"{name}: {ranks} another one than rank 0; start every rank with the same files, flags and versions"
-                )
+                found = f"{ranks} another one than rank 0"
+                raise ConfigError(name, found, "start every rank with the same files, flags and versions")
 
     def barrier(self) -> None:
         """Wait until every rank is here. There is no time limit, but an error on another rank raises RankLost."""
@@ -126,7 +125,7 @@ class World:
         assert self.store is not None
         while not self.store.check([key]):
             if self.store.check(["error"]):
-                raise RankLost(f"rank {self.rank}: another rank has ended with an error; read its message")
+                raise RankLost(f"rank {self.rank}", "another rank has ended with an error", "read its message")
             time.sleep(_POLL_S)
 
 
@@ -151,7 +150,7 @@ def join_process_group(device: torch.device) -> Iterator[World]:
     try:
         dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
     except RuntimeError as error:
-        raise RankLost(_rank_lost_message(rank, error)) from error
+        raise _rank_lost(rank, error) from error
     world = World(rank, size, device, store)
     try:
         with _prefixed_log(world):
@@ -171,7 +170,8 @@ def int_from_environment(variable: str, default: int, *, at_least: int = 0) -> i
     """A whole number from the environment, set by the launcher or a user. Raises ConfigError if it is none."""
     text = os.environ.get(variable, str(default))
     if not text.isdecimal() or int(text) < at_least:
-        raise ConfigError(f"{variable}={text}: must be a whole number of at least {at_least}; set it so, or unset it")
+        found = f"must be a whole number of at least {at_least}"
+        raise ConfigError(f"{variable}={text}", found, "set it so, or unset it")
     return int(text)
 
 
@@ -184,12 +184,11 @@ def _device_of_rank(device: torch.device) -> torch.device:
     if device.type != "cuda":
         return device
     if device.index is not None:
-        raise ConfigError(f"--device {device}: is one GPU for several processes; use --device cuda, a GPU for each")
+        raise ConfigError(f"--device {device}", "is one GPU for several processes", "use --device cuda, a GPU for each")
     local, count = int_from_environment("LOCAL_RANK", 0), torch.cuda.device_count()
     if local >= count:
-        raise ConfigError(
-            f"LOCAL_RANK={local}: there are {count} CUDA devices here; use --nproc_per_node {count} or --device cpu"
-        )
+        found = f"there are {count} CUDA devices here"
+        raise ConfigError(f"LOCAL_RANK={local}", found, f"use --nproc_per_node {count} or --device cpu")
     device = torch.device("cuda", local)
     torch.cuda.set_device(device)
     return device
@@ -206,16 +205,15 @@ def _connect(rank: int, size: int) -> Store:
     address, timeout = os.environ.get("MASTER_ADDR"), _timeout()
     port = int_from_environment("MASTER_PORT", 0)
     if not (address and port):
-        raise ConfigError(f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT; start it with torchrun")
+        raise ConfigError(f"WORLD_SIZE={size} without MASTER_ADDR and MASTER_PORT", to_do="start it with torchrun")
     is_host = rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
     try:
         store = TCPStore(address, port, size, is_host, timeout, wait_for_workers=False, multi_tenant=True)
         shared = PrefixStore(_handshake(store, rank, size, time.monotonic() + timeout.total_seconds()), store)
     except (dist.DistError, RuntimeError) as error:
         detail = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RankLost(
-            f"rank {rank}: cannot reach all ranks through {address}:{port} ({detail}); check the launcher's address"
-        ) from error
+        found = f"cannot reach all ranks through {address}:{port} ({detail})"
+        raise RankLost(f"rank {rank}", found, "check the launcher's address") from error
     shared.set_timeout(timeout)
     return shared
 
@@ -269,17 +267,18 @@ def _leave(world: World, error: BaseException) -> None:
         time.sleep(_GRACE_S)
         raise SystemExit(error.exit_code if isinstance(error, WenetHsError) else 2) from None
     if is_lost:
-        raise RankLost(_rank_lost_message(world.rank, error)) from error
+        raise _rank_lost(world.rank, error) from error
 
 
-def _rank_lost_message(rank: int, error: BaseException) -> str:
+def _rank_lost(rank: int, error: BaseException) -> RankLost:
     detail = next(iter(str(error).splitlines()), "")
     if "imed out" in detail or "imeout" in detail:
-        what = f"has not answered for {_timeout().total_seconds():.0f} s"
+        found = f"has not answered for {_timeout().total_seconds():.0f} s"
     else:
         detail = re.sub(r"^\[\S+\] ", "", detail)  # gloo begins with a line of its own source
-        what = f"has died ({detail})"
-    return f"rank {rank}: another rank {what}; read its message, then run the same command again to resume"
+        found = f"has died ({detail})"
+    to_do = "read its message, then run the same command again to resume"
+    return RankLost(f"rank {rank}", f"another rank {found}", to_do)
 
 
 @contextmanager

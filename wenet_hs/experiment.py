@@ -122,8 +122,8 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
         check_tree(tree, table.units, path)
         built_with = tree.options.get("tokenizer", config.tokenizer)
         if built_with != config.tokenizer:
-            what = f"built with --tokenizer {built_with}, but the config has tokenizer: {config.tokenizer}"
-            raise DataError(f"{path}: {what}; set the same one in both")
+            found = f"built with --tokenizer {built_with}, but the config has tokenizer: {config.tokenizer}"
+            raise DataError(path, found, "set the same one in both")
     return trees
 
 
@@ -135,7 +135,7 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model"):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
-            raise CheckpointError(f"{path}: changed since the training (sha256 in train.yaml); put the old file back")
+            raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", "put the old file back")
 
 
 def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
@@ -146,10 +146,10 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         found = "a file" if model_dir.is_file() else "no such folder"
-        raise CheckpointError(f"{model_dir}: {found}; give the --model_dir of a training")
+        raise CheckpointError(model_dir, found, "give the --model_dir of a training")
     command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
-    what_to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
-    raise CheckpointError(f"{model_dir / base_names[0]}: no such file; {what_to_do}")
+    to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
+    raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
 
 
 def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
@@ -159,17 +159,16 @@ def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path:
     """
     last = len(table) - 1
     if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
-        what = f"{table_path}: <sos/eos> is {table.special.eos}, but WeNet trained this model with {last}"
+        found = f"<sos/eos> is {table.special.eos}, but WeNet trained this model with {last}"
         why = "its train.yaml has no tokenizer_conf.special_tokens"
-        raise CheckpointError(f"{what} ({why}); use the units.txt of the model, or add special_tokens")
+        raise CheckpointError(table_path, f"{found} ({why})", "use the units.txt of the model, or add special_tokens")
 
 
 def check_tree(tree: AnyTree, units: Sequence[str], path: Path) -> None:
     """Raises DataError with the first difference if leaf i of the tree is not unit i of the table."""
     remedy = "build the tree again from this unit table with `wenet-hs tree build`"
     if tree.num_units != len(units):
-        raise DataError(f"{path}: a tree over {tree.num_units} units, but the unit table has {len(units)}; {remedy}")
+        raise DataError(path, f"a tree over {tree.num_units} units, but the unit table has {len(units)}", remedy)
     for unit_id, (leaf, unit) in enumerate(zip(tree.units, units, strict=True)):
         if leaf != unit:
-            what = f"{path}: leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}"
-            raise DataError(f"{what}; {remedy}")
+            raise DataError(path, f"leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}", remedy)

@@ -18,8 +18,6 @@ from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import Job, decode_pieces
-from wenet_hs.decode.language_model import AnyLanguageModel
-from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import DEFAULT_MODE, check_options, warn_about_options
 from wenet_hs.decode.recognition import (
     Alternative,
@@ -40,6 +38,8 @@ from wenet_hs.decode.segments import (
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import Experiment, load_experiment
+from wenet_hs.lm.language_model import AnyLanguageModel
+from wenet_hs.lm.loader import load_language_model
 
 logger = logging.getLogger(__name__)
 

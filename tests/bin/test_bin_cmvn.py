@@ -58,7 +58,7 @@ def test_three_ranks_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(cmvn, "_EXCHANGE", 1)
 
     def total(world: World) -> torch.Tensor:
-        return reduce(add, cmvn._all_sums(utterances, conf, 0, world)).row
+        return reduce(add, cmvn._all_sums(utterances, conf, 0, world)).sums
 
     alone = total(World())
     assert all(torch.equal(sums, alone) for sums in run_on_ranks(total, 3))

@@ -89,17 +89,6 @@ def test_heads_trees_and_tokenizers(folder: Path, caplog: pytest.LogCaptureFixtu
     assert np.isnan(vectors).all(axis=1).tolist() == [True, True, True, False, False, True, False]
 
 
-def test_a_long_softmax_is_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    line = f"{WORDS} --dim 4 --epochs 2 --head softmax"
-    monkeypatch.setattr(embed, "MULTIPLICATIONS_PER_SECOND", 1.0)
-    assert call(f"{line} --window 3") == 0
-    # 1,200 words, 2 · 2 of them around each on average, 2 epochs; 3 products of 4 numbers with 13 vectors each
-    assert "--head softmax: about 9,600 predictions with 13 scores each take about 416 hours; --head h" in caplog.text
-    caplog.clear()
-    assert call(f"{line} --arch cbow") == 0
-    assert "about 2,400 predictions with 13 scores each take about 104 hours" in caplog.text
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

@@ -9,18 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.heads import HSoftmaxHeadConf
-from wenet_hs.config.load import (
-    MAX_BYTES,
-    MAX_VALUES,
-    Place,
-    config_changes,
-    dump_config,
-    load_config,
-    parse_yaml,
-    read_yaml,
-    resolve_scalar,
-)
+from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import MAX_BYTES, MAX_VALUES, Place, parse_yaml, read_yaml, resolve_scalar
 from wenet_hs.errors import ConfigError
 
 Write = Callable[[str], Path]

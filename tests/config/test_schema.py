@@ -103,6 +103,7 @@ model_conf: {interctc_weight: 0.3, interctc_layer: 6} => model_conf.interctc_lay
 model_conf: {ctc_weight_steps: 10} => ctc_weight_steps: has no effect without ctc_weight_final; add it or remove this
 tokenizer: bpe => tokenizer_conf.bpe_path: missing; tokenizer: bpe needs its sentencepiece model
 cmvn: global_cmvn => cmvn_conf.cmvn_file: missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)
+dataset_conf: {fbank_conf: {num_mel_bins: 3}} => dataset_conf.fbank_conf.num_mel_bins: Input should be greater than
 dataset_conf: {fbank_conf: {num_mel_bins: 6}} => dataset_conf.fbank_conf.num_mel_bins:… at least 7, got 6
 dataset_conf: {filter_conf: {min_length: 11, max_length: 10}} => min_length: must not be above max_length, 10, got 11
 dataset_conf: {batch_conf: {bucket_boundaries: [5, 5]}} => bucket_boundaries: must ascend, got [5, 5]

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from wenet_hs.config.load import describe, load_config, schema_keys
+from wenet_hs.config.load import load_config, schema_keys
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, RENAMED_KEYS
+from wenet_hs.config.yaml_file import describe
 from wenet_hs.errors import ConfigError
 
 # The settings of WeNet's recipes.

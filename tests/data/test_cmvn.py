@@ -26,7 +26,7 @@ def test_sums_are_those_of_features_without_dither(tmp_path: Path) -> None:
     utterances = write_clips(tmp_path, [0.1 + 0.002 * i for i in range(CMVN_GROUP + 3)])
     conf = DatasetConf(fbank_conf=FbankConf(dither=1.0, num_mel_bins=23))
     features = torch.cat([utterance_features(utterance, conf) for utterance in utterances])
-    torch.testing.assert_close(reduce(add, global_sums(utterances, conf)).row, row_of(features), rtol=1e-12, atol=0)
+    torch.testing.assert_close(reduce(add, global_sums(utterances, conf)).sums, row_of(features), rtol=1e-12, atol=0)
 
 
 def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:

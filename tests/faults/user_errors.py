@@ -24,7 +24,7 @@ from wenet_hs.data.cmvn import read_cmvn, write_cmvn
 from wenet_hs.manifest import read_data_list, write_text
 from wenet_hs.score import Rules, split_units
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.setup import FREE_TO_CHANGE
+from wenet_hs.train.model_folder import FREE_TO_CHANGE
 from wenet_hs.tree import Tree
 
 

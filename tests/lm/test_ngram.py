@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.decode.lm import ArpaReader, KenlmModel, NgramModel
+from wenet_hs.lm.backoff import ArpaReader, KenlmModel, NgramModel
 from wenet_hs.lm.ngram import KneserNeyModel, UnitText, count_ngrams, estimate, index_units, write_arpa
 from wenet_hs.text.units import UnitTable
 

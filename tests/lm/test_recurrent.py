@@ -22,21 +22,20 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
-from wenet_hs.decode.language_model import LanguageModel, TextModel
-from wenet_hs.decode.lm import RecurrentLm, RecurrentTextModel, load_language_model
 from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.lm.build import LmExperiment, build_lm, load_lm
-from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.language_model import LanguageModel, TextModel
+from wenet_hs.lm.loader import build_lm, load_language_model, load_lm
+from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
-from wenet_hs.train import run
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
+from wenet_hs.train import training
 from wenet_hs.train.optim import learning_rate
+from wenet_hs.train.step import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.tree import NaryTree, Tree
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
@@ -111,12 +110,12 @@ def test_a_sentence_starts_after_an_end_also_where_sos_is_another_unit(tmp_path:
     assert batch.inputs.tolist() == [[3, 4, 5]] and batch.targets.tolist() == [[4, 5, 3]]
     model = small_lm(SoftmaxHead(8, len(table)))
     after_end, _ = model(torch.tensor([[3]]), model.start(1))
-    found = LmExperiment(LmConfig(), tokenizer, model, tmp_path)
-    states, ids = RecurrentLm(found, tokenizer).start(1), torch.arange(6)[None]
+    lm = RecurrentModel("m", model, table, table)
+    states, ids = lm.start(1), torch.arange(6)[None]
     expected = model.head.log_probs(after_end[0]).detach()
-    scores = RecurrentLm(found, tokenizer).score(states, ids)[0, 3:]
+    scores = lm.score(states, ids)[0, 3:]
     assert scores.tolist() == pytest.approx(expected[0, 3:].tolist())
-    (score,) = RecurrentTextModel(found, tokenizer).score_texts([[]])
+    (score,) = TextModel("m", lm, tokenizer, tokenizer).score_texts([[]])
     assert score == pytest.approx(float(expected[0, 3]))
     first = [next(sample_sentences(model, table.special, 1, temperature=1.0, max_units=1, seed=n)) for n in range(9)]
     noise = [torch.Generator().manual_seed(n) for n in range(9)]
@@ -362,9 +361,9 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(run.Training, "_is_asked_to_stop", lambda training: training.state.progress.step == 13)
+        patch.setattr(training.Training, "_is_asked_to_stop", lambda running: running.state.progress.step == 13)
         from wenet_hs.lm.train import train_lm
-        from wenet_hs.train.setup import TrainOptions
+        from wenet_hs.train.model_folder import TrainOptions
 
         paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
         train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))

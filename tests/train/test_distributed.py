@@ -28,10 +28,10 @@ from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.train import trainer
-from wenet_hs.train.loop import run_epoch, validate
+from wenet_hs.train import speech
+from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.setup import TrainOptions
+from wenet_hs.train.speech_steps import run_epoch, validate
 from wenet_hs.train.state import TrainState
 
 CPU = torch.device("cpu")
@@ -160,21 +160,21 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
     def options(model_dir: Path, *overrides: str, **flags: Any) -> TrainOptions:
         return corpus.options(model_dir, "dataset_conf.cache_features=true", *overrides, **flags)
 
-    trainer.train(options(folder / "whole"))
+    speech.train(options(folder / "whole"))
     if rank == 0:
         cut_back(folder / "whole", folder / "cut", 1)
-    trainer.train(options(folder / "cut"))
+    speech.train(options(folder / "cut"))
     if rank == 0:  # two ranks, then one, then two
         cut_back(folder / "whole", folder / "alone", 1)
         os.environ["WORLD_SIZE"] = "1"
-        trainer.train(options(folder / "alone"))
+        speech.train(options(folder / "alone"))
         os.environ["WORLD_SIZE"] = "2"
         cut_back(folder / "alone", folder / "changed", 2)
-    trainer.train(options(folder / "changed"))
+    speech.train(options(folder / "changed"))
     altered = ("optim_conf.lr=0.1",) if rank else ()
-    found: dict[str, Any] = {"altered": ending(partial(trainer.train, options(folder / "altered", *altered)))}
+    found: dict[str, Any] = {"altered": ending(partial(speech.train, options(folder / "altered", *altered)))}
     config = folder / "nowhere.yaml" if rank else corpus.config
-    found["missing"] = ending(partial(trainer.train, options(folder / "missing", config=config)))
+    found["missing"] = ending(partial(speech.train, options(folder / "missing", config=config)))
     (folder / f"found{rank}.json").write_text(json.dumps({**found, "wrappers": wrappers, "reserved": len(reserved)}))
 
 
@@ -203,7 +203,7 @@ def run_pair(work: Callable[..., None], folder: Path, *more: object) -> list[int
     store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     # Threads of this process do not survive a fork; a server that has imported everything has none.
     server = multiprocessing.get_context("forkserver")
-    server.set_forkserver_preload(["wenet_hs.train.trainer", "tiny_corpus", "torch._dynamo"])
+    server.set_forkserver_preload(["wenet_hs.train.speech", "tiny_corpus", "torch._dynamo"])
     ranks = [server.Process(target=run_rank, args=(rank, store.port, work, folder, *more)) for rank in range(2)]
     for process in ranks:
         process.start()

@@ -17,15 +17,18 @@ from tiny_corpus import TinyCorpus, cut_back, metrics
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.load import load_config
+from wenet_hs.config.optim import SchedulerConf
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.curves import read_curves
 from wenet_hs.data.dataset import batches
 from wenet_hs.distributed import World
-from wenet_hs.train.loop import SpeechStats, validate
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
-from wenet_hs.train.setup import load_parts
+from wenet_hs.train.speech import load_task
+from wenet_hs.train.speech_steps import SpeechStats, validate
 from wenet_hs.train.state import Progress
 
+CPU = torch.device("cpu")
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}
 TIMES = {"seconds", "wait_seconds", "compute_seconds"}
 TRAIN = (
@@ -42,17 +45,22 @@ def stats(**facts: Any) -> SpeechStats:
     return SpeechStats(**{**numbers, **times, "num_targets": 10, "padding_share": 0.25, "loss_scale": 1.0, **facts})
 
 
+def config_of(log_interval: int, warmup_steps: int = 0, max_minutes: float | None = None) -> ExperimentConfig:
+    schedule = SchedulerConf(warmup_steps=warmup_steps)
+    return ExperimentConfig(log_interval=log_interval, scheduler_conf=schedule, max_minutes=max_minutes)
+
+
 def monitored(folder: Path, progress: Progress, *, log_interval: int = 1, total_steps: int = 9) -> Monitor:
-    return Monitor(folder, progress, log_interval=log_interval, total_steps=total_steps, device=torch.device("cpu"))
+    return Monitor(folder, progress, config_of(log_interval), total_steps=total_steps, device=CPU)
 
 
-@pytest.mark.parametrize(("warmup", "early_loss"), [({}, 2.4), ({"warmup_steps": 2}, 2.6)])
+@pytest.mark.parametrize(("warmup", "early_loss"), [(0, 2.4), (2, 2.6)])
 def test_warns_if_ctc_is_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: dict[str, int], early_loss: float
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int, early_loss: float
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"log_interval": 1, "total_steps": 10, "device": torch.device("cpu"), **warmup}
-    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, **options, plateau_ctc=3.0) as monitor:
+    options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
+    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, config_of(1, warmup), **options) as monitor:
         for progress.step, loss_ctc in ((1, 3.0), (2, early_loss), (3, 2.6)):
             monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc})
     (message,) = [record.getMessage() for record in caplog.records]
@@ -66,9 +74,9 @@ def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitt
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"log_interval": 1, "total_steps": 10, "device": torch.device("cpu")}
+    options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
     losses = ((1, 3.1, 3.0), (2, 2.0, 3.1), (3, 0.8, 3.6), (4, 0.1, 5.0))
-    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, **options, plateau_ctc=3.0) as monitor:
+    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, config_of(1), **options) as monitor:
         for progress.step, train_ctc, valid_ctc in losses:
             monitor.step(stats(loss_ctc=train_ctc))
             monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": valid_ctc})
@@ -88,7 +96,8 @@ def test_a_damaged_record_of_an_earlier_run_does_not_end_the_training(tmp_path: 
 
 def test_a_constant_output_has_the_recorded_plateau_as_validation_loss(tiny_corpus: TinyCorpus, trained: Path) -> None:
     config, options = load_config(trained / "train.yaml"), tiny_corpus.options(trained)
-    state, _, valid_set = load_parts(config, options, {}, World())
+    task = load_task(config, options, {}, World())
+    state, valid_set = task.state, task.valid_set
     targets, num_frames = valid_set.sample_targets(100)
     assert len(targets) == len(valid_set) == 3
     ctc = state.model.ctc
@@ -195,14 +204,15 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
 
 def test_each_line_has_the_time_that_is_left_once_it_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress(step=100, seconds=60.0)  # a resumed run
-    options: dict[str, Any] = {"log_interval": 49, "total_steps": 796, "device": torch.device("cpu")}
-    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, **options) as monitor:
+    options: dict[str, Any] = {"total_steps": 796, "device": CPU}
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(49), **options) as monitor:
         for progress.step in range(101, 197):
             monitor.step(stats(seconds=90.0 if progress.step < 110 else 3.0))
     assert [m.partition(" | ")[0] for m in caplog.messages] == ["step 147 of 796", "step 196 of 796"]
     assert ["left" in message for message in caplog.messages] == [False, True], "the first steps compile"
     assert caplog.messages[1].endswith("| 30.0 min left")
-    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, **options, max_minutes=21) as monitor:
+    limited = config_of(49, max_minutes=21)
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, limited, **options) as monitor:
         for progress.step in range(197, 295):
             monitor.step(stats(seconds=3.0))
     assert caplog.messages[-1].endswith("| 20.0 min left"), "max_minutes comes first"

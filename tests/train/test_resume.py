@@ -22,7 +22,7 @@ from wenet_hs.bin.main import run_command
 from wenet_hs.checkpoint import dump_dict, list_checkpoints, read_checkpoint, save_checkpoint, step_of
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped
-from wenet_hs.train import run, trainer
+from wenet_hs.train import speech, training
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState, read_progress
@@ -173,7 +173,7 @@ def sent_when(
 def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_same_bits(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in run.SIGNALS]
+    folder, handlers = tmp_path / "m", [signal.getsignal(number) for number in training.SIGNALS]
     settings = ("max_epoch=1", "save_interval=2", "keep_checkpoints=1", "keep_best=0")
     with sent_when(Monitor, "step", signal.SIGTERM, lambda monitor, stats: monitor._progress.step == 1):
         assert run_command(command, tiny_corpus.arguments(folder, *settings)) == 143
@@ -183,14 +183,14 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
     assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (1, True, False, [])
     assert not (folder / "final.pt").exists()
     for number, exit_code in ((signal.SIGINT, 130), (signal.SIGUSR1, 138)):
-        in_validation = sent_when(trainer, "validate", number)
+        in_validation = sent_when(speech, "validate", number)
         with in_validation, pytest.raises(Stopped, match=f"by {number.name} after step 2") as stopped:
             tiny_corpus.train(folder, *settings)
         assert stopped.value.exit_code == exit_code
         assert (read_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
-    assert [signal.getsignal(number) for number in run.SIGNALS] == handlers
+    assert [signal.getsignal(number) for number in training.SIGNALS] == handlers
     with pytest.MonkeyPatch.context() as patch:  # as if another rank had received a signal
-        patch.setattr(run.Training, "_is_asked_to_stop", lambda training: training.state.progress.step == 3)
+        patch.setattr(training.Training, "_is_asked_to_stop", lambda running: running.state.progress.step == 3)
         with pytest.raises(Stopped, match="stopped by SIGTERM after step 3"):
             tiny_corpus.train(folder, *settings)
     tiny_corpus.train(folder, *settings)
@@ -203,21 +203,21 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
 
 
 def test_a_signal_while_final_pt_is_written_is_ignored(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
-    with sent_when(run, "write_final", signal.SIGTERM):
+    with sent_when(training, "write_final", signal.SIGTERM):
         folder = tiny_corpus.train(tmp_path / "m", "max_minutes=1e-9")
     assert (folder / "checkpoints" / "finished.json").exists()
 
 
 def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_process() -> None:
-    with run.StopRequest() as stop:
+    with training.StopRequest() as stop:
         assert stop.signal is None
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.signal == signal.SIGUSR1
     pid = os.fork()
     if pid == 0:
-        with contextlib.suppress(BaseException), run.StopRequest():
-            run.SAME_REQUEST_SECONDS = 0.0
+        with contextlib.suppress(BaseException), training.StopRequest():
+            training.SAME_REQUEST_SECONDS = 0.0
             os.kill(os.getpid(), signal.SIGTERM)
             os.kill(os.getpid(), signal.SIGTERM)
         os._exit(70)
@@ -227,7 +227,7 @@ def test_signals_within_a_second_are_one_request_and_a_later_one_ends_the_proces
 def test_ignored_signals_stay_ignored_and_other_threads_set_no_handlers() -> None:
     earlier = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
     try:
-        with run.StopRequest() as stop:
+        with training.StopRequest() as stop:
             os.kill(os.getpid(), signal.SIGUSR1)
             assert stop.signal is None
     finally:
@@ -235,7 +235,7 @@ def test_ignored_signals_stay_ignored_and_other_threads_set_no_handlers() -> Non
     handlers = [signal.getsignal(signal.SIGTERM)]
 
     def listen() -> None:
-        with run.StopRequest():
+        with training.StopRequest():
             handlers.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=listen)
@@ -257,7 +257,7 @@ def state_of(units: str = "a", **sections: Any) -> TrainState:
 def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint of one step."""
     state = state_of()
-    list(trainer.run_epoch(state, [small_batch([40, 33], [5, 2])], small_config()))
+    list(speech.run_epoch(state, [small_batch([40, 33], [5, 2])], small_config()))
     return save_checkpoint(tmp_path_factory.mktemp("saved"), 3, state.to_files())
 
 

@@ -14,8 +14,9 @@ from pathlib import Path
 from wenet_hs.bin.main import main_of
 from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
-from wenet_hs.config.load import load_config, read_yaml
+from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import MODES
 from wenet_hs.errors import ConfigError
@@ -50,10 +51,10 @@ def run(args: argparse.Namespace) -> None:
     if args.tree and not args.tree.endswith(".json"):
         _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")
     if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
-        raise ConfigError(f"--unit {args.unit}: must be char, phone or bpe:N")
+        raise ConfigError(f"--unit {args.unit}", "must be char, phone or bpe:N")
     for seed in args.seeds:
         if not re.fullmatch("[0-9]{1,18}", seed):
-            raise ConfigError(f"--seeds {seed}: must be a whole number from 0 on")
+            raise ConfigError(f"--seeds {seed}", "must be a whole number from 0 on")
     if args.inventory:
         read_inventories(args.inventory)
     if args.place_unseen:
@@ -61,7 +62,7 @@ def run(args: argparse.Namespace) -> None:
     if args.place_unseen and not args.inventory:
         raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
     if args.checkpoint and not (args.checkpoint / "final.pt").is_file():
-        raise ConfigError(f"{args.checkpoint}: contains no final.pt; give the folder of a trained model")
+        raise ConfigError(args.checkpoint, "contains no final.pt", "give the folder of a trained model")
     kind = LmConfig if "rnn" in read_yaml(args.config).values else ExperimentConfig
     tree = "to-be-built.json"  # files are named by the stages
     of_ctc = [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={tree}"]
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> None:
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:
     for name in given:
         if name not in known:
-            raise ConfigError(f"{flag} {name}: must be {other}one of {', '.join(known)}")
+            raise ConfigError(f"{flag} {name}", f"must be {other}one of {', '.join(known)}")
 
 
 if __name__ == "__main__":

@@ -60,13 +60,12 @@ def run(args: argparse.Namespace) -> None:
         if world.is_first:
             print_failures(bad)
         if len(bad) > conf.max_bad_clips * len(utterances):
-            raise DataError(
-                f"{args.data_list}: {len(bad)} of {len(utterances)} clips cannot be read, more than the share "
-                f"{conf.max_bad_clips:g}; see the lines above: restore them, or raise dataset_conf.max_bad_clips"
-            )
+            found = f"{len(bad)} of {len(utterances)} clips cannot be read, more than the share {conf.max_bad_clips:g}"
+            to_do = "see the lines above: restore them, or raise dataset_conf.max_bad_clips"
+            raise DataError(args.data_list, found, to_do)
         if world.is_first:
-            write_cmvn(args.out, total.row)
-            num_frames, num_used = int(total.row[-1]), len(utterances) - len(bad)
+            write_cmvn(args.out, total.sums)
+            num_frames, num_used = int(total.sums[-1]), len(utterances) - len(bad)
             hours = num_frames * conf.fbank_conf.frame_shift / 1000 / 3600
             print(f"{args.out}: {num_frames} frames, {hours:.2f} hours of {num_used} utterances")
             if bad:

@@ -30,11 +30,6 @@ from wenet_hs.tree.embedding import write_embeddings
 
 logger = logging.getLogger(__name__)
 
-MULTIPLICATIONS_PER_SECOND = 1e10
-"""Of the softmax on one core, for the forecast."""
-MAX_SOFTMAX_HOURS = 1.0
-"""From this forecast on a softmax is a warning."""
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add, default = parser.add_argument, Word2VecOptions()
@@ -76,9 +71,7 @@ def run(args: argparse.Namespace) -> None:
     _check_text(text, table, args)
     names = ("arch", "dim", "window", "shrink_windows", "epochs", "lr", "min_lr", "sample", "seed")
     options, counts = Word2VecOptions(**{name: getattr(args, name) for name in names}), text.counts(len(table))
-    if args.head == "softmax":
-        _warn_of_cost(len(text.ids), len(table), options)
-    elif tree is None:
+    if args.head == "hsoftmax" and tree is None:
         tree = Tree.huffman(counts.astype(np.float64), table.units)
     num_vectors = np.count_nonzero(counts)
     logger.info("%d words, %d of them different, in %d sentences", len(text.ids), num_vectors, len(text.starts) - 1)
@@ -96,18 +89,17 @@ def _check_flags(args: argparse.Namespace) -> None:
     check_bpe_model(args.tokenizer, args.bpe_model)
     check_at_least(args, 1, "dim", "window", "epochs", "min_count")
     if args.units is not None and args.min_count is not None:
-        raise ConfigError("--min_count: --units names the words already; leave one of them out")
+        raise ConfigError("--min_count", "--units names the words already", "leave one of them out")
     check_at_least(args, 0, "min_lr", "seed")
     if not 0 < args.lr < np.inf:
-        raise ConfigError(f"--lr {args.lr:g}: must be greater than 0 and finite; word2vec uses 0.025")
+        raise ConfigError(f"--lr {args.lr:g}", "must be greater than 0 and finite", "word2vec uses 0.025")
     if args.min_lr > args.lr:
-        raise ConfigError(f"--min_lr {args.min_lr:g}: must be at most --lr {args.lr:g}")
+        raise ConfigError(f"--min_lr {args.min_lr:g}", f"must be at most --lr {args.lr:g}")
     if not 0 <= args.sample < 1:
-        raise ConfigError(
-            f"--sample {args.sample:g}: must be a share of the text, from 0 (none is left out) to less than 1"
-        )
+        found = "must be a share of the text, from 0 (none is left out) to less than 1"
+        raise ConfigError(f"--sample {args.sample:g}", found)
     if args.tree is not None and args.head == "softmax":
-        raise ConfigError("--tree: --head softmax has no tree; leave --tree out, or use --head hsoftmax")
+        raise ConfigError("--tree", "--head softmax has no tree", "leave --tree out, or use --head hsoftmax")
 
 
 def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -> None:
@@ -117,32 +109,20 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
     where = " ".join(map(str, args.text or args.data_list))
     if not len(text.ids):
         if args.units is None:
-            what = f"{where}: no word occurs {args.min_count or 5} times (found {names})"
-            raise DataError(f"{what}; give more text, or a lower --min_count")
-        what = f"{where}: none of the {num_units:,} units of the text is in {args.units} (found {names})"
-        raise DataError(f"{what}; give the --units that were made from this text, and their --tokenizer")
+            found = f"no word occurs {args.min_count or 5} times (found {names})"
+            raise DataError(where, found, "give more text, or a lower --min_count")
+        found = f"none of the {num_units:,} units of the text is in {args.units} (found {names})"
+        raise DataError(where, found, "give the --units that were made from this text, and their --tokenizer")
     if (text.ids == text.ids[0]).all():
         name = table.units[text.ids[0]]
-        raise DataError(f"{where}: only the unit {name!r} occurs, so there is nothing to predict; give more text")
+        raise DataError(where, f"only the unit {name!r} occurs, so there is nothing to predict", "give more text")
     if (np.diff(text.starts) < 2).all():
-        what = f"{where}: no sentence has two units, so there is nothing to predict"
-        raise DataError(f"{what}; write whole sentences on each line")
+        found = "no sentence has two units, so there is nothing to predict"
+        raise DataError(where, found, "write whole sentences on each line")
     if num_unknown:
         share = f"{num_unknown:,} of {num_units:,} units of the text ({num_unknown / num_units:.2%})"
         table_name = args.units or f"the table of words seen {args.min_count or 5} times"
         logger.warning("%s: %s are not in %s and are left out: %s", where, share, table_name, names)
-
-
-def _warn_of_cost(num_words: int, num_units: int, options: Word2VecOptions) -> None:
-    """Log a warning if a softmax takes more than `MAX_SOFTMAX_HOURS`."""
-    reach = (options.window + 1) / 2 if options.shrink_windows else options.window
-    num_predictions = options.epochs * num_words * (1 if options.arch == "cbow" else 2 * reach)
-    # Three products with each output vector: the score, the gradient of the word vector, the update.
-    hours = 3 * num_predictions * num_units * options.dim / MULTIPLICATIONS_PER_SECOND / 3600
-    if hours > MAX_SOFTMAX_HOURS:
-        what = "--head softmax: about %s predictions with %s scores each take about %.0f hours"
-        remedy = "; --head hsoftmax computes one path of its tree, or use fewer units, --arch cbow or fewer --epochs"
-        logger.warning(what + remedy, f"{num_predictions:,.0f}", f"{num_units:,}", hours)
 
 
 def _track(jobs: Sequence[Job], name: str) -> Iterable[Job]:

@@ -27,14 +27,14 @@ from wenet_hs.bin.main import (
 from wenet_hs.devices import find_device
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
-from wenet_hs.lm.build import load_lm
+from wenet_hs.lm.loader import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import count_text, read_running_text
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.setup import TrainOptions
+from wenet_hs.train.model_folder import TrainOptions
 
 NGRAM_HELP = """Estimate an n-gram model with interpolated modified Kneser-Ney smoothing and write it as an ARPA file.
 
@@ -124,9 +124,9 @@ def _sample(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "count", "max_units")
     check_at_least(args, 0, "seed")
     if args.seed >= 2**63:
-        raise ConfigError(f"--seed {args.seed}: must be less than 2^63")
+        raise ConfigError(f"--seed {args.seed}", "must be less than 2^63")
     if not 0 < args.temperature < math.inf:
-        raise ConfigError(f"--temperature {args.temperature:g}: must be greater than 0 and finite; 1 is the model")
+        raise ConfigError(f"--temperature {args.temperature:g}", "must be greater than 0 and finite", "1 is the model")
     found = load_lm(args.model_dir)
     limits = {"temperature": args.temperature, "max_units": args.max_units, "seed": args.seed}
     for ids in sample_sentences(found.model, found.tokenizer.table.special, args.count, **limits):
@@ -167,14 +167,14 @@ def _ngram(args: argparse.Namespace) -> None:
     kind = args.tokenizer or ("word" if args.text else "char")
     check_bpe_model(kind, args.bpe_model)
     if args.out.suffix in (".gz", ".xz"):
-        raise ConfigError(f"--out {args.out}: the file is not compressed; leave out {args.out.suffix}")
+        raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
     tokenizer = make_tokenizer(kind, UnitTable.from_units(()), args.bpe_model)
     utterances = read_transcripts(args)
     prefix = "" if args.text else "utterance "
     sentences = ((prefix + utterance.key, tokenizer.split(utterance.txt)) for utterance in utterances)
     text = index_units((source, units) for source, units in sentences if units)
     if not text.num_sentences:
-        raise DataError(f"{list_names([*map(str, args.text or args.data_list)])}: all transcripts are empty; give text")
+        raise DataError(list_names([*map(str, args.text or args.data_list)]), "all transcripts are empty", "give text")
     write_arpa(args.out, estimate(text, args.order, fallback=args.discount_fallback))
     num_empty = len(utterances) - text.num_sentences
     notes = [f"; empty transcripts left out: {num_empty}"] if num_empty else []

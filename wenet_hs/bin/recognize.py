@@ -35,7 +35,6 @@ from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, Job, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
-from wenet_hs.decode.lm import load_language_model
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, stages_of
 from wenet_hs.decode.recognition import write_results, write_speed
 from wenet_hs.devices import find_device
@@ -43,6 +42,7 @@ from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import Experiment, load_experiment, tree_paths
 from wenet_hs.files import file_sha256, locked
+from wenet_hs.lm.loader import load_language_model
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel
 from wenet_hs.text.inventory import read_inventories, select_languages

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.config.load import read_yaml
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import read_lines, write_atomic

@@ -14,7 +14,8 @@ from pathlib import Path
 from wenet_hs.bin.main import add_setting_arguments, main_of, read_settings
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.distributed import is_first_rank
-from wenet_hs.train.trainer import TrainOptions, train
+from wenet_hs.train.model_folder import TrainOptions
+from wenet_hs.train.speech import train
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

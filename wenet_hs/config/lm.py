@@ -7,6 +7,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from wenet_hs.config.dataset import BelowOne, Count, Fraction, Section
+from wenet_hs.config.optim import Metric
 from wenet_hs.config.schema import TrainingConfig
 
 
@@ -69,10 +70,7 @@ class LmConfig(TrainingConfig):
         if self.loss == "exact" and self.sampling_conf.num_samples is not None:
             yield "sampling_conf.num_samples", "has no effect with loss: exact; remove it, or set nce or blackout"
         yield from self._optimizer_conflicts("rnn_conf", self.rnn_conf.sparse_grad)
-        metrics = {"keep_best_by": self.keep_best_by}
-        if self.early_stopping is not None:
-            metrics["early_stopping.metric"] = self.early_stopping.metric
-        for key, metric in metrics.items():
-            if metric not in ("loss", "bits_per_unit"):
-                yield key, f"a language model has no {metric}; use loss"
         yield from super().conflicts()
+
+    def why_unmeasured(self, metric: Metric) -> str | None:
+        return None if metric in ("loss", "bits_per_unit") else f"a language model has no {metric}"

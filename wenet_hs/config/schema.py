@@ -22,8 +22,8 @@ from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, Schedule
 
 Activation = Literal["swish", "relu", "gelu"]
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
-FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
-"""What each `input_layer` needs, so that at least one feature is left after its strides in frequency."""
+FEWEST_MEL_BINS = {"linear": 0, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
+"""What the strides in frequency of each `input_layer` need, so that at least one feature is left."""
 
 
 # ---- the network
@@ -253,6 +253,16 @@ class TrainingConfig(Section):
             yield "scheduler_conf.total_steps", f"must be above warmup_steps, {schedule.warmup_steps}"
         if self.scheduler == "warmuplr" and schedule.total_steps is not None:
             yield "scheduler_conf.total_steps", "scheduler: warmuplr has no end; remove it"
+        metrics = {"keep_best_by": self.keep_best_by}
+        if self.early_stopping is not None:
+            metrics["early_stopping.metric"] = self.early_stopping.metric
+        for key, metric in metrics.items():
+            if fault := self.why_unmeasured(metric):
+                yield key, f"{fault}; use loss"
+
+    def why_unmeasured(self, metric: Metric) -> str | None:
+        """Why a validation of this training does not measure a metric; None if it does."""
+        raise NotImplementedError
 
     def _optimizer_conflicts(self, section: str, has_sparse_grad: bool) -> Iterator[tuple[str, str]]:
         if has_sparse_grad and (self.optim == "adamw" or self.optim_conf.weight_decay):
@@ -321,15 +331,15 @@ class ExperimentConfig(TrainingConfig):
             text = "leaf smoothing updates every node, which head_conf.sparse_grad is to avoid"
             yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
         yield from self._optimizer_conflicts("ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf))
-        # A branch of weight 0 is not computed, so its metric is the same at each validation.
-        share = model.ctc_weight if model.ctc_weight_final is None else model.ctc_weight_final
-        measured = {"keep_best_by": self.keep_best_by}
-        if self.early_stopping is not None:
-            measured["early_stopping.metric"] = self.early_stopping.metric
-        for key, metric in measured.items():
-            if metric != "loss" and share == (0.0 if metric == "loss_ctc" else 1.0):
-                yield key, f"{metric} is not measured at ctc_weight {share:g}; use loss"
         yield from super().conflicts()
+
+    def why_unmeasured(self, metric: Metric) -> str | None:
+        """A branch of weight 0 is not computed, so its metric is the same at each validation."""
+        model = self.model_conf
+        share = model.ctc_weight if model.ctc_weight_final is None else model.ctc_weight_final
+        if metric == "loss" or share != (0.0 if metric == "loss_ctc" else 1.0):
+            return None
+        return f"{metric} is not measured at ctc_weight {share:g}"
 
 
 def _is_sparse(head_conf: HeadConf) -> bool:

@@ -81,11 +81,11 @@ class RecordingList:
         for number, line in enumerate(read_lines(conf.list), start=1):
             where, path = f"{conf.list}:{number}", line.strip()
             if path.startswith("{"):
-                raise DataError(f"{where}: not the path of a recording; write only the path, without JSON")
+                raise DataError(where, "not the path of a recording", "write only the path, without JSON")
             if path:
                 self._entries.append((path, f"{where}: {path}"))
         if not self._entries:
-            raise DataError(f"{conf.list}: contains no recordings; write one path per line")
+            raise DataError(conf.list, "contains no recordings", "write one path per line")
 
     def draw(self, generator: torch.Generator) -> tuple[str, str] | None:
         """With probability `prob` the path of a random recording, and its name for messages."""

@@ -147,7 +147,7 @@ def plan_epoch(
         items: (N,) the numbers to put into the batches instead of the indices.
     """
     if not len(num_frames):
-        raise DataError("no utterances to make batches of; see the reasons of their rejection")
+        raise DataError("no utterances to make batches of", to_do="see the reasons of their rejection")
     lengths = np.asarray(num_frames, dtype=np.int64)
     generator = np.random.default_rng([seed, epoch])
     jitter = generator.uniform(-LENGTH_JITTER, LENGTH_JITTER, len(lengths)) if shuffle else 0.0
@@ -205,17 +205,17 @@ class Quarantine:
         self._all_paths = self.path if num_ranks == 1 else model_dir / "quarantine*.tsv"
         if fresh:
             self.path.unlink(missing_ok=True)
-        rows = remove_incomplete_line(self.path).removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
-        self._known = {row.partition("\t")[0] for row in rows if row}
+        lines = remove_incomplete_line(self.path).removeprefix(_HEADER).decode("utf-8", errors="replace").split("\n")
+        self._known = {line.partition("\t")[0] for line in lines if line}
 
     def record(self, clips: Iterable[BadClip]) -> None:
         """Record new clips. Warnings name the first ones; the later ones are only in the file."""
         new = {clip.key: clip for clip in clips if one_field(clip.key) not in self._known}
         if not new:
             return
-        rows = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
+        lines = ["\t".join(map(one_field, (clip.key, clip.wav, clip.reason))) + "\n" for clip in new.values()]
         with self.path.open("ab") as file:
-            file.write((b"" if file.tell() else _HEADER) + "".join(rows).encode("utf-8"))
+            file.write((b"" if file.tell() else _HEADER) + "".join(lines).encode("utf-8"))
         for number, clip in zip(range(len(self._known) + 1, _NUM_NAMED + 1), new.values(), strict=False):
             logger.warning("utterance %s: %s: %s; it is skipped", *map(one_field, (clip.key, clip.wav, clip.reason)))
             if number == _NUM_NAMED:
@@ -235,7 +235,5 @@ class Quarantine:
         at_end: of an epoch or a validation; otherwise fewer than MIN_DRAWN are not checked.
         """
         if num_bad > limit * num_drawn and (at_end or num_drawn >= MIN_DRAWN):
-            raise DataError(
-                f"{self._all_paths}: {num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}; "
-                "restore them, or raise dataset_conf.max_bad_clips"
-            )
+            found = f"{num_bad} of {num_drawn} clips cannot be read, more than the share {limit:g}"
+            raise DataError(self._all_paths, found, "restore them, or raise dataset_conf.max_bad_clips")

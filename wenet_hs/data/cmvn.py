@@ -29,7 +29,7 @@ _REMEDY = "compute it again with `wenet-hs cmvn`"
 class FeatureSums:
     """Sums over utterances; `+` adds two of them."""
 
-    row: Tensor
+    sums: Tensor
     """(2F + 1,) float64: the sums of the features, the sums of their squares, and the number of frames."""
     bad_clips: tuple[BadClip, ...] = ()
     """Clips that cannot be read; they are not in the sums."""
@@ -38,7 +38,7 @@ class FeatureSums:
 
     def __add__(self, other: "FeatureSums") -> "FeatureSums":
         return FeatureSums(
-            row=self.row + other.row,
+            sums=self.sums + other.sums,
             bad_clips=self.bad_clips + other.bad_clips,
             num_incomplete=self.num_incomplete + other.num_incomplete,
         )
@@ -59,7 +59,7 @@ def global_sums(
 ) -> Iterator[FeatureSums]:
     """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
-    Rows added in this order are the same bits for every number of workers. Of several ranks, each has the groups rank,
+    Sums added in this order are the same bits for every number of workers. Of several ranks, each has the groups rank,
     rank + num_ranks, …
     """
     groups = range(rank * CMVN_GROUP, len(utterances), num_ranks * CMVN_GROUP)
@@ -77,17 +77,17 @@ def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) 
             continue
         wide_TF = features_TF.double()  # float32 loses digits after some hours of audio
         total += torch.cat([wide_TF.sum(0), wide_TF.square().sum(0), torch.tensor([len(wide_TF)]).double()])
-    return FeatureSums(row=total, bad_clips=tuple(bad_clips), num_incomplete=len(incomplete))
+    return FeatureSums(sums=total, bad_clips=tuple(bad_clips), num_incomplete=len(incomplete))
 
 
 def write_cmvn(path: Path | str, total: Tensor) -> None:
-    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the row of the sum of `global_sums`.
+    """Write `global_cmvn` in WeNet's JSON. total: (2F + 1,), the sum of all `global_sums`.
 
     Raises DataError where there are no frames.
     """
     sums, squares, frames = total.double().tensor_split((len(total) // 2, len(total) - 1))
     if frames < 1:
-        raise DataError(f"{path}: no frames to compute statistics from; the audio is empty or too short")
+        raise DataError(path, "no frames to compute statistics from", "the audio is empty or too short")
     record = {"mean_stat": sums.tolist(), "var_stat": squares.tolist(), "frame_num": int(frames)}
     write_atomic(path, json.dumps(record) + "\n")
 
@@ -104,16 +104,16 @@ def read_cmvn(path: Path | str) -> tuple[Tensor, Tensor]:
         fault = error.errors(include_url=False)[0]
         where = "".join(f"{part}: " for part in fault["loc"])
         expected = fault["msg"].removesuffix(" or instance of CmvnFile")
-        raise DataError(f"{path}: {where}{expected}, found {repr(fault['input'])[:40]}; {_REMEDY}") from error
+        raise DataError(path, f"{where}{expected}, found {repr(fault['input'])[:40]}", _REMEDY) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path}: not JSON ({error}); {_REMEDY}") from error
+        raise DataError(path, f"not JSON ({error})", _REMEDY) from error
     sums, squares, num_frames = np.array(record.mean_stat), np.array(record.var_stat), record.frame_num
     if len(sums) != len(squares) or not len(sums):
-        raise DataError(f"{path}: {len(sums)} sums and {len(squares)} sums of squares; {_REMEDY}")
+        raise DataError(path, f"{len(sums)} sums and {len(squares)} sums of squares", _REMEDY)
     if not np.isfinite([*sums, *squares, num_frames]).all():
-        raise DataError(f"{path}: values that are not finite; {_REMEDY}")
+        raise DataError(path, "values that are not finite", _REMEDY)
     if num_frames < 1:
-        raise DataError(f"{path}: statistics of {num_frames:g} frames; {_REMEDY}")
+        raise DataError(path, f"statistics of {num_frames:g} frames", _REMEDY)
     mean_F = torch.from_numpy(sums) / num_frames
     variance_F = torch.from_numpy(squares) / num_frames - mean_F.square()
     istd_F = variance_F.clamp(min=1e-20).rsqrt()  # WeNet's floor: a constant bin has a huge but finite scale

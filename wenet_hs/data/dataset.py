@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dataset of utterances: from a data list to batches.   Dimension key: B batch, N samples, T frames, F Mel bins.
 
-The random parts of an example (speed, dither, noise, masks) come from generators seeded by (seed, epoch, index). An
+The random parts of an example (speed, dither, noise, masks) come from generators seeded by (seed, epoch, item). An
 example does not depend on the process that makes it, nor on the order, so a resumed run gets the same examples.
 """
 
@@ -40,7 +40,7 @@ MAX_REPLACEMENTS = 1000
 
 
 class SpeechDataset:
-    """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, index).
+    """The usable utterances of a list as examples; `item` is a pure function of (seed, epoch, item).
 
     Attributes:
         rejected: (key, reason) of each utterance that is not used. In training: those that `filter_conf` excludes,
@@ -102,10 +102,9 @@ class SpeechDataset:
         self.unused_marked = [unit for unit in marked if not any(unit in txt for txt in self._table.columns["txt"])]
         if training and self.unknown.total() > conf.max_unknown_units * num_units:
             units = list_names([repr(unit) for unit, _ in self.unknown.most_common()], " ")
-            raise DataError(
-                f"--train_data: {self.unknown.total()} of {num_units} units are not in units.txt ({units}); give the "
-                f"table of these data, or raise dataset_conf.max_unknown_units, now {conf.max_unknown_units:g}"
-            )
+            found = f"{self.unknown.total()} of {num_units} units are not in units.txt ({units})"
+            limit = f"dataset_conf.max_unknown_units, now {conf.max_unknown_units:g}"
+            raise DataError("--train_data", found, f"give the table of these data, or raise {limit}")
         self._distortions = Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
         self._sampler = None
         if training and conf.sampling and rows:
@@ -156,37 +155,35 @@ class SpeechDataset:
         """
         examples: list[Example] = []
         bad: list[BadClip] = []
-        indices = plan[position]
-        end = indices[-1] + 1 + min(len(self), MAX_REPLACEMENTS)
-        for number, index in enumerate(chain(indices, range(indices[-1] + 1, end))):
-            if examples and number >= len(indices):
+        items = plan[position]
+        end = items[-1] + 1 + min(len(self), MAX_REPLACEMENTS)
+        for number, item in enumerate(chain(items, range(items[-1] + 1, end))):
+            if examples and number >= len(items):
                 break
             try:
-                examples.append(self.item(index, epoch))
+                examples.append(self.item(item, epoch))
             except ClipError as error:
                 if not self._conf.max_bad_clips:
                     raise
                 bad.append(error.clip)
         if not examples:
-            raise DataError(
-                f"{len(bad)} clips in a row cannot be read, the first is utterance {bad[0].key}: {bad[0].wav}: "
-                f"{bad[0].reason}; is the disk with the audio there?"
-            )
+            where = f"{len(bad)} clips in a row cannot be read, the first is utterance {bad[0].key}"
+            raise DataError(where, f"{bad[0].wav}: {bad[0].reason}", "is the disk with the audio there?")
         return replace(collate(examples), quarantined=tuple(bad))
 
-    def item(self, index: int, epoch: int) -> Example:
-        """The example `index` in an epoch. Raises ClipError naming the utterance and the file.
+    def item(self, item: int, epoch: int) -> Example:
+        """The example `item` in an epoch. Raises ClipError naming the utterance and the file.
 
-        index: 0…len-1; index + c * len is the same utterance with another augmentation.
+        item: the index of an utterance, 0…len-1; index + c * len is the same utterance with another augmentation.
         """
-        row = index % len(self)
-        utterance = self._table[int(self._rows[row])]
-        speed = float(self._speeds(np.array([index]), epoch)[0])
+        index = item % len(self)
+        utterance = self._table[int(self._rows[index])]
+        speed = float(self._speeds(np.array([item]), epoch)[0])
         column = SPEED_FACTORS.index(speed)
-        cached = self.cache.get(row, column) if self.cache else None
-        features, is_incomplete = cached or self._compute_features(utterance, index, epoch, speed)
+        cached = self.cache.get(index, column) if self.cache else None
+        features, is_incomplete = cached or self._compute_features(utterance, item, epoch, speed)
         if self.cache and not cached:
-            self.cache.put(row, column, features, is_incomplete=is_incomplete)
+            self.cache.put(index, column, features, is_incomplete=is_incomplete)
         is_wave = self._conf.features_on == "device"
         length = num_frames(len(features), self._conf) if is_wave else len(features)
         if self._subsampled(length) < 1:
@@ -194,7 +191,7 @@ class SpeechDataset:
             raise ClipError(utterance.key, utterance.wav, reason, "take it out of the data list")
         masks = torch.ones(length, dtype=torch.bool), torch.ones(self._conf.fbank_conf.num_mel_bins, dtype=torch.bool)
         if self._training and self._conf.spec_aug:
-            generator = self._generator("mask", epoch, index)
+            generator = self._generator("mask", epoch, item)
             masks = draw_masks(length, len(masks[1]), self._conf.spec_aug_conf, generator)
             features = features if is_wave else apply_masks(features, masks)
         return Example(
@@ -202,11 +199,11 @@ class SpeechDataset:
             features=features,
             masks=masks if is_wave else None,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
-            audio_seconds=float(self._durations[row]) / speed,
+            audio_seconds=float(self._durations[index]) / speed,
             is_incomplete=is_incomplete,
         )
 
-    def _compute_features(self, utterance: Utterance, index: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
+    def _compute_features(self, utterance: Utterance, item: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.
 
         With `features_on: device` the waveform (N,) instead of features.
@@ -217,16 +214,16 @@ class SpeechDataset:
         waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
         waveform = speed_perturb(waveform, speed)
         if self._distortions is not None:
-            waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, index))
+            waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, item))
         if self._conf.features_on == "device":
             return waveform, bool(incomplete)
         dither = self._conf.fbank_conf.dither if self._training else 0.0
-        drawn = (0, index % len(self)) if self._conf.cache_features else (epoch, index)
+        drawn = (0, item % len(self)) if self._conf.cache_features else (epoch, item)
         generator = self._generator("dither", *drawn, speed)
         return waveform_features(waveform, self._conf, dither=dither, generator=generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
-        """(N,) seconds of each utterance; row → reason of those whose header cannot be read, with length 0.
+        """(N,) seconds of each utterance; row of the list → reason of those whose header cannot be read, with length 0.
 
         Raises DataError above the share `max_bad_clips` of the list.
         """
@@ -240,10 +237,9 @@ class SpeechDataset:
             except AudioError as error:
                 durations[row], unreadable[row] = 0.0, f"unreadable: {error.found}"
                 if len(unreadable) > limit * len(table):
-                    raise DataError(
-                        f"utterance {utterance.key}: {utterance.wav}: {error.found}; {len(unreadable)} of "
-                        f"{len(table)} clips cannot be read, dataset_conf.max_bad_clips allows {limit:g}: restore them"
-                    ) from error
+                    found = f"{utterance.wav}: {error.found}; {len(unreadable)} of {len(table)} clips cannot be read"
+                    to_do = f"dataset_conf.max_bad_clips allows {limit:g}: restore them"
+                    raise DataError(f"utterance {utterance.key}", f"{found}, {to_do}") from error
         return durations, unreadable
 
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -256,9 +252,9 @@ class SpeechDataset:
         if not (self._training and self._conf.speed_perturb):
             return np.ones(len(items))
         draws = [self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()]
-        speeds, rows = np.array(SPEED_FACTORS)[draws], items % len(self)
-        frames = self._encoder_frames(count_frames(self._durations[rows], self._conf, speeds))
-        return np.where(frames >= self._frames_needed[rows], speeds, 1.0)
+        speeds, indices = np.array(SPEED_FACTORS)[draws], items % len(self)
+        frames = self._encoder_frames(count_frames(self._durations[indices], self._conf, speeds))
+        return np.where(frames >= self._frames_needed[indices], speeds, 1.0)
 
     def _hash(self, *parts: object) -> int:
         """63 random bits, the same on every machine."""

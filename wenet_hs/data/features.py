@@ -39,9 +39,6 @@ def waveform_features(
 
     Returns: (T, F) float32 with T the number of whole windows; (0, F) where the audio is shorter than one window.
     """
-    if conf.fbank_conf.num_mel_bins < 4:
-        found = conf.fbank_conf.num_mel_bins
-        raise ConfigError(f"fbank_conf.num_mel_bins: at least 4 Mel bins are needed, got {found}")
     size, shift = frame_samples(conf)
     if len(waveform) < size:
         return torch.empty(0, conf.fbank_conf.num_mel_bins)
@@ -116,7 +113,7 @@ def frame_samples(conf: DatasetConf) -> tuple[int, int]:
     size, shift = int(rate * length_ms * 0.001), int(rate * shift_ms * 0.001)  # rounded as Kaldi rounds
     if size < 2 or shift < 2:
         found = f"frame_length {length_ms:g} ms or frame_shift {shift_ms:g} ms is under two samples at {rate} Hz"
-        raise ConfigError(f"fbank_conf: {found}; use more")
+        raise ConfigError("fbank_conf", found, "use more")
     return size, shift
 
 
@@ -145,21 +142,21 @@ class FeatureCache:
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
         self._frames = np.memmap(path, np.float32, "r+", offset=4 * num_slots, shape=(num_frames, num_bins))
 
-    def get(self, row: int, column: int) -> tuple[Tensor, bool] | None:
+    def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
         """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
-        length, start = int(self._lengths_NS[row, column]), int(self._starts_NS[row, column])
+        length, start = int(self._lengths_NS[index, column]), int(self._starts_NS[index, column])
         if length == 0:
             return None
         _memory_barrier()
         return torch.from_numpy(self._frames[start : start + abs(length)]), length < 0
 
-    def put(self, row: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
+    def put(self, index: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
         """Keep features. Those of a clip that is longer than its list states are not kept."""
-        length, start = len(features_TF), int(self._starts_NS[row, column])
-        if 0 < length <= self._max_frames_NS[row, column]:
+        length, start = len(features_TF), int(self._starts_NS[index, column])
+        if 0 < length <= self._max_frames_NS[index, column]:
             self._frames[start : start + length] = features_TF.numpy()
             _memory_barrier()
-            self._lengths_NS[row, column] = -length if is_incomplete else length
+            self._lengths_NS[index, column] = -length if is_incomplete else length
 
 
 def _memory_barrier() -> None:
@@ -183,9 +180,8 @@ def _reserve(path: Path, num_bytes: int) -> None:
         pass  # another rank was faster
     except OSError as error:
         remedy = "free disk space" if error.errno in NO_SPACE else "check this folder"
-        what = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
-        raise DataError(
-            f"{path.parent}: {what}; {remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
-        ) from error
+        found = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
+        to_do = f"{remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
+        raise DataError(path.parent, found, to_do) from error
     finally:
         incomplete.unlink(missing_ok=True)

@@ -161,16 +161,12 @@ def make_sampler(
     """
     num_lists, num_langs = len(table.list_starts), len(table.lang_names)
     if conf.weights is not None and len(conf.weights) != num_lists:
-        raise ConfigError(
-            f"dataset_conf.sampling.weights: {len(conf.weights)} weights for {num_lists} lists in --train_data; "
-            "give one per list"
-        )
+        found = f"{len(conf.weights)} weights for {num_lists} lists in --train_data"
+        raise ConfigError("dataset_conf.sampling.weights", found, "give one per list")
     langs, balances_langs = table.langs[rows], conf.temperature != 1.0
     if balances_langs and langs.min() < 0:
-        raise DataError(
-            f"dataset_conf.sampling: by lang, but {int((langs < 0).sum())} utterances have no 'lang' in their data "
-            "list; add it, or set temperature: 1"
-        )
+        found = f"by lang, but {int((langs < 0).sum())} utterances have no 'lang' in their data list"
+        raise DataError("dataset_conf.sampling", found, "add it, or set temperature: 1")
     lists = np.searchsorted(np.asarray(table.list_starts), rows, side="right") - 1
     labels = lists * (num_langs + 1) + (langs + 1 if balances_langs else 0)
     present, groups = np.unique(labels, return_inverse=True)

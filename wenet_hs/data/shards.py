@@ -65,8 +65,8 @@ def open_lists(paths: Sequence[Path], data_type: DataType = "raw", *, flag: str 
     keys, counts = np.unique(joined.columns["key"], return_counts=True)
     if (counts > 1).any():
         key = keys[counts > 1][0]
-        what = f"{flag}: utterance {key!r} is in two lists"
-        raise DataError(f"{what}; remove it from one, or rename it if they are different utterances")
+        found = f"utterance {key!r} is in two lists"
+        raise DataError(flag, found, "remove it from one, or rename it if they are different utterances")
     return joined
 
 
@@ -82,9 +82,9 @@ def _index_of_shards(path: Path) -> Path:
     """The data list of the utterances in a list of shards. Where it is missing or outdated, one process writes it."""
     shards = [line.strip() for line in read_lines(path) if line.strip()]
     if not shards:
-        raise DataError(f"{path}: contains no shards; write the path or URL of one tar per line")
+        raise DataError(path, "contains no shards", "write the path or URL of one tar per line")
     if shards[0].startswith("{"):
-        raise DataError(f"{path}:1: not the path of a tar; a list of utterances is read with --data_type raw")
+        raise DataError(f"{path}:1", "not the path of a tar", "a list of utterances is read with --data_type raw")
     folder = path.with_name(f"{path.name}.index")
     with ThreadPoolExecutor(_NUM_THREADS) as pool:
         versions = list(pool.map(_version, shards))
@@ -228,11 +228,12 @@ def write_shards(utterances: Iterable[Utterance], out: Path, *, num_utts_per_sha
 def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:
     key = utterance.key
     if PurePosixPath(key).is_absolute() or ".." in PurePosixPath(key).parts:
-        raise DataError(f"utterance {key}: cannot name a member of a tar; give it a key without '..' or leading '/'")
+        found = "cannot name a member of a tar"
+        raise DataError(f"utterance {key}", found, "give it a key without '..' or leading '/'")
     try:
         suffix, audio, duration_s = _audio(utterance)
     except DataError as error:
-        raise DataError(f"utterance {key}: {error}") from error
+        raise DataError(f"utterance {key}: {error.where}", error.found, error.to_do) from error
     facts = {"lang": utterance.lang, "duration": duration_s, "speaker": utterance.speaker}
     facts = {name: value for name, value in facts.items() if value is not None}
     contents = {"txt": utterance.txt.encode(), "json": json.dumps(facts, ensure_ascii=False).encode(), suffix: audio}

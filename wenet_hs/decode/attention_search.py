@@ -19,7 +19,7 @@ from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import NewNodes
 
 if TYPE_CHECKING:
-    from wenet_hs.decode.language_model import LanguageModel
+    from wenet_hs.lm.language_model import LanguageModel
     from wenet_hs.model import AsrModel
 
 _FUSION_CANDIDATES = 2

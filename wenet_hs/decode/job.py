@@ -29,7 +29,6 @@ from torch import Tensor
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features, waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.language_model import AnyLanguageModel
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
@@ -44,6 +43,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.experiment import Experiment
 from wenet_hs.files import remove_incomplete_line, write_atomic
+from wenet_hs.lm.language_model import AnyLanguageModel
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from wenet_hs.decode.attention_search import BeamSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.language_model import LanguageModel
+from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.language_model import LanguageModel
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, NewNodes, TransformerDecoder
 from wenet_hs.text.units import SpecialIds

@@ -100,7 +100,7 @@ def index_units(sentences: Iterable[tuple[str, Sequence[str]]]) -> UnitText:
     for source, units in sentences:
         if not _REFUSED.isdisjoint(units):
             unit = next(unit for unit in units if unit in _REFUSED)
-            raise DataError(f"{source}: {unit!r} cannot be a unit of an n-gram model; remove it from the text")
+            raise DataError(source, f"{unit!r} cannot be a unit of an n-gram model", "remove it from the text")
         ids.append(_BEGIN_ID)
         ids.extend(id_of.setdefault(unit, len(id_of)) for unit in units)
         ids.append(_END_ID)
@@ -118,9 +118,8 @@ def count_ngrams(text: UnitText, order: int) -> list[Ngrams]:
     ids_T, num_units = text.ids_T, len(text.units)
     longest = int(np.diff(np.flatnonzero(ids_T == _BEGIN_ID), append=len(ids_T)).max())
     if order > longest:
-        raise ConfigError(
-            f"--order {order}: the longest sentence has {longest} units with <s> and </s>; use {longest} or less"
-        )
+        found = f"the longest sentence has {longest} units with <s> and </s>"
+        raise ConfigError(f"--order {order}", found, f"use {longest} or less")
     counts = np.bincount(ids_T, minlength=num_units)
     counts[_BEGIN_ID] = 0  # never predicted
     of_unit = np.arange(num_units, dtype=np.int32)
@@ -213,9 +212,8 @@ def _discounts(counts_G: Ints, length: int, *, fallback: bool) -> Floats:
         wrong = np.flatnonzero(discounts < 0)
         fault = f"D{wrong[0]} is {discounts[wrong[0]]:.2f}, below 0" if len(wrong) else ""
     if fault and not fallback:
-        raise DataError(
-            f"{length}-grams: the discounts cannot be estimated ({fault}); give --discount_fallback or more text"
-        )
+        found = f"the discounts cannot be estimated ({fault})"
+        raise DataError(f"{length}-grams", found, "give --discount_fallback or more text")
     if fault:
         discounts = np.array([0.0, *FALLBACK_DISCOUNTS])
     shown = " ".join(f"{discount:.3g}" for discount in discounts[1:])

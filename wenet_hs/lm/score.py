@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.recurrent import RnnLm
 from wenet_hs.lm.text import RunningText, TextBatch
 from wenet_hs.text.units import SpecialIds
 

@@ -112,14 +112,12 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
         buffer.tofile(file)
         num_units = file.tell() // buffer.itemsize
         if num_units == num_sentences:
-            raise DataError(f"{names}: contains no sentences; write one per line")
+            raise DataError(names, "contains no sentences", "write one per line")
         file.flush()
         ids_N = np.memmap(file, np.int32, "r", shape=(num_units,))  # keeps the file, which has no name, until the end
     if num_unknown >= MOST_UNKNOWN * num_units:
-        raise DataError(
-            f"{names}: {num_unknown:,} of {num_units:,} units are <unk> or not in the unit table; give text of this "
-            "language and kind of units, or a table with more units"
-        )
+        found = f"{num_unknown:,} of {num_units:,} units are <unk> or not in the unit table"
+        raise DataError(names, found, "give text of this language and kind of units, or a table with more units")
     logger.info(
         "%s: %d units in %d sentences; %d empty lines %s; %d units (%.2f %%) are <unk>",
         *(names, num_units, num_sentences, num_empty, "kept" if keep_empty_lines else "left out"),

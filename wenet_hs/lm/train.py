@@ -8,34 +8,30 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from wenet_hs.checkpoint import remove_incomplete, report_full_disk
 from wenet_hs.config.lm import LmConfig
-from wenet_hs.config.load import load_config
-from wenet_hs.devices import find_device, processor_name
-from wenet_hs.distributed import int_from_environment
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.devices import find_device
+from wenet_hs.distributed import World, int_from_environment
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.experiment import read_units
-from wenet_hs.files import locked
 from wenet_hs.heads.softmax import SoftmaxHead
-from wenet_hs.lm.build import build_lm
-from wenet_hs.lm.model import RnnLm
+from wenet_hs.lm.loader import build_lm
+from wenet_hs.lm.recurrent import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.loop import MAX_SKIPPED_IN_A_ROW
+from wenet_hs.train.model_folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import build_optimizer, clip_gradient, learning_rate
-from wenet_hs.train.run import Task, Training
-from wenet_hs.train.setup import TrainOptions, former_hashes, prepare_folder
+from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.trainer import find_resume
+from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
+from wenet_hs.train.training import Task, train_as_rank
 
 logger = logging.getLogger(__name__)
 
@@ -49,28 +45,12 @@ def train_lm(options: TrainOptions) -> Path:
     Returns the path of `final.pt`.
     """
     if int_from_environment("WORLD_SIZE", 1) > 1:
-        raise ConfigError("lm train: uses one process; start it without torchrun")
-    checkpoints = options.model_dir / "checkpoints"
-    with (
-        report_full_disk(options.model_dir, checkpoints),
-        locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError),
-    ):
-        config = load_config(options.config, options.override_config, LmConfig)
-        device = find_device(options.device)
-        remove_incomplete(checkpoints)
-        resume_from = find_resume(options)
-        hardware = {"processor": processor_name(device), "ranks": "1"}
-        config, hashes = prepare_folder(options, config, is_resumed=resume_from is not None, hardware=hardware)
-        task = _load_task(config, options, hashes, device)
-        if resume_from is not None:
-            task.state.restore(resume_from)
-            progress = task.state.progress
-            logger.info("resuming from %s (epoch %d, step %d)", resume_from, progress.epoch, progress.step)
-        Training(options.model_dir, task).run()
+        raise ConfigError("lm train", "uses one process", "start it without torchrun")
+    train_as_rank(options, World(device=find_device(options.device)), LmConfig, load_task)
     return options.model_dir / "final.pt"
 
 
-def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], device: torch.device) -> "LmTask":
+def load_task(config: LmConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> "LmTask":
     """The texts, and a model with new weights and its optimizer."""
     table, tokenizer = read_units(config, options.model_dir / "units.txt", where=str(options.config))
     check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
@@ -79,23 +59,28 @@ def _load_task(config: LmConfig, options: TrainOptions, hashes: dict[str, str], 
         read_running_text(paths, tokenizer, keep_empty_lines=keep) for paths in (options.train_data, [options.cv_data])
     ]
     if len(texts[0]) < config.text_conf.batch_size:
-        raise DataError(
-            f"{', '.join(map(str, options.train_data))}: {len(texts[0])} units, but text_conf.batch_size is "
-            f"{config.text_conf.batch_size}; give more text, or lower it"
-        )
+        found = f"{len(texts[0])} units, but text_conf.batch_size is {config.text_conf.batch_size}"
+        raise DataError(", ".join(map(str, options.train_data)), found, "give more text, or lower it")
     config = _add_end(config, texts[0])
     torch.manual_seed(config.seed)
-    model = build_lm(config, table, options.model_dir).to(device)
+    model = build_lm(config, table, options.model_dir).to(world.device)
     sampled = None
     if config.loss != "exact":
         counts = torch.from_numpy(texts[0].counts(len(table)))
         num_samples = config.sampling_conf.num_samples or max(1, len(table) // 20)
-        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(device)
+        sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(world.device)
         _set_bias(model, counts)
     digests = [hashlib.sha256(text.ids.data).hexdigest() for text in texts]
     fingerprint = {**hashes, "training text": digests[0], "validation text": digests[1]}
-    state = TrainState(model, build_optimizer(model, config), device, fingerprint=fingerprint, seed=config.seed)
-    state.former["config"] = former_hashes(config)
+    state = TrainState(
+        model,
+        build_optimizer(model, config),
+        world.device,
+        fingerprint=fingerprint,
+        former={"config": former_hashes(config)},
+        world=world,
+        seed=config.seed,
+    )
     return LmTask(config, state, texts[0], texts[1], sampled)
 
 
@@ -107,7 +92,7 @@ def _add_end(config: LmConfig, text: RunningText) -> LmConfig:
     total_steps = config.max_epoch * text.num_batches(conf.batch_size, conf.num_steps)
     if total_steps <= schedule.warmup_steps:
         found = f"{schedule.warmup_steps}, but {config.max_epoch} epochs have {total_steps} steps"
-        raise ConfigError(f"scheduler_conf.warmup_steps: {found}; lower it, or give more text")
+        raise ConfigError("scheduler_conf.warmup_steps", found, "lower it, or give more text")
     return config.model_copy(update={"scheduler_conf": schedule.model_copy(update={"total_steps": total_steps})})
 
 
@@ -141,7 +126,7 @@ class LmTask(Task):
         return self._train_text.num_batches(conf.batch_size, conf.num_steps)
 
     def run_epoch(self) -> Iterator[StepStats]:
-        """Raises DataError after `MAX_SKIPPED_IN_A_ROW` steps whose loss or gradient was not finite."""
+        """Raises DataError as `refuse_many_skips`."""
         conf, progress, carried = self.config.text_conf, self.state.progress, self.state.carried
         if progress.batch == 0 or "state" not in carried:
             carried["state"] = self.state.model.start(conf.batch_size)
@@ -149,22 +134,15 @@ class LmTask(Task):
         started = time.perf_counter()
         for batch in self._train_text.batches(conf.batch_size, conf.num_steps, start=progress.batch):
             stats = self._step(batch, started)
-            if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-                what = f"step {progress.step}: loss or gradient not finite {progress.skipped_in_a_row} times in a row"
-                raise DataError(f"{what}; train with a lower optim_conf.lr or grad_clip in another --model_dir")
+            what_to_do = "train with a lower optim_conf.lr or grad_clip in another --model_dir"
+            refuse_many_skips(progress, stats.suspects, what_to_do)
             yield stats
             started = time.perf_counter()
 
     def _step(self, batch: TextBatch, started: float) -> StepStats:
         """Forward, backward and the optimizer's step, which is skipped if loss or gradient are not finite."""
         state, progress, computing = self.state, self.state.progress, time.perf_counter()
-        progress.step += 1
-        if progress.step == self.config.scheduler_conf.warmup_steps + 1:
-            progress.warmup_seconds = progress.seconds
-        times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
-        lr = learning_rate(progress.step, self.config, **times)
-        for group in state.optimizer.param_groups:
-            group["lr"] = lr
+        begin_step(state, self.config)
         state_BS = state.carried["state"]
         if self.config.text_conf.reset_at_sentences:
             begins_B1 = (batch.inputs[:, :1] == self._train_text.eos).to(state_BS.device)
@@ -176,20 +154,9 @@ class LmTask(Task):
             assert isinstance(state.model.head, SoftmaxHead)
             loss_N = self._sampled(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
-        loss, grad_norm = (
-            float(loss_N.detach().mean()),
-            float(clip_gradient(state.model.parameters(), self.config.grad_clip)),
-        )
-        is_finite = math.isfinite(loss) and math.isfinite(grad_norm)
-        if is_finite:
-            state.optimizer.step()
-            progress.skipped_in_a_row = 0
-            state.carried["state"] = after_BS.detach()
-        else:
-            progress.skipped_steps += 1
-            progress.skipped_in_a_row += 1
-            state.carried["state"] = state.model.start(len(after_BS))
-        state.optimizer.zero_grad(set_to_none=True)
+        loss = float(loss_N.detach().mean())
+        grad_norm, is_applied = apply_gradients(state, self.config, loss)
+        state.carried["state"] = after_BS.detach() if is_applied else state.model.start(len(after_BS))
         progress.batch += 1
         now = time.perf_counter()
         progress.seconds += now - started
@@ -197,12 +164,12 @@ class LmTask(Task):
             loss=loss,
             bits_per_unit=math.nan if self._sampled is not None else loss / math.log(2),
             grad_norm=grad_norm,
-            lr=lr,
+            lr=state.optimizer.param_groups[0]["lr"],
             num_targets=len(targets_N),
             seconds=now - started,
             wait_seconds=computing - started,
             compute_seconds=now - computing,
-            suspects=() if is_finite else (f"batch {progress.batch} of epoch {progress.epoch}",),
+            suspects=() if is_applied else (f"batch {progress.batch} of epoch {progress.epoch}",),
         )
 
     def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:

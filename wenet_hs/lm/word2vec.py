@@ -203,9 +203,11 @@ class _Training:
             found = self.update(self.draw_words(job), options.lr - (options.lr - options.min_lr) * progress)
             nats, num_predictions = nats + found[0], num_predictions + found[1]
         if not num_predictions:
-            raise ConfigError(f"--sample {options.sample:g}: nothing is left to predict in {name}; use a larger value")
+            to_do = "use a larger value"
+            raise ConfigError(f"--sample {options.sample:g}", f"nothing is left to predict in {name}", to_do)
         if not math.isfinite(nats):
-            raise ConfigError(f"--lr {options.lr:g}: the loss is not finite in {name}; use a smaller learning rate")
+            to_do = "use a smaller learning rate"
+            raise ConfigError(f"--lr {options.lr:g}", f"the loss is not finite in {name}", to_do)
         speed = len(self.text.ids) / (time.monotonic() - start)
         facts = (name, nats / num_predictions, num_predictions, speed)
         logger.log(level, "%s | %.4f nats per prediction | %d predictions | %.0f words/s", *facts)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.config.load import read_yaml
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.curves import read_curves
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError, list_names

@@ -15,7 +15,7 @@ from statistics import fmean, stdev
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wenet_hs.config.load import read_yaml
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import describe_speech, sort_modes

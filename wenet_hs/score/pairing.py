@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.config.load import flatten, read_yaml
+from wenet_hs.config.load import flatten
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import DataError
 
 _LIST, _LIST_PATHS, _START = "training list", "paths of the training list", "weights of --checkpoint"

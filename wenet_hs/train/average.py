@@ -98,13 +98,13 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
         else:
             logger.warning("checkpoint %s: %s; not averaged", path, fault)
     if not known:
-        raise CheckpointError(f"{folder}: no intact checkpoint to average; run `wenet-hs train` first")
+        raise CheckpointError(folder, "no intact checkpoint to average", "run `wenet-hs train` first")
     if by == "last":
         candidates = [path for path, progress in known.items() if not progress.interim] or list(known)[-1:]
     else:
         candidates = _sorted_by_cost(known, "loss" if by == "cv_loss" else by)[::-1]
     if not candidates:
-        raise CheckpointError(f"{folder}: no checkpoint whose validation measured {by}; use --by last")
+        raise CheckpointError(folder, f"no checkpoint whose validation measured {by}", "use --by last")
     if len(candidates) < num:
         logger.warning("%s: checkpoints to average: %d instead of %d", model_dir, len(candidates), num)
     return candidates[-num:]
@@ -125,13 +125,12 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
         fingerprint = fingerprint or this
         for name in fingerprint:  # models of equal shapes may still have different units
             if this.get(name) != fingerprint[name]:
-                raise CheckpointError(
-                    f"{path}: was trained with another {name} than {paths[0]}; average one training's checkpoints only"
-                )
+                found = f"was trained with another {name} than {paths[0]}"
+                raise CheckpointError(path, found, "average one training's checkpoints only")
         last = load_dict(files["model.pt"], path / "model.pt")
         for name, value in last.items():
             if not torch.isfinite(value).all():
-                raise CheckpointError(f"{path}: {name} holds values that are not finite; leave this checkpoint out")
+                raise CheckpointError(path, f"{name} holds values that are not finite", "leave this checkpoint out")
             total[name] = value.double() + total[name] if name in total else value.double()
     return {
         name: (total[name] / len(paths)).to(value.dtype) if value.is_floating_point() else value

@@ -125,10 +125,8 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     same_ids = np.arange(len(units))
     unit_map = UnitMap(same_ids, same_ids) if base.table is None else match_units(base.table, units)
     if base.table is None and base.num_units != len(units):
-        raise CheckpointError(
-            f"{base.path}: made for {base.num_units} units, here are {len(units)}, and its unit table is not next "
-            f"to it; put its units.txt into {base.home}"
-        )
+        found = f"made for {base.num_units} units, here are {len(units)}, and its unit table is not next to it"
+        raise CheckpointError(base.path, found, f"put its units.txt into {base.home}")
     own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     state = {name: value for name, value in base.state.items() if not name.startswith(_ALL_PREFIXES)}
     counts: dict[str, RowCount] = {}
@@ -253,11 +251,9 @@ class BaseModel:
             _, width = state_sizes(self.state, str(self.path))
             head = build_head(conf, width, self.num_units, tree, section=section)
         if _head_shapes(head) != shapes:
-            raise CheckpointError(
-                f"{self.path}: its {prefix}* are not those of the {type(head).__name__} that "
-                f"{self.home / 'train.yaml'} and the tree next to it describe; put the weights and their own files "
-                "together"
-            )
+            described = f"that {self.home / 'train.yaml'} and the tree next to it describe"
+            found = f"its {prefix}* are not those of the {type(head).__name__} {described}"
+            raise CheckpointError(self.path, found, "put the weights and their own files together")
         return head
 
 
@@ -270,7 +266,7 @@ def read_base_model(checkpoint: Path) -> BaseModel:
     path, folder = checkpoint, checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
     if (folder / MANIFEST).exists() and not (folder / "final.pt").exists():
         if fault := verification_error(folder):
-            raise CheckpointError(f"--checkpoint {checkpoint}: {fault}; use another checkpoint")
+            raise CheckpointError(f"--checkpoint {checkpoint}", fault, "use another checkpoint")
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
         path = checkpoint / "final.pt"
     raw = read_weights(path)

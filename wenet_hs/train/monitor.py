@@ -31,6 +31,7 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
+from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
 from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.errors import DataError
@@ -81,26 +82,23 @@ class Monitor:
         self,
         model_dir: Path,
         progress: Progress,
+        config: TrainingConfig,
         *,
-        log_interval: int,
         total_steps: int,
         device: torch.device,
-        warmup_steps: int = 0,
-        max_minutes: float | None = None,
         plateau_ctc: float | None = None,
     ) -> None:
-        """`total_steps`, `max_minutes`: the end of the training, whichever comes first.
+        """`total_steps`, and `max_minutes` of the config: the end of the training, whichever comes first.
         `plateau_ctc`: `constant_output_loss` of the validation list, in the unit of `loss_ctc`."""
         self._progress = progress
         self._metrics_path = model_dir / "metrics.jsonl"
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
         self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
-        self._log_interval = log_interval
-        self._device = device
-        self._total_steps, self._max_seconds = total_steps, math.inf if max_minutes is None else 60 * max_minutes
+        self._log_interval, self._device, self._total_steps = config.log_interval, device, total_steps
+        self._max_seconds = math.inf if config.max_minutes is None else 60 * config.max_minutes
         self._last_seconds = deque[float](maxlen=EXPECTED_AFTER)
         self._plateau_ctc, self._has_warned = plateau_ctc, False
-        self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * warmup_steps)
+        self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * config.scheduler_conf.warmup_steps)
         console = Console(stderr=True)
         self._bar = ProgressBar(
             TextColumn("epoch {task.fields[epoch]}"),

@@ -210,8 +210,8 @@ class Precision:
 def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
     """Set torch's precision of products of float32 matrices. Raises ConfigError if the device would emulate it."""
     if name == "medium" and not has_native_bf16(device):
-        what = f"{processor_name(device)} does not multiply bfloat16"
-        raise ConfigError(f"matmul_precision: medium: {what}; use high or highest")
+        found = f"medium: {processor_name(device)} does not multiply bfloat16"
+        raise ConfigError("matmul_precision", found, "use high or highest")
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision(name)
     try:

@@ -191,7 +191,7 @@ class TrainState(Generic[Model]):
         record = json.loads(files["state.json"])
         for name, sha256 in self.fingerprint.items():
             if (recorded := record["fingerprint"].get(name)) not in (sha256, *self.former.get(name, ())):
-                raise CheckpointError(f"{path}: was trained with another {name}; use another --model_dir to start anew")
+                raise CheckpointError(path, f"was trained with another {name}", "use another --model_dir to start anew")
             self.fingerprint[name] = recorded
         self.progress = read_progress(path)
         try:
@@ -202,10 +202,8 @@ class TrainState(Generic[Model]):
                 self.carried.update(load_dict(files["carried.pt"], path / "carried.pt", self.device))
             self._restore_random(load_dict(files["rng.pt"], path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise CheckpointError(
-                f"{path}: does not fit this training ({one_line(error)}); use an earlier checkpoint, or another "
-                "--model_dir"
-            ) from error
+            found = f"does not fit this training ({one_line(error)})"
+            raise CheckpointError(path, found, "use an earlier checkpoint, or another --model_dir") from error
         now, saved = self._environment(), record["environment"]
         changes = [f"{name} {saved[name]} then, {now[name]} now" for name in now if saved[name] != now[name]]
         if changes and self.world.is_first:
@@ -241,4 +239,4 @@ def read_progress(path: Path) -> Progress:
     try:
         return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path}: state.json cannot be read; use an earlier checkpoint") from error
+        raise CheckpointError(path, "state.json cannot be read", "use an earlier checkpoint") from error

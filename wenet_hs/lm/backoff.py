@@ -1,169 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loads the language models of `--lm`: recurrent ones, n-gram models from ARPA files, and KenLM's binary files.
+"""N-gram models with backoff for recognition: ARPA files and KenLM's binary files.
 
-Dimension key: M hypotheses, K candidates per hypothesis, S values of the network's state, V units of the recogniser;
-Q queries, G n-grams, C contexts (context 0 is the empty one).
+Dimension key: M hypotheses, K candidates per hypothesis, V units of the recogniser; Q queries, G n-grams, C contexts
+(context 0 is the empty one).
 """
 
-import logging
 import math
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.decode.language_model import AnyLanguageModel, LanguageModel, TextModel
-from wenet_hs.distributed import is_first_rank
-from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
-from wenet_hs.lm.build import LmExperiment, load_lm
+from wenet_hs.lm.language_model import LanguageModel, text_units
 from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
-from wenet_hs.text.tokenizer import PhoneTokenizer, SegmentingTokenizer, Tokenizer
 from wenet_hs.text.units import OTHER_SPACE, SPACE, UnitTable
-
-logger = logging.getLogger(__name__)
 
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
 _OTHER_NAMES = {"<UNK>": UNKNOWN, OTHER_SPACE: SPACE}
 _FIELD_END = re.compile("[ \t]+")
-_KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
 Words = tuple[int, ...]
-
-
-def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device | str = "cpu") -> AnyLanguageModel:
-    """Load the folder of a recurrent model, an ARPA file, or a binary file of KenLM if kenlm is installed.
-
-    A model over the recogniser's units takes part in the searches. One over others, such as words, rescores the n-best
-    lists: a recurrent model with another kind of units, and an ARPA file most of whose words are no units. A warning of
-    rank 0 names the units that a model of the searches does not know.
-
-    `tokenizer`: of the recogniser.
-    Raises: DataError naming file and line if a file is damaged or knows no unit; ConfigError if it is missing, or kenlm
-        is; CheckpointError if a folder is not complete.
-    """
-    if path.is_dir():
-        experiment = load_lm(path, device=device)
-        if type(experiment.tokenizer) is not type(tokenizer):  # words and phones are both text between spaces
-            if is_first_rank():
-                kind = experiment.config.tokenizer
-                logger.info("%s: tokenizer %s is not that of the recogniser; it rescores n-best lists", path, kind)
-            return RecurrentTextModel(experiment, tokenizer)
-        lm: AnyLanguageModel = RecurrentLm(experiment, tokenizer)
-    else:
-        lm = _load_ngram_model(path, tokenizer)
-    if isinstance(lm, LanguageModel) and lm.unknown and is_first_rank():
-        named = list_names(sorted(lm.unknown, key=lambda unit: unit != SPACE), " ")
-        logger.warning(
-            "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it from text that is "
-            "split into this model's units",
-            *(path, len(lm.unknown), len(tokenizer.table) - len(tokenizer.table.special_ids), named),
-        )
-    return lm
-
-
-def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
-    try:
-        with path.open("rb") as file:
-            is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
-    except FileNotFoundError as error:
-        what = f"--lm {path}: no such file; give the folder of `lm train` or an n-gram model in ARPA format"
-        raise ConfigError(what) from error
-    if is_binary:
-        return KenlmModel(path, tokenizer.table)
-    arpa = ArpaReader(path)
-    words = [word for word in arpa.words if word not in (BEGIN, END, UNKNOWN)]
-    num_units = sum(tokenizer.table.id_of(word) is not None for word in words)
-    has_pieces = any(word.startswith(SPACE) for word in words)  # characters and pieces have the space as a unit
-    if isinstance(tokenizer, PhoneTokenizer) or has_pieces or 2 * num_units >= len(words):
-        return NgramModel(arpa, tokenizer.table)
-    if is_first_rank():
-        message = "%s: %d of its %d words are units of the recogniser; it rescores n-best lists as a model of words"
-        logger.info(message, path, num_units, len(words))
-    return NgramTextModel(arpa, words, tokenizer)
-
-
-def _text_units(table: UnitTable) -> list[tuple[int, str]]:
-    return [(index, unit) for index, unit in enumerate(table.units) if index not in table.special_ids]
-
-
-# ---- recurrent models
-
-
-class RecurrentLm(LanguageModel):
-    """A recurrent model over the recogniser's units, which are found in its table by their symbols.
-
-    A state is the state of the network (S values) and the log-probability of each unit of the recogniser (V values).
-    So each hypothesis passes through network and head once.
-    """
-
-    def __init__(self, experiment: LmExperiment, tokenizer: Tokenizer) -> None:
-        """Raises DataError if the model knows none of the units."""
-        self._model, table, own = experiment.model, tokenizer.table, experiment.tokenizer.table
-        found = {index: own.id_of(unit) for index, unit in _text_units(table)}
-        self.unknown = [table.units[index] for index, unit_id in found.items() if unit_id is None]
-        if len(self.unknown) == len(found) or own.special.unk is None:
-            what = f"{experiment.model_dir}: knows none of the {len(found)} units of the recogniser, or has no <unk>"
-            raise DataError(f"{what}; train it with units.txt of the recogniser")
-        ids = [own.special.unk if (unit_id := found.get(index)) is None else unit_id for index in range(len(table))]
-        ids[table.special.eos] = own.special.eos
-        self._device = self._model.embedding.weight.device
-        self._ids_V, self._eos = torch.tensor(ids, device=self._device), own.special.eos
-        self._size = self._model.start(1).size(1)
-
-    @torch.no_grad()
-    def start(self, count: int) -> Tensor:
-        eos = torch.tensor([self._eos], device=self._device)
-        return self._step(self._model.start(1), eos).expand(count, -1)
-
-    def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        return states[:, self._size :].gather(1, ids.to(states.device)).to(ids.device)
-
-    @torch.no_grad()
-    def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        units = self._ids_V[ids.to(self._device)]
-        return self._step(states[:, : self._size].to(self._device), units).to(states.device)
-
-    def _step(self, states_MS: Tensor, units_M: Tensor) -> Tensor:
-        _, after_MS = self._model(units_M[:, None], states_MS)
-        log_probs = self._model.head.log_probs(self._model.head_input(after_MS))
-        return torch.cat([after_MS, log_probs.index_select(1, self._ids_V)], dim=1)
-
-
-class RecurrentTextModel(TextModel):
-    """A recurrent model over other units than the recogniser's: it reads the text of a hypothesis."""
-
-    def __init__(self, experiment: LmExperiment, tokenizer: Tokenizer) -> None:
-        """Raises DataError if the model has no unit for a word that it does not know."""
-        if experiment.tokenizer.table.special.unk is None:
-            what = f"{experiment.model_dir / 'units.txt'}: has no <unk>, so the model cannot score words of other text"
-            raise DataError(f"{what}; train it with a table of `wenet-hs units`")
-        self._model, own = experiment.model, experiment.tokenizer
-        own = SegmentingTokenizer(own.table) if experiment.config.tokenizer == "word" else own
-        super().__init__(experiment.model_dir, own, tokenizer)
-
-    @torch.no_grad()
-    def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        model = self._model
-        device, eos = model.embedding.weight.device, self._own.table.special.eos
-        rows = [torch.tensor([eos, *units], device=device) for units in self._encode(texts)]
-        inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
-        targets_ML = pad_sequence([row[1:] for row in rows], batch_first=True, padding_value=-1)
-        hidden_MLD, _ = model(inputs_ML, model.start(len(rows)))
-        is_target_ML = targets_ML >= 0
-        nll_ML = torch.zeros(targets_ML.shape, dtype=torch.float64, device=device)
-        nll_ML[is_target_ML] = model.head.nll(hidden_MLD[is_target_ML], targets_ML[is_target_ML]).double()
-        return [-cost for cost in nll_ML.sum(1).tolist()]
-
-
-# ---- n-gram models
 
 
 class NgramModel(LanguageModel):
@@ -178,9 +41,9 @@ class NgramModel(LanguageModel):
         words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
-            what = f"{file.path}: knows none of the {len(units)} units of units.txt"
-            raise DataError(f"{what}; build it from text that is split into units")
-        self.unknown = [unit for _, unit in _text_units(units) if unit not in file.words]
+            found = f"knows none of the {len(units)} units of units.txt"
+            raise DataError(file.path, found, "build it from text that is split into units")
+        self.unknown = [unit for _, unit in text_units(units) if unit not in file.words]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
         self._words_V, self._num_words = words_V, len(file.words) + 1
@@ -228,25 +91,6 @@ class NgramModel(LanguageModel):
         return log_probs_Q, next_Q
 
 
-class NgramTextModel(TextModel):
-    """An n-gram model of words: it reads the text of a hypothesis. Other words are its `<unk>`."""
-
-    def __init__(self, arpa: "ArpaReader", words: Sequence[str], tokenizer: Tokenizer) -> None:
-        """`words`: of the file, without the special ones; `tokenizer`: of the recogniser."""
-        super().__init__(arpa.path, SegmentingTokenizer(UnitTable.from_units(words)), tokenizer)
-        self._lm = NgramModel(arpa, self._own.table)
-
-    def score_texts(self, texts: Sequence[Sequence[int]]) -> list[float]:
-        return [self._score(words) for words in self._encode(texts)]
-
-    def _score(self, words: Sequence[int]) -> float:
-        state, total = self._lm.start(1), 0.0
-        for word in torch.tensor(words)[:, None]:
-            total += float(self._lm.score(state, word[:, None]))
-            state = self._lm.advance(state, word)
-        return total
-
-
 # ---- ARPA files
 
 
@@ -280,16 +124,16 @@ class ArpaReader:
                 self._read_ngram(fields, order, is_highest=order == len(sizes))
         self._expect("\\end\\")
         if END not in self.words:
-            raise DataError(f"{path}: has no 1-gram {END}; build the model from whole sentences")
+            raise DataError(path, f"has no 1-gram {END}", "build the model from whole sentences")
         self._add_missing_prefixes()
 
     def _error(self, text: str) -> DataError:
-        return DataError(f"{self.path}:{self._line_number}: {text}")
+        return DataError(f"{self.path}:{self._line_number}", text)
 
     def _next_line(self) -> str:
         if self._line_number == len(self._lines):
             found = "ends before \\end\\" if "\\data\\" in self._lines else "has no line \\data\\"
-            raise DataError(f"{self.path}: {found}; give a complete n-gram model in ARPA format")
+            raise DataError(self.path, found, "give a complete n-gram model in ARPA format")
         self._line_number += 1
         return self._lines[self._line_number - 1].strip(" \t")
 
@@ -356,17 +200,16 @@ class KenlmModel(LanguageModel):
         try:
             import kenlm
         except ImportError as error:
-            raise ConfigError(
-                f"--lm {path}: is a binary file of KenLM; run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
-            ) from error
+            to_do = "run `pip install 'wenet_hs[kenlm]'`, or give the ARPA file"
+            raise ConfigError(f"--lm {path}", "is a binary file of KenLM", to_do) from error
         self._kenlm = kenlm
         try:
             self._model = kenlm.Model(str(path))
         except OSError as error:
-            raise DataError(f"{path}: kenlm cannot read it; build it again with build_binary") from error
+            raise DataError(path, "kenlm cannot read it", "build it again with build_binary") from error
         space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
         names = [space if unit == SPACE else unit for unit in units.units]
-        self.unknown = [unit for index, unit in _text_units(units) if names[index] not in self._model]
+        self.unknown = [unit for index, unit in text_units(units) if names[index] not in self._model]
         self._units = [UNKNOWN if index in units.special_ids else name for index, name in enumerate(names)]
         self._units[units.special.eos] = END
         begin = kenlm.State()

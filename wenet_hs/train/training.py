@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training in progress: steps, validations, checkpoints, signals and `final.pt`, for every kind of model."""
+"""A training from its flags to `final.pt`, of any kind of model: resume, steps, validations, checkpoints, signals."""
 
+import hashlib
 import json
 import logging
 import math
@@ -9,16 +10,30 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from wenet_hs.checkpoint import checkpoint_path, list_checkpoints, rotate, save_checkpoint
+from wenet_hs.checkpoint import (
+    checkpoint_path,
+    list_checkpoints,
+    newest_intact,
+    read_checkpoint,
+    remove_incomplete,
+    report_full_disk,
+    rotate,
+    save_checkpoint,
+    set_aside_newer,
+)
+from wenet_hs.config.load import Config, load_config
 from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.devices import processor_name
+from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped
-from wenet_hs.files import write_atomic
+from wenet_hs.files import locked, write_atomic
 from wenet_hs.train.average import (
     average_weights,
     checkpoints_to_keep,
@@ -26,6 +41,7 @@ from wenet_hs.train.average import (
     is_out_of_patience,
     write_final,
 )
+from wenet_hs.train.model_folder import TrainOptions, prepare_folder, resolve_dtype
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.state import TrainState
@@ -83,8 +99,11 @@ class Task(ABC):
     accum_grad: int = 1
     """Batches of a rank per optimizer step."""
 
-    def prepare(self) -> None:  # noqa: B027  # most tasks have nothing to do here
-        """Called once before the first step."""
+    def begin(self, options: TrainOptions, *, is_resumed: bool) -> None:  # noqa: B027  # some have nothing to do here
+        """Called once after the state was restored, or if it is that of a new training."""
+
+    def prepare(self) -> None:  # noqa: B027
+        """Called once before the first step. A signal waits until it is done."""
 
     @abstractmethod
     def num_batches(self) -> int:
@@ -127,7 +146,7 @@ class Training:
             return
         monitoring = self._monitor() if self.world.is_first else nullcontext()
         with monitoring as monitor, self.stop, matmul_precision(self.config.matmul_precision, self.state.device):
-            self.task.prepare()  # `stop` lets a signal wait until it is done
+            self.task.prepare()
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
@@ -171,15 +190,12 @@ class Training:
             )
 
     def _monitor(self) -> Monitor:
-        config, progress, schedule = self.config, self.state.progress, self.config.scheduler_conf
         return Monitor(
             self.model_dir,
-            progress,
-            log_interval=config.log_interval,
+            self.state.progress,
+            self.config,
             total_steps=self._count_steps(),
             device=self.state.device,
-            warmup_steps=schedule.warmup_steps,
-            max_minutes=config.max_minutes,
             plateau_ctc=self.task.plateau_ctc(),
         )
 
@@ -251,10 +267,84 @@ class Training:
             write_final(target, self.state.model.state_dict(), list_checkpoints(self._checkpoints)[-1:], by="last")
             return
         if not any(early.metric in validation for validation in self.state.progress.validations):
-            what = f"{self.model_dir}: {early.metric} was not finite in any validation, so there is no best checkpoint"
-            raise CheckpointError(f"{what}; train with a lower optim_conf.lr in another --model_dir")
+            found = f"{early.metric} was not finite in any validation, so there is no best checkpoint"
+            raise CheckpointError(self.model_dir, found, "train with a lower optim_conf.lr in another --model_dir")
         best = choose_checkpoints(self.model_dir, 1, early.metric)
         write_final(target, average_weights(best), best, by=early.metric)
         if is_out_of_patience(self.state.progress.validations, early):
             logger.info("no better %s in the last %d validations", early.metric, early.patience)
         logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
+
+
+def train_as_rank(
+    options: TrainOptions,
+    world: World,
+    kind: type[Config],
+    load_task: Callable[[Config, TrainOptions, Mapping[str, str], World], Task],
+) -> None:
+    """Train on this rank: lock and write the folder, load or resume the task, and run it.
+
+    The model is freed at the end, as `join_process_group` asks for.
+
+    Args:
+        kind: of the config.
+        load_task: makes the task from the config with base names, which refer to `options.model_dir`, and the SHA-256
+            of the settings and of the files in the folder, by name.
+    """
+    checkpoints = options.model_dir / "checkpoints"
+    lock = locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
+    with report_full_disk(options.model_dir, checkpoints), lock if world.is_first else nullcontext():
+        config, hashes, resume_from = _prepare_folder(options, world, kind)
+        task = load_task(config, options, hashes, world)
+        state = task.state
+        world.check_equal_across_ranks(state.fingerprint)
+        if resume_from is not None:
+            state.restore(resume_from)
+            logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+        task.begin(options, is_resumed=resume_from is not None)
+        logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
+        if world.size > 1:
+            logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
+        Training(options.model_dir, task).run()
+
+
+def _prepare_folder(
+    options: TrainOptions, world: World, kind: type[Config]
+) -> tuple[Config, dict[str, str], Path | None]:
+    """Write the folder on rank 0. Returns what `prepare_folder` returns, and the checkpoint to resume from."""
+    checkpoints = options.model_dir / "checkpoints"
+    config = load_config(options.config, options.override_config, kind)
+    if world.is_first:
+        remove_incomplete(checkpoints)
+    found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
+    newest = world.all_gather(None if found is None else found.name)[0]
+    is_resumed = newest is not None
+    config = resolve_dtype(config, options, world.device, is_resumed=is_resumed)
+    processors = sorted(set(world.all_gather(processor_name(world.device))))
+    hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
+    with world.first_before_others():
+        config, hashes = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
+    versions = {name: version(name) for name in ("torch", "wenet_hs")}
+    sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
+    world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
+    return config, hashes, None if newest is None else checkpoints / newest
+
+
+def find_resume(options: TrainOptions) -> Path | None:
+    """The checkpoint to resume from, by `--resume`, or None. Raises CheckpointError if a model would be overwritten."""
+    folder, final = options.model_dir / "checkpoints", options.model_dir / "final.pt"
+    if options.resume not in ("auto", "never"):
+        path = Path(options.resume)
+        if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
+            found = f"not auto, never or one of {folder}/step-*"
+            raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
+        read_checkpoint(path)  # before others are renamed
+        set_aside_newer(folder / path.name)
+        return folder / path.name
+    if options.resume == "never" and list_checkpoints(folder):
+        found = "holds checkpoints and --resume is never"
+        raise CheckpointError(folder, found, "use another --model_dir or remove it")
+    newest = newest_intact(folder)
+    if newest is None and final.exists():
+        raise CheckpointError(final, "a model without checkpoints, so it cannot be resumed", "use another --model_dir")
+    return newest

@@ -15,15 +15,14 @@ from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import SMALLEST_SCALE, Precision, attention_guide, clip_gradient, ctc_weight, learning_rate
+from wenet_hs.train.optim import Precision, attention_guide, ctc_weight
 from wenet_hs.train.state import TrainState
-
-MAX_SKIPPED_IN_A_ROW = 10
+from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,8 +111,7 @@ def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: Exp
 
     `batches` are those of this rank. The values of a step are those of all ranks, except its times and `quarantined`.
 
-    Raises DataError after MAX_SKIPPED_IN_A_ROW steps whose loss or gradient was not finite, and ConfigError naming the
-    batch for which the memory is too small.
+    Raises DataError as `refuse_many_skips`, and ConfigError naming the batch for which the memory is too small.
     """
     state.model.train()
     progress, iterator = state.progress, iter(batches)
@@ -123,12 +121,8 @@ def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: Exp
         if not window:
             return
         stats = _step(state, window, started, config)
-        if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
-            raise DataError(
-                f"step {progress.step}: loss or gradient not finite {progress.skipped_in_a_row} times in a row, last "
-                f"with {', '.join(stats.suspects)}; look at these utterances, or train with a lower optim_conf.lr in "
-                "another --model_dir"
-            )
+        what_to_do = "look at these utterances, or train with a lower optim_conf.lr in another --model_dir"
+        refuse_many_skips(progress, stats.suspects, what_to_do)
         yield stats
 
 
@@ -138,32 +132,22 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     A skipped step restores the running statistics of batch normalization: one value that is not finite would stay in
     them. `started`: the time at which the wait for the window began.
     """
-    progress, precision = state.progress, state.precision
-    wait_seconds, loss_scale = time.perf_counter() - started, precision.loss_scale
+    progress, wait_seconds, loss_scale = state.progress, time.perf_counter() - started, state.precision.loss_scale
     counts = WindowCounts.of(window, state.world)
-    progress.step += 1
-    _follow_schedules(state, config)
+    begin_step(state, config)
+    ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
+    state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide)
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
     sums = sum(losses, LossSum()).over_ranks(state.world)
-    # The gradient may have overflowed because of the loss scale of fp16, which is then lowered.
-    scale_may_be_cause = loss_scale > SMALLEST_SCALE and math.isfinite(sums.total)
     update_started = time.perf_counter()
-    precision.unscale(state.optimizer)
-    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
-    is_finite = math.isfinite(grad_norm) and math.isfinite(sums.total)
-    precision.step(state.optimizer, is_finite=is_finite)
+    grad_norm, is_applied = apply_gradients(state, config, sums.total)
     compute_seconds += time.perf_counter() - update_started
-    state.optimizer.zero_grad(set_to_none=True)
     suspects: tuple[str, ...] = ()
-    if is_finite:
-        progress.skipped_in_a_row = 0
-    else:
+    if not is_applied:
         for value, before in statistics:
             value.copy_(before)
-        progress.skipped_steps += 1
-        progress.skipped_in_a_row += int(not scale_may_be_cause)
         suspects = find_suspects(window, [one.total for one in losses], state.world)
     progress.batch += counts.num_batches
     progress.clips_drawn += counts.num_drawn
@@ -187,18 +171,6 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     )
 
 
-def _follow_schedules(state: TrainState[AsrModel], config: ExperimentConfig) -> None:
-    """Set learning rate, CTC weight and attention guide of the current step."""
-    progress, model = state.progress, state.model
-    ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
-    model.loss_weights = replace(model.loss_weights, ctc=ctc, guide=guide)
-    if progress.step == config.scheduler_conf.warmup_steps + 1:
-        progress.warmup_seconds = progress.seconds
-    times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
-    for group in state.optimizer.param_groups:
-        group["lr"] = learning_rate(progress.step, config, **times)
-
-
 def _add_gradients(
     state: TrainState[AsrModel], window: list[Batch], num_targets: int, config: ExperimentConfig
 ) -> tuple[list[LossSum], float]:
@@ -212,10 +184,9 @@ def _add_gradients(
                 with state.precision.autocast():
                     losses = state.replica(on_device)
                 if not losses.total.requires_grad:
-                    raise ConfigError(
-                        f"{where}: no parameter that freeze leaves to train has a part in the loss at CTC weight "
-                        f"{state.model.loss_weights.ctc:g}; remove a name of freeze, or change model_conf"
-                    )
+                    weight = f"CTC weight {state.model.loss_weights.ctc:g}"
+                    found = f"no parameter that freeze leaves to train has a part in the loss at {weight}"
+                    raise ConfigError(where, found, "remove a name of freeze, or change model_conf")
                 # num_targets is of all ranks, whose gradients are averaged
                 state.precision.backward(losses.total / (num_targets / state.world.size))
                 sums.append(LossSum.of(losses))
@@ -271,17 +242,15 @@ def translate_torch_errors(batch: Batch, where: str) -> Iterator[None]:
         module = type(error).__module__  # by name: the import of the class takes seconds
         if module.startswith(("torch._inductor", "torch._dynamo")):
             detail = next(iter(str(error).splitlines()), "")
-            raise ConfigError(
-                f"{where}: compile: true: torch's compiler failed ({detail}); install a C++ compiler and Python's "
-                "headers (GPU: triton); after a kill remove incomplete kernels (TORCHINDUCTOR_CACHE_DIR, or "
-                "torchinductor_* of the temporary folder); or set compile: false"
-            ) from error
+            to_do = (
+                "install a C++ compiler and Python's headers (GPU: triton); after a kill remove incomplete kernels "
+                "(TORCHINDUCTOR_CACHE_DIR, or torchinductor_* of the temporary folder); or set compile: false"
+            )
+            raise ConfigError(where, f"compile: true: torch's compiler failed ({detail})", to_do) from error
         if not lacks_memory(error):
             raise
         longest = int(batch.feature_lengths.argmax())
-        raise ConfigError(
-            f"{where}: out of memory with {len(batch.keys)} utterances of up to {int(batch.feature_lengths.max())} "
-            f"frames and {int(batch.target_lengths.max())} units, the longest {batch.keys[longest]}; lower batch_size "
-            "or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
-            "encoder_conf.gradient_checkpointing"
-        ) from error
+        sizes = f"{int(batch.feature_lengths.max())} frames and {int(batch.target_lengths.max())} units"
+        found = f"out of memory with {len(batch.keys)} utterances of up to {sizes}, the longest {batch.keys[longest]}"
+        to_do = "lower batch_size or max_frames_in_batch of dataset_conf.batch_conf, filter_conf.max_length, or set "
+        raise ConfigError(where, found, f"{to_do}encoder_conf.gradient_checkpointing") from error

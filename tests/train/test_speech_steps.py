@@ -19,9 +19,9 @@ from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.model import AsrModel
-from wenet_hs.train import setup
-from wenet_hs.train.loop import SpeechStats, find_suspects, run_epoch, translate_torch_errors, validate
+from wenet_hs.train import model_folder
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
+from wenet_hs.train.speech_steps import SpeechStats, find_suspects, run_epoch, translate_torch_errors, validate
 from wenet_hs.train.state import TrainState
 
 CPU = torch.device("cpu")
@@ -268,18 +268,18 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
 def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = setup.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=tmp_path)
+    options = model_folder.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=tmp_path)
 
     def resolved(dtype: str, width: int, device: str) -> str:
         config = small_config(dtype=dtype, encoder_conf={"output_size": width})
-        return setup.resolve_dtype(config, options, torch.device(device), is_resumed=False).dtype
+        return model_folder.resolve_dtype(config, options, torch.device(device), is_resumed=False).dtype
 
     sizes = ((256, "cpu"), (192, "cpu"), (192, "cuda"))
     for native, expected in ((True, ["bf16", "fp32", "bf16"]), (False, ["fp32"] * 3)):
-        monkeypatch.setattr(setup, "has_native_bf16", lambda device, native=native: native)
+        monkeypatch.setattr(model_folder, "has_native_bf16", lambda device, native=native: native)
         assert [resolved("auto", *size) for size in sizes] == expected
     assert resolved("fp16", 256, "cuda") == "fp16"  # bin/test_bin_train.py: refused where it is emulated
     dump_config(small_config(dtype="fp16"), tmp_path / "train.yaml")
-    monkeypatch.setattr(setup, "has_native_fp16", lambda device: False)
+    monkeypatch.setattr(model_folder, "has_native_fp16", lambda device: False)
     with pytest.raises(ConfigError, match="train.yaml: dtype: fp16 is emulated by this processor, .*; use --device c"):
-        setup.resolve_dtype(small_config(dtype="auto"), options, CPU, is_resumed=True)
+        model_folder.resolve_dtype(small_config(dtype="auto"), options, CPU, is_resumed=True)

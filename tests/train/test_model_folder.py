@@ -26,10 +26,11 @@ from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train import setup
-from wenet_hs.train.loop import run_epoch
+from wenet_hs.train import model_folder
+from wenet_hs.train.model_folder import FREE_TO_CHANGE
 from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.setup import FREE_TO_CHANGE, compile_layers, freeze
+from wenet_hs.train.speech import compile_layers, freeze
+from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.train.state import TrainState, read_progress
 from wenet_hs.tree import Tree
 
@@ -157,7 +158,7 @@ def test_a_resumed_run_names_all_processors_and_numbers_of_ranks(
     assert processor == processor_name(torch.device("cpu"))
     copy = cut_back(trained, tmp_path / "m", 3)
     for name, expected in (("B9", f"{processor}; B9"), ("C1", f"{processor}; B9; C1"), ("B9", f"{processor}; B9; C1")):
-        monkeypatch.setattr("wenet_hs.train.trainer.processor_name", lambda device, name=name: name)
+        monkeypatch.setattr("wenet_hs.train.training.processor_name", lambda device, name=name: name)
         tiny_corpus.train(copy)
         found = load_config(copy / "train.yaml").provenance
         assert (found["processor"], found["ranks"]) == (expected, "1")
@@ -397,10 +398,10 @@ def test_compiled_layers_compute_the_same() -> None:
 def test_a_resumed_run_keeps_the_dtype_that_auto_chose(
     tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(setup, "has_native_bf16", lambda device: False)
+    monkeypatch.setattr(model_folder, "has_native_bf16", lambda device: False)
     folder = tiny_corpus.train(tmp_path / "m", "dtype=auto", "save_interval=1", ONE_STEP)
-    monkeypatch.setattr(setup, "has_native_bf16", lambda device: True)
-    monkeypatch.setattr(setup, "MIN_WIDTH_FOR_BF16", 16)
+    monkeypatch.setattr(model_folder, "has_native_bf16", lambda device: True)
+    monkeypatch.setattr(model_folder, "MIN_WIDTH_FOR_BF16", 16)
     tiny_corpus.train(folder, "dtype=auto", "save_interval=1", "max_epoch=1")
     assert load_config(folder / "train.yaml").dtype == "fp32"
     other = tiny_corpus.train(tmp_path / "other", "dtype=auto", ONE_STEP)

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The experiment folder that a training writes: its files, its config, and what a resumed run may change of them."""
+
+import hashlib
+import itertools
+import json
+import logging
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import BaseModel
+
+from wenet_hs.checkpoint import hash_weights
+from wenet_hs.config.heads import REMOVED
+from wenet_hs.config.load import Config, config_changes, dump_config, load_config
+from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
+from wenet_hs.data.shards import DataType
+from wenet_hs.devices import has_native_bf16, has_native_fp16
+from wenet_hs.errors import ConfigError
+from wenet_hs.experiment import SHA256_OF, TREE_FILES, head_confs
+from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.text.units import UnitTable
+
+logger = logging.getLogger(__name__)
+
+_FOLDER_NAMES = {
+    **{"tokenizer_conf.symbol_table_path": "units.txt", "tokenizer_conf.bpe_path": "bpe.model"},
+    **{"cmvn_conf.cmvn_file": "global_cmvn", **{f"{section}.tree": name for section, name in TREE_FILES.items()}},
+}
+"""The settings that name files, with the names that the files get in an experiment folder."""
+FREE_TO_CHANGE = frozenset(
+    (
+        *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
+        *("keep_best", "keep_best_by", "early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
+        *("dataset_conf.max_bad_clips", "dataset_conf.max_unknown_units"),
+        *("encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
+    )
+)
+"""Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
+`warmup_cosine`, see `_may_change`.)"""
+_SAME_RUN = "a resumed run must be the same: restore it, or use another --model_dir"
+MIN_WIDTH_FOR_BF16 = 256
+"""On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
+compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """The flags of `wenet-hs train`."""
+
+    config: Path
+    train_data: Sequence[Path]
+    cv_data: Path
+    model_dir: Path
+    override_config: Sequence[str] = ()
+    resume: str = "auto"
+    checkpoint: Path | None = None
+    device: str = "auto"
+    data_type: DataType = "raw"
+
+
+def resolve_dtype(config: Config, options: TrainOptions, device: torch.device, *, is_resumed: bool) -> Config:
+    """The config with `dtype: auto` replaced, which train.yaml then records. A resumed run takes it from there.
+
+    `auto` is bf16 where the device multiplies it natively; on a CPU only from MIN_WIDTH_FOR_BF16 on.
+    Raises ConfigError for fp16 where the device would emulate it.
+    """
+    if not isinstance(config, ExperimentConfig):
+        return config
+    dtype, stated_in, recorded = config.dtype, options.config, options.model_dir / "train.yaml"
+    if dtype == "auto" and is_resumed and recorded.is_file():
+        dtype, stated_in = load_config(recorded).dtype, recorded
+    elif dtype == "auto":
+        is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
+        dtype = "bf16" if has_native_bf16(device) and is_wide else "fp32"
+    if dtype == "fp16" and not has_native_fp16(device):
+        found = "dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
+        raise ConfigError(stated_in, found, "use --device cuda, or bf16 or fp32 in a new --model_dir")
+    return config.model_copy(update={"dtype": dtype})
+
+
+def prepare_folder(
+    options: TrainOptions, config: Config, *, is_resumed: bool, hardware: Mapping[str, str] | None
+) -> tuple[Config, dict[str, str]]:
+    """Copy units, trees, CMVN and BPE model into the model folder and write `train.yaml`.
+
+    The folder is complete from the start, so it can be moved and decoded on another machine.
+
+    Args:
+        is_resumed: whether the folder's own config and files must be equal to these.
+        hardware: processor and number of ranks, for the provenance. A resumed run adds its own to the recorded ones:
+            `A; B`. None: this rank neither writes nor compares the folder.
+
+    Returns: the config with base names, and SHA-256 of each copied file by name, and of the settings as `config`.
+    Raises: ConfigError if a resumed run has another config or file than before.
+    """
+    model_dir = options.model_dir
+    config, sources = _with_folder_names(config, options.config)
+    try:
+        contents = {name: source.read_bytes() for name, source in sources.items()}
+    except OSError as error:
+        if is_resumed:  # an override that was left out may have named the file
+            _refuse_changes(model_dir, config, {}, {})
+        found = f"cannot be read ({error.strerror})"
+        raise ConfigError(error.filename, found, "check the path in the config") from error
+    UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
+    sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
+    hashes = {**sums, "config": _hash_settings(_fixed_settings(config))}
+    if hardware is None:
+        return config, hashes
+    before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
+    if is_resumed:
+        _refuse_changes(model_dir, config, sources, contents)
+    start = _hash_start(options, before if is_resumed else None)
+    for name, content in contents.items():
+        if sources[name].resolve() != (model_dir / name).resolve():
+            write_atomic(model_dir / name, content)
+    lists = [file_sha256(path) for path in options.train_data if path.is_file()]
+    provenance = {
+        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "git": _git_hash(),
+        "python": platform.python_version(),
+        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
+        **{name: _add_part(before.get(name, "unknown"), parts) for name, parts in hardware.items()},
+        **{name: version(name) for name in ("wenet_hs", "torch", "torchaudio")},
+        **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
+        f"{SHA256_OF}training list": " ".join(lists),
+        **start,
+    }
+    dump_config(config, model_dir / "train.yaml", provenance=provenance)
+    return config, hashes
+
+
+def _hash_start(options: TrainOptions, recorded: Mapping[str, Any] | None) -> dict[str, str]:
+    """The provenance of the first weights: the hash of those of `--checkpoint`, or `none`.
+
+    A resumed run keeps what is `recorded`, which is nothing in older folders, and may omit `--checkpoint`.
+    Raises ConfigError if it names other weights.
+    """
+    key, checkpoint = f"{SHA256_OF}checkpoint", options.checkpoint
+    now = "none" if checkpoint is None else hash_weights(checkpoint)
+    before = now if recorded is None else recorded.get(key)
+    if checkpoint is not None and before not in (now, None):
+        found = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
+        raise ConfigError(options.model_dir / "train.yaml", found, _SAME_RUN)
+    return {} if before is None else {key: str(before)}
+
+
+def _add_part(before: str, parts: str) -> str:
+    """Both lists of parts, separated by `; `, each part once."""
+    return "; ".join(dict.fromkeys((*before.split("; "), *parts.split("; "))))
+
+
+def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, Path]]:
+    """The config with the file names of an experiment folder, and the source of the file of each name.
+
+    A base name that is not in the working folder refers to the folder of the config, `where`.
+    """
+    if config.tokenizer_conf.symbol_table_path is None:
+        found = "tokenizer_conf.symbol_table_path: not set"
+        raise ConfigError(where, found, "name the units.txt that `wenet-hs units` made")
+    sources: dict[str, Path] = {}
+    for setting, name in _FOLDER_NAMES.items():
+        *parents, key = setting.split(".")
+        if parents[0] not in type(config).model_fields:
+            continue
+        sections: list[BaseModel] = list(itertools.accumulate(parents, getattr, initial=config))
+        value = getattr(sections[-1], key, None)
+        if value is None or (key == "cmvn_file" and isinstance(config, ExperimentConfig) and config.cmvn is None):
+            continue
+        path, beside = Path(value), where.parent / value
+        sources[name] = beside if path.name == str(path) and not path.exists() and beside.exists() else path
+        changed: Any = name
+        for section, changed_key in zip(sections[::-1], (key, *parents[::-1]), strict=True):
+            changed = section.model_copy(update={changed_key: changed})
+        config = changed
+    return config, sources
+
+
+def _refuse_changes(
+    model_dir: Path, config: TrainingConfig, sources: Mapping[str, Path], contents: Mapping[str, bytes]
+) -> None:
+    """Raise ConfigError with each setting and file that differs; a section whose kind differs is not compared."""
+    changes = config_changes(load_config(model_dir / "train.yaml", (), type(config)), config)
+    kinds = tuple(f"{key}_conf." for key, _, _ in changes)
+    faults = [
+        f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
+        for key, old, new in changes
+        if not _may_change(key, config) and not key.startswith(kinds)
+    ]
+    of_other_kinds = {name for section, name in TREE_FILES.items() if f"{section}.".startswith(kinds)}
+    for name, content in contents.items():
+        if name in of_other_kinds:
+            continue
+        if not (model_dir / name).is_file():
+            faults.append(f"{model_dir / name}: is missing")
+        elif (found := (model_dir / name).read_bytes()) != content:
+            pairs = enumerate(itertools.zip_longest(found.split(b"\n"), content.split(b"\n")), start=1)
+            number = next(number for number, (line, other) in pairs if line != other)
+            faults.append(f"{model_dir / name}: differs from {sources[name]} (line {number} is the first)")
+    if faults:
+        raise ConfigError("\n".join(f"{fault}; {_SAME_RUN}" for fault in faults))
+
+
+def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
+    """What a resumed run must share, without settings at their defaults: a later release may have more of them."""
+    changes = config_changes(type(config)(), config)
+    return {key: value for key, _, value in changes if not _may_change(key, config)}
+
+
+def _hash_settings(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def former_hashes(config: TrainingConfig) -> frozenset[str]:
+    """The hashes that checkpoints of before 2026-11-26 have for these settings, with each value of those removed since,
+    which change no result."""
+    fixed = _fixed_settings(config)
+    keys = [f"{section}.{name}" for section in head_confs(config) for name in REMOVED]
+    values = [(None, *REMOVED[key.rpartition(".")[2]]) for key in keys]
+    found = (zip(keys, chosen, strict=True) for chosen in itertools.product(*values))
+    return frozenset(_hash_settings(fixed | {key: value for key, value in one if value}) for one in found)
+
+
+def _may_change(setting: str, config: TrainingConfig) -> bool:
+    is_schedule = setting == "max_minutes" and config.scheduler == "warmup_cosine"
+    return setting in FREE_TO_CHANGE and not is_schedule
+
+
+def _git_hash() -> str:
+    """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
+    source_tree = Path(__file__).parents[2]
+    if not (source_tree / ".git").exists():  # otherwise git would describe a repository around the environment
+        return "unknown"
+    command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return "unknown"

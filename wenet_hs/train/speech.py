@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The training of recognisers: model, optimizer and data sets from config and flags, and the batches of their steps."""
+
+import difflib
+import itertools
+import logging
+import platform
+import tempfile
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
+from wenet_hs.data.cmvn import read_cmvn
+from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.data.shards import open_lists
+from wenet_hs.devices import find_device
+from wenet_hs.distributed import World, int_from_environment, join_process_group
+from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.experiment import build_from_folder, read_units
+from wenet_hs.files import write_atomic
+from wenet_hs.heads.ctc import constant_output_loss
+from wenet_hs.model import AsrModel
+from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
+from wenet_hs.nn.transformer import TransformerDecoderLayer
+from wenet_hs.text.tokenizer import check_units
+from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
+from wenet_hs.train.finetune import load_base_weights
+from wenet_hs.train.model_folder import TrainOptions, former_hashes
+from wenet_hs.train.monitor import StepStats
+from wenet_hs.train.optim import Precision, build_optimizer
+from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
+from wenet_hs.train.state import TrainState
+from wenet_hs.train.training import Task, train_as_rank
+
+logger = logging.getLogger(__name__)
+
+PLATEAU_UTTERANCES = 200
+"""Validation utterances for the CTC plateau."""
+
+
+def train(options: TrainOptions) -> Path:
+    """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
+    with join_process_group(find_device(options.device)) as world:
+        train_as_rank(options, world, ExperimentConfig, load_task)
+    return options.model_dir / "final.pt"
+
+
+class SpeechTask(Task):
+    """The training of a recogniser: its data lists, and the clips that cannot be read."""
+
+    config: ExperimentConfig
+    state: TrainState[AsrModel]
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        state: TrainState[AsrModel],
+        sets: tuple[SpeechDataset, SpeechDataset],
+    ) -> None:
+        """`sets`: for training and validation."""
+        self.config, self.state, self.accum_grad = config, state, config.accum_grad
+        self.train_set, self.valid_set = sets
+        self._num_bad, self._has_begun = 0, False
+
+    def begin(self, options: TrainOptions, *, is_resumed: bool) -> None:
+        """Open the list of bad clips. A new training loads the weights that `--checkpoint` names, if any, and seeds the
+        random numbers of this rank."""
+        world = self.state.world
+        self._quarantine = Quarantine(options.model_dir, fresh=not is_resumed, rank=world.rank, num_ranks=world.size)
+        if is_resumed:
+            return
+        if options.checkpoint is not None:
+            units = UnitTable.read(options.model_dir / "units.txt")
+            report = load_base_weights(self.state.model, options.checkpoint, units)
+            report.log()
+            if world.is_first:
+                write_atomic(options.model_dir / "fine_tune.json", report.to_json())
+        elif self.config.freeze:
+            logger.warning("freeze without --checkpoint: frozen parameters keep their random initial values")
+        if not world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
+            self.state.seed_new_rank()
+
+    def prepare(self) -> None:
+        """Open the files of `cache_features`."""
+        if self.config.dataset_conf.cache_features:
+            open_feature_caches([self.train_set, self.valid_set], self.state.world)
+
+    def num_batches(self) -> int:
+        return len(self.train_set.plan(self.state.progress.epoch))
+
+    def run_epoch(self) -> Iterator[SpeechStats]:
+        progress, world = self.state.progress, self.state.world
+        self._num_bad = progress.bad_clips
+        plan = self.train_set.plan(progress.epoch)
+        share = plan.share(rank=world.rank, world_size=world.size, start=progress.batch)
+        loaded = batches(self.train_set, share, progress.epoch, num_workers=self.config.num_workers)
+        return run_epoch(self.state, self._log_first(loaded), self.config)
+
+    def _log_first(self, loaded: Iterable[Batch]) -> Iterator[Batch]:
+        """The batches; the first one of this run is logged."""
+        started = time.perf_counter()
+        for batch in loaded:
+            if not self._has_begun:
+                seconds, shortest, longest = time.perf_counter() - started, *batch.feature_lengths.aminmax()
+                message = "first batch after %.1f s: utterances: %d, frames: %d to %d, units: %d; its first key: %s"
+                values = (seconds, len(batch.keys), shortest, longest, int(batch.target_lengths.sum()), batch.keys[0])
+                logger.info(message, *values)
+            self._has_begun = True
+            yield batch
+
+    def after_step(self, stats: StepStats, *, at_end: bool) -> None:
+        """List the clips that could not be read. Raises DataError if their share is too large."""
+        assert isinstance(stats, SpeechStats)
+        progress = self.state.progress
+        self._quarantine.record(stats.quarantined)
+        if progress.bad_clips > self._num_bad:  # clips restored since then must not end the run
+            self._check_bad_clips(progress.bad_clips, progress.clips_drawn, at_end=at_end)
+
+    def validate(self, is_stopped: Callable[[], bool]) -> dict[str, float] | None:
+        world, conf = self.state.world, self.config.dataset_conf.batch_conf
+        plan = plan_epoch(self.valid_set.num_frames, conf, seed=0, epoch=0, shuffle=False)
+        share = plan[world.rank :: world.size]  # ranks may have different numbers: no batch is repeated
+        counts = Counter[str]()
+        watched = self._quarantine.record_batches(batches(self.valid_set, share, 0), counts)
+        valid: Iterator[Batch] = takewhile(lambda _: not is_stopped(), watched)
+        sums = validate(self.state.model, valid, self.config, self.state.device).over_ranks(world)
+        num_bad, num_drawn = map(int, world.sum([counts["bad"], counts["drawn"]]))
+        if world.any(is_stopped()):
+            return None
+        self._check_bad_clips(num_bad, num_drawn, at_end=True)
+        return sums.per_target() | {"bad_clips": num_bad}
+
+    def plateau_ctc(self) -> float | None:
+        targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
+        if not targets or (self.config.model_conf.ctc_weight == 0 and not self.config.model_conf.ctc_only_steps):
+            return None
+        return constant_output_loss(targets, num_frames, self.state.model.ctc.blank)
+
+    def _check_bad_clips(self, num_bad: int, num_drawn: int, *, at_end: bool) -> None:
+        self._quarantine.check_share(num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end)
+
+
+def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> SpeechTask:
+    """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
+
+    Args:
+        config: with base names, which refer to `options.model_dir`.
+        hashes: SHA-256 of the settings and of the files in the folder, by name.
+        world: the ranks that train together; rank 0 reports the utterances that are not used.
+    """
+    model_dir, device, where = options.model_dir, world.device, str(options.config)
+    table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
+    check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
+    torch.manual_seed(config.seed)
+    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
+    model = build_from_folder(config, table, model_dir, cmvn=cmvn)
+    freeze(model, config.freeze, where=where)
+    model = model.to(device)
+    if config.compile:
+        compile_layers(model)
+    sets = {}
+    fingerprint = dict(hashes)
+    for name, flag, paths in (
+        ("training", "--train_data", options.train_data),
+        ("validation", "--cv_data", (options.cv_data,)),
+    ):
+        utterances = open_lists(paths, options.data_type, flag=flag)
+        fingerprint[f"{name} list"] = utterances.digest
+        sets[name] = SpeechDataset(
+            utterances,
+            tokenizer,
+            config.dataset_conf,
+            training=name == "training",
+            seed=config.seed,
+            subsampled_length=model.encoder.subsampled_length,
+        )
+        if world.is_first:
+            _report_rejected(sets[name], flag, model_dir)
+    state = TrainState(
+        model,
+        build_optimizer(model, config),
+        device,
+        fingerprint=fingerprint,
+        former={"config": former_hashes(config)},
+        precision=Precision(config.dtype, device),
+        world=world,
+        seed=config.seed,
+    )
+    return SpeechTask(config, state, (sets["training"], sets["validation"]))
+
+
+def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
+    """Let the data sets keep features in files that the ranks of a machine share. Every rank must call it.
+
+    The files are in the temporary folder, and removed from it at once: their space is freed when the processes end.
+    The first rank of each machine reserves the space, within the time limit of a collective. Machines may share the
+    folder, but not the files.
+    Raises DataError if a file cannot be made.
+    """
+    name = f"wenet_hs-features-{platform.node()}-{world.all_gather(uuid.uuid4().hex)[0]}"
+    paths = [Path(tempfile.gettempdir()) / f"{name}-{number}.bin" for number in range(len(sets))]
+    is_first_of_machine = int_from_environment("LOCAL_RANK", 0) == 0
+    try:
+        for is_turn in (is_first_of_machine, not is_first_of_machine):
+            if is_turn:
+                for dataset, path in zip(sets, paths, strict=True):
+                    dataset.cache_in(path)
+            world.any(False)  # waits for all ranks, with a time limit
+    finally:
+        for path in paths:
+            path.unlink(missing_ok=True)
+
+
+def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None:
+    """Write the utterances that are not used to a table, and log their number and the unknown units.
+
+    Raises DataError if no utterance is left.
+    """
+    path = model_dir / f"{flag.removeprefix('--').removesuffix('_data')}_rejected.tsv"
+    total = len(dataset) + len(dataset.rejected)
+    write_atomic(path, "".join(f"{key}\t{reason}\n" for key, reason in dataset.rejected))
+    reasons = Counter(reason.split(":")[0] for _, reason in dataset.rejected)
+    listed = ", ".join(f"{reason} {count}" for reason, count in reasons.most_common())
+    if not len(dataset):
+        raise DataError(flag, f"none of its {total} utterances can be used: {listed}", f"see {path}")
+    if dataset.rejected:
+        logger.warning(
+            "%s: %d of %d utterances are not used: %s; see %s", flag, len(dataset.rejected), total, listed, path
+        )
+    else:
+        logger.info("%s: all %d utterances are used", flag, total)
+    if dataset.unused_marked:
+        what = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
+        names = list_names(dataset.unused_marked, " ")
+        logger.warning(what, names, ", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
+    if dataset.unknown:
+        often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
+        num = dataset.unknown.total()
+        logger.warning("%s: %d units of transcripts are not in units.txt and become <unk>: %s", flag, num, often)
+
+
+def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
+    """Exclude the parameters of `names` from training: parameters, or modules with all that they contain.
+
+    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch normalization uses
+    its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
+
+    Args:
+        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does not match layer 10.
+        where: the file of the config, for error messages.
+
+    Raises: ConfigError if no parameter has such a name, or no parameter is left to train.
+    """
+    if not names:
+        return
+    parameters = dict(model.named_parameters())
+    known = list(dict.fromkeys(prefix for name in parameters for prefix in _prefixes(name)))
+    for name in names:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=5) or [other for other in known if "." not in other]
+            found = f"freeze: {name!r} is no parameter and no module with parameters"
+            raise ConfigError(where, found, f"did you mean {' or '.join(near)}?")
+    frozen = [value for name, value in parameters.items() if any(prefix in names for prefix in _prefixes(name))]
+    if len(frozen) == len(parameters):
+        raise ConfigError(where, "freeze: names every parameter, so nothing is trained", "remove a name")
+    for value in frozen:
+        value.requires_grad_(False)
+    modules = {name for name, _ in model.named_modules()}
+    model.frozen = tuple(name for name in names if name in modules)
+    model.train(model.training)
+    num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
+    logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), num_frozen, num_parameters)
+
+
+def _prefixes(name: str) -> Iterable[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    return itertools.accumulate(name.split("."), lambda start, part: f"{start}.{part}")
+
+
+def compile_layers(model: nn.Module) -> None:
+    """Compile every layer of encoder and decoder when it is first called.
+
+    Layers are compiled in place, so parameters keep their names, and checkpoints do not depend on it. Layers of one
+    class share their code. Lengths are dynamic. The first step raises a ConfigError if a tool of torch's compiler is
+    missing (`translate_torch_errors`).
+    """
+    for module in model.modules():
+        if isinstance(module, ConformerLayer | TransformerEncoderLayer | TransformerDecoderLayer):
+            module.compile(dynamic=True)

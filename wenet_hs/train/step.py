@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of an optimizer step after the backward pass, and its schedule, for every kind of model."""
+
+import math
+from typing import Any
+
+from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.errors import DataError
+from wenet_hs.train.optim import SMALLEST_SCALE, clip_gradient, learning_rate
+from wenet_hs.train.state import Progress, TrainState
+
+MAX_SKIPPED_IN_A_ROW = 10
+
+
+def begin_step(state: TrainState[Any], config: TrainingConfig) -> None:
+    """Count the next step, and set its learning rate."""
+    progress = state.progress
+    progress.step += 1
+    if progress.step == config.scheduler_conf.warmup_steps + 1:
+        progress.warmup_seconds = progress.seconds
+    times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
+    for group in state.optimizer.param_groups:
+        group["lr"] = learning_rate(progress.step, config, **times)
+
+
+def apply_gradients(state: TrainState[Any], config: TrainingConfig, loss: float) -> tuple[float, bool]:
+    """Clip the gradients and do the optimizer's step, which is skipped and counted if loss or gradient are not finite.
+
+    Args:
+        loss: of the step, summed over the ranks.
+
+    Returns: the norm of the gradient before clipping, and whether the step was done.
+    """
+    progress, precision = state.progress, state.precision
+    # The gradient may have overflowed because of the loss scale of fp16, which is then lowered.
+    scale_may_be_cause = precision.loss_scale > SMALLEST_SCALE and math.isfinite(loss)
+    precision.unscale(state.optimizer)
+    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
+    is_finite = math.isfinite(grad_norm) and math.isfinite(loss)
+    precision.step(state.optimizer, is_finite=is_finite)
+    state.optimizer.zero_grad(set_to_none=True)
+    if is_finite:
+        progress.skipped_in_a_row = 0
+    else:
+        progress.skipped_steps += 1
+        progress.skipped_in_a_row += int(not scale_may_be_cause)
+    return grad_norm, is_finite
+
+
+def refuse_many_skips(progress: Progress, suspects: tuple[str, ...], to_do: str) -> None:
+    """Raise DataError after MAX_SKIPPED_IN_A_ROW steps whose loss or gradient was not finite.
+
+    Args:
+        suspects: what the last of them may have been skipped for.
+        to_do: what the user can do.
+    """
+    if progress.skipped_in_a_row >= MAX_SKIPPED_IN_A_ROW:
+        found = f"loss or gradient not finite {progress.skipped_in_a_row} times in a row, last with"
+        raise DataError(f"step {progress.step}", f"{found} {', '.join(suspects)}", to_do)
