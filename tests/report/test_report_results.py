@@ -15,7 +15,8 @@ from wenet_hs.bin import report as command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.report.collect import read_experiments
 from wenet_hs.report.results import Results, collect_results, read_results, write_results
-from wenet_hs.report.tables import compare_study, format_details, format_table, read_table, write_markdown
+from wenet_hs.report.study import compare_study, read_table
+from wenet_hs.report.tables import format_details, format_table, write_markdown
 from wenet_hs.score.compare import MACRO
 
 TABLE = """title: A study

@@ -26,7 +26,7 @@ from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments
+from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments, read_json
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report
@@ -42,6 +42,7 @@ _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventor
 _SETTINGS = ("dtype", "ctc_conf.")
 """Beginnings of the settings that are kept: those that `training_of` reads. Of a language model: all that differ from
 the defaults."""
+DEV_LOSS = "dev loss, nats"
 LM_SETS = ("valid", "test")
 """Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
 _FOLDERS = re.compile(r"""(?<![^\s"'=])/[^\s"']*/""")
@@ -140,6 +141,11 @@ class Results(TrainingPart):
         units, wrong = np.sum(list(sums.values()), axis=0)
         return rates | {MACRO: fmean(rates.values()), MICRO: float(wrong / units)}
 
+    def numbers(self, *, only_plausible: bool = False) -> dict[str, float]:
+        """The macro average of each mode in %, the loss on the dev set, and the perplexities, by name of the column."""
+        rates = {mode: 100 * self.rates(mode, only_plausible=only_plausible)[MACRO] for mode in self.modes}
+        return rates | ({} if self.dev_loss is None else {DEV_LOSS: self.dev_loss}) | self.scores
+
 
 def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] = ()) -> Results:
     """The results of one experiment folder. `data_folders`: where `prepare` wrote its implausible.tsv.
@@ -148,7 +154,8 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     """
     settings, provenance = flatten(experiment.settings), experiment.provenance
     if "seed" not in settings or not experiment.scores:
-        raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
+        what = "no train.yaml with a seed, or no scores"
+        raise DataError(experiment.folder, what, "train, decode and score first")
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
     units: dict[str, list[int]] = {}
@@ -179,11 +186,11 @@ def collect_lm_results(model_dir: Path) -> Results:
     found = {name: read_json(path, _SCORE_AGAIN) for name, path in paths.items() if path.is_file()}
     if not curve or not found:
         what = f"no validation in metrics.jsonl, or no {' or '.join(path.name for path in paths.values())}"
-        raise DataError(f"{model_dir}: {what}; train to the end of an epoch, then {_SCORE_AGAIN}")
+        raise DataError(model_dir, what, f"train to the end of an epoch, then {_SCORE_AGAIN}")
     scores = {}
     for name, score in found.items():
         if not {"perplexity", "bits_per_unit"} <= score.keys():
-            raise DataError(f"{paths[name]}: no perplexity in it; {_SCORE_AGAIN}")
+            raise DataError(paths[name], "no perplexity in it", _SCORE_AGAIN)
         scores[f"{name} perplexity"] = score["perplexity"]
     if "test" in found:
         scores["bits per word, test"] = found["test"]["bits_per_unit"]
@@ -324,12 +331,4 @@ def read_results(path: Path) -> Results:
         first = record.pop("first", None)
         return Results(**record, modes=modes, first=first and TrainingPart(**first))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(f"{path}: not written by `report --results` ({error}); write it again") from error
-
-
-def read_json(path: Path, remedy: str) -> Any:
-    """The content of a JSON file. Raises DataError with the remedy if it is damaged."""
-    try:
-        return json.loads("\n".join(read_lines(path)))
-    except ValueError as error:
-        raise DataError(f"{path}: damaged ({error}); {remedy}") from error
+        raise DataError(path, f"not written by `report --results` ({error})", "write it again") from error

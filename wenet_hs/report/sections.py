@@ -22,7 +22,7 @@ from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compa
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
-from wenet_hs.score.tables import seed_difference_cells
+from wenet_hs.score.tables import Record, header_and_rows, seed_difference_cells
 from wenet_hs.score.units import UNIT_NAMES
 from wenet_hs.tree.plot import tree_svg
 
@@ -50,15 +50,10 @@ class Table:
         return found
 
 
-Record = dict[str, str]
-"""One row of a table: name of the column → text."""
-
-
 def table_of(records: Sequence[Record], total: Sequence[Record] = ()) -> Table:
     """The table of these rows, `total` as its last ones; n/a for a column that a row lacks."""
-    names = list(dict.fromkeys(name for record in (*records, *total) for name in record))
-    rows, foot = ([[record.get(name, UNDEFINED) for name in names] for record in of] for of in (records, total))
-    return Table(names=names, rows=rows, foot=foot)
+    names, rows = header_and_rows([*records, *total])
+    return Table(names=names, rows=rows[: len(records)], foot=rows[len(records) :])
 
 
 def compare_columns(first: str, columns: Sequence[tuple[str, Mapping[str, str]]], missing: str) -> Table:
