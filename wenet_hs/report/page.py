@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -28,26 +29,30 @@ def build_page(
         max_utterances: the number of utterances on the page; the worst ones are shown.
         audio_mb: limit of their audio, in megabytes of the page; 0 for none.
     """
-    values = {
-        "data": data,
-        "title": title,
-        "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        "command": command,
-        "note": Markup(f' <span class="simulated">{data.note.strip()}</span>') if data.note else "",
-        "version": version("wenet_hs"),
-        "bootstrap_seed": SEED,
-        "corpora": sections.corpora_section(data),
-        "speed": sections.speed_section(data),
-        "training": sections.training_section(data),
-        "trees": sections.trees_section(data),
-        "confusions": sections.confusions_section(data),
-        "conditions": sections.conditions_section(data),
-    }
     has_scores = bool(data.shown)
-    values["errors"] = sections.errors_section(data) if has_scores else None
-    values["lengths"] = sections.lengths_section(data) if has_scores else None
-    values["utterances"] = utterances_section(data, max_utterances, audio_mb) if has_scores else None
-    return _environment().get_template("page.html").render(values)
+    return render_page(
+        "page.html",
+        data=data,
+        title=title,
+        command=command,
+        note=Markup(f' <span class="simulated">{data.note.strip()}</span>') if data.note else "",
+        bootstrap_seed=SEED,
+        corpora=sections.corpora_section(data),
+        speed=sections.speed_section(data),
+        training=sections.training_section(data),
+        trees=sections.trees_section(data),
+        confusions=sections.confusions_section(data),
+        conditions=sections.conditions_section(data),
+        errors=sections.errors_section(data) if has_scores else None,
+        lengths=sections.lengths_section(data) if has_scores else None,
+        utterances=utterances_section(data, max_utterances, audio_mb) if has_scores else None,
+    )
+
+
+def render_page(template: str, **values: Any) -> str:
+    """The HTML of a file in `templates/`, with its variables, the date and the version of wenet_hs."""
+    date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    return _environment().get_template(template).render(date=date, version=version("wenet_hs"), **values)
 
 
 @cache
