@@ -121,7 +121,10 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert "| 5.0 | n/a | P1 |" in (tmp_path / "table.md").read_text("utf-8"), "files with the plateau per label"
     assert "![A study](table/chart.svg)" in text
     chart = ElementTree.parse(study / "chart.svg").getroot()
-    assert [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")][-3:] == ["hours", "tree", "flat"]
+    texts = [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[-2:] == ["flat", "tree"] and "hours, log scale" in texts
+    before = (study / "chart.svg").read_bytes()
+    assert run_line(command, line) == 0 and (study / "chart.svg").read_bytes() == before
     assert "Decoding: beam_size 10, finished_list True, lm units.arpa, inventory known.tsv." in details
     assert "## A study\n" in text
     first_file = sorted(study.glob("softmax*.json"))[0]

@@ -4,6 +4,7 @@
 The page begins with the first table; the details of each are in a file beside its folder.
 """
 
+import io
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
@@ -15,7 +16,6 @@ import numpy as np
 from wenet_hs.errors import list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.report.collect import describe_speech, read_json
-from wenet_hs.report.plots import Line, line_chart, standalone_svg
 from wenet_hs.report.results import BANDS, DEV_LOSS, Results
 from wenet_hs.report.study import ChartSpec, StudyTable, compare_study, read_table
 from wenet_hs.score.compare import MACRO, MICRO
@@ -296,16 +296,34 @@ def compare_with_published(table: StudyTable, published: StudyTable) -> str:
     return f"{title}\n\n{_format_records(records)}\n" if records else ""
 
 
-def _draw_chart(table: StudyTable, spec: ChartSpec) -> str:
+def _draw_chart(table: StudyTable, spec: ChartSpec) -> bytes:
     """Mean and standard deviation over the seeds of each point, as an SVG file; points without results are left out."""
-    mode, lines = table.columns[0], []
-    for colour, systems in enumerate(spec.lines.values()):
-        found = {x: table.common.get(name, ()) for x, name in sorted(systems.items())}
-        rates = {x: [one.numbers()[mode] for one in of if mode in one.modes] for x, of in found.items() if of}
-        lines.append(Line(points=[(x, fmean(of)) for x, of in rates.items()], colour=colour, shift=-3 * colour))
-        for x, of in rates.items():
-            ends = [(x, fmean(of) + sign * stdev(of)) for sign in (-1, 1) if len(of) > 1]
-            lines.append(Line(points=ends, colour=colour, faint=True, shift=-3 * colour))
-    label = f"{table.spec.title}: {_CHART}"
-    chart = line_chart(lines, label=label, unit=spec.x, may_be_log=True, may_be_log_x=True)
-    return standalone_svg(chart, [*spec.lines])
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure  # takes half a second to import
+    from matplotlib.ticker import AutoLocator
+
+    figure = Figure(figsize=(5, 3.2), layout="constrained")
+    axes, mode, shown = figure.subplots(), table.columns[0], list[float]()
+    for number, (label, systems) in enumerate(spec.lines.items()):
+        found = {x: [one.numbers() for one in table.common.get(name, ())] for x, name in sorted(systems.items())}
+        rates = {x: [one[mode] for one in of if mode in one] for x, of in found.items()}
+        rates = {x: of for x, of in rates.items() if of}
+        shifted = [x * 0.98**number for x in rates]  # so that intervals of several lines are beside each other
+        means = [fmean(of) for of in rates.values()]
+        deviations = [stdev(of) if len(of) > 1 else 0 for of in rates.values()]
+        axes.errorbar(shifted, means, deviations, label=label, marker="o", markersize=4, capsize=2)
+        shown += means
+    values = sorted({x for systems in spec.lines.values() for x in systems})
+    x_scale, y_scale = ("log" if min(of, default=0) > 0 else "linear" for of in (values, shown))
+    axes.set(xscale=x_scale, yscale=y_scale, xlabel=f"{spec.x}, {x_scale} scale", ylabel=f"%, {y_scale} scale")
+    axes.set_xticks(values, [f"{x:g}" for x in values])
+    axes.yaxis.set_major_locator(AutoLocator())
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend()
+    file = io.BytesIO()
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": table.spec.title}):  # equal bytes for equal results
+        metadata = {"Title": f"{table.spec.title}: {_CHART}", "Date": None, "Creator": None}
+        figure.savefig(file, format="svg", metadata=metadata)
+    return file.getvalue()
