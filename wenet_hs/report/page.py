@@ -12,6 +12,7 @@ from markupsafe import Markup
 
 from wenet_hs.report import sections
 from wenet_hs.report.collect import ReportData, sort_modes
+from wenet_hs.report.confusions import confusions_section
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
@@ -41,7 +42,7 @@ def build_page(
         speed=sections.speed_section(data),
         training=sections.training_section(data),
         trees=sections.trees_section(data),
-        confusions=sections.confusions_section(data),
+        confusions=confusions_section(data),
         conditions=sections.conditions_section(data),
         errors=sections.errors_section(data) if has_scores else None,
         lengths=sections.lengths_section(data) if has_scores else None,

@@ -21,7 +21,7 @@ import numpy as np
 
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, flatten, load_config
-from wenet_hs.curves import read_curves
+from wenet_hs.curves import Curves, by_validation, read_curves
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
@@ -227,25 +227,23 @@ def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
 
 def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> TrainingPart:
     durations = [clip.duration for clip in clips if clip.duration is not None]
-    valid, train = (experiment.curves.get(kind, []) for kind in ("valid", "train"))
-    last = valid[-1] if valid else {}
+    last = (experiment.curves.get("valid") or [{}])[-1]
     return TrainingPart(
         steps=int(last.get("step", 0)),
         train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
         train_seconds=round(last.get("seconds", 0.0), 1),
         dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
-        take_off=_take_off(valid, train),
+        take_off=_take_off(experiment.curves),
     )
 
 
-def _take_off(valid: Sequence[Mapping[str, float]], train: Sequence[Mapping[str, float]]) -> float | None:
+def _take_off(curves: Curves) -> float | None:
     """See `TrainingPart.take_off`. The loss in training is its mean between two validations."""
-    below, since = [], 0.0
-    for point in (one for one in valid if "plateau_ctc" in one):
-        losses = [one["loss_ctc"] for one in train if since < one["step"] <= point["step"] and "loss_ctc" in one]
-        losses = [point["loss_ctc"], *([fmean(losses)] if losses else [])]
-        below.append(point["plateau_ctc"] - min(losses))
-        since = point["step"]
+    below = []
+    for valid, train in by_validation(curves):
+        losses = [one["loss_ctc"] for one in train if "loss_ctc" in one]
+        if "plateau_ctc" in valid:
+            below.append(valid["plateau_ctc"] - min(valid["loss_ctc"], *([fmean(losses)] if losses else [])))
     return round(max(below), 4) if below else None
 
 
