@@ -33,11 +33,12 @@ from typing import Any
 
 import soundfile
 from matplotlib.figure import Figure
-from paired import markdown_table, publish
+from paired import publish
 
 from wenet_hs.config.load import load_config
 from wenet_hs.curves import read_curves
 from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
 
 ROOT = Path(__file__).parents[1]
