@@ -78,16 +78,19 @@ def _format_records(records: Iterable[Record]) -> str:
 
 
 def _mean_records(
-    table: StudyTable, columns: Sequence[str], numbers: Mapping[str, Sequence[Mapping[str, float]]]
+    table: StudyTable,
+    results: Mapping[str, Iterable[Results]],
+    columns: Sequence[str],
+    *,
+    only_plausible: bool = False,
 ) -> dict[str, Record]:
-    """The row of each system: the means over its trainings, whose `numbers` are given."""
-    return {
-        system: {
-            "system": table.spec.systems[system],
-            **{name: _format_mean([one[name] for one in of if name in one], name) for name in columns},
-        }
-        for system, of in numbers.items()
-    }
+    """The row of each system: the means of these columns over its results."""
+    records = {}
+    for system, of_system in results.items():
+        numbers = [one.numbers(only_plausible=only_plausible) for one in of_system]
+        means = {name: _format_mean([one[name] for one in numbers if name in one], name) for name in columns}
+        records[system] = {"system": table.spec.systems[system], **means}
+    return records
 
 
 def _format_mean(values: Sequence[float], name: str = "") -> str:
@@ -115,8 +118,8 @@ def _format_rates(table: StudyTable) -> str:
         return f"No seed is common to all systems, so there are no means over seeds ({'; '.join(each)})."
     seeds = " ".join(map(str, table.common_seeds))
     caption = f"Mean ± standard deviation over seeds {seeds}; dev loss: of the decoder after the last step, smoothed:"
-    numbers = {system: [one.numbers() for one in of] for system, of in table.common.items()}
-    return f"{caption}\n\n{_format_records(_mean_records(table, [*table.columns, DEV_LOSS], numbers).values())}"
+    records = _mean_records(table, table.common, [*table.columns, DEV_LOSS])
+    return f"{caption}\n\n{_format_records(records.values())}"
 
 
 def _format_plausible_rates(table: StudyTable) -> str:
@@ -125,26 +128,23 @@ def _format_plausible_rates(table: StudyTable) -> str:
     numbers = sorted({sum(map(len, (one.implausible or {}).values())) for one in found} - {0})
     if not numbers:
         return ""
-    known = {
-        system: [] if any(one.implausible is None for one in of) else [one.numbers(only_plausible=True) for one in of]
-        for system, of in table.common.items()
-    }
+    known = {name: [] if any(one.implausible is None for one in of) else of for name, of in table.common.items()}
+    records = _mean_records(table, known, table.columns, only_plausible=True)
     caption = f"Rates without the {' or '.join(map(str, numbers))} clips of implausible duration:"
-    return f"{caption}\n\n{_format_records(_mean_records(table, table.columns, known).values())}"
+    return f"{caption}\n\n{_format_records(records.values())}"
 
 
 def _format_perplexities(table: StudyTable) -> str:
-    numbers = {system: [one.numbers() for one in of.values()] for system, of in table.results.items() if of}
-    records = _mean_records(table, table.columns, numbers)
+    results = {system: of.values() for system, of in table.results.items() if of}
+    records = _mean_records(table, results, table.columns)
     for system, record in records.items():
         record |= {"seeds": " ".join(map(str, table.results[system]))}
         if table.spec.paper:
             valid, test = [f"{value:.2f}" for value in table.spec.paper.get(system, ())] or [UNDEFINED] * 2
             record |= {"paper: valid": valid, "paper: test": test}
-    settings = sorted(
-        {name for one in table.trainings for name in one.settings if not name.startswith(_OF_OUTPUT_LAYER)}
-    )
-    differing = [name for name in settings if len({str(one.settings.get(name)) for one in table.trainings}) > 1]
+    settings = sorted({name for one in table.trainings for name in one.settings})
+    values = {name: {str(one.settings.get(name)) for one in table.trainings} for name in settings}
+    differing = [name for name, of in values.items() if len(of) > 1 and not name.startswith(_OF_OUTPUT_LAYER)]
     note = f" Not equal in all trainings: {', '.join(differing)}." if differing else ""
     return f"{_format_records(records.values())}\n\nMean ± standard deviation over the seeds.{note}"
 
@@ -208,26 +208,23 @@ def _format_errors(table: StudyTable) -> str:
 
 
 def _format_trainings(table: StudyTable) -> str:
-    return _format_records(
-        _training_record(table.spec.systems[system], [*of.values()]) for system, of in table.results.items() if of
-    )
-
-
-def _training_record(label: str, found: Sequence[Results]) -> Record:
-    """The cost and the machine of the trainings of one system."""
-    on_plateau = [str(one.seed) for one in found if one.is_on_plateau]
-    is_known = any(one.is_on_plateau is not None for one in found)
-    parts = [first for one in found if (first := one.first)], found
-    return {
-        "system": label,
-        "seeds": " ".join(str(one.seed) for one in found),
-        "steps": _each(" + ".join(f"{part.steps:,}" for part in one.parts) for one in found),
-        "hours of audio": _each(" + ".join(str(part.train_hours or UNDEFINED) for part in one.parts) for one in found),
-        "minutes": " + ".join(f"{fmean(one.train_seconds for one in of) / 60:.1f}" for of in parts if of),
-        "on the plateau": " ".join(on_plateau) or ("none" if is_known else UNDEFINED),
-        "processor": _each(one.provenance.get("processor", UNDEFINED) for one in found),
-        "commit": _each(one.provenance.get("git", UNDEFINED) for one in found),
-    }
+    """The cost and the machine of the trainings of each system."""
+    records = []
+    for system, of_system in table.results.items():
+        if found := [*of_system.values()]:
+            on_plateau = [str(one.seed) for one in found if one.is_on_plateau]
+            is_known = any(one.is_on_plateau is not None for one in found)
+            steps = (" + ".join(f"{part.steps:,}" for part in one.parts) for one in found)
+            hours = (" + ".join(str(part.train_hours or UNDEFINED) for part in one.parts) for one in found)
+            parts = [first for one in found if (first := one.first)], found
+            record = {"system": table.spec.systems[system], "seeds": " ".join(map(str, of_system))}
+            record |= {"steps": _each(steps), "hours of audio": _each(hours)}
+            record["minutes"] = " + ".join(f"{fmean(one.train_seconds for one in of) / 60:.1f}" for of in parts if of)
+            record["on the plateau"] = " ".join(on_plateau) or ("none" if is_known else UNDEFINED)
+            for name, key in (("processor", "processor"), ("commit", "git")):
+                record[name] = _each(one.provenance.get(key, UNDEFINED) for one in found)
+            records.append(record)
+    return _format_records(records)
 
 
 def _each(values: Iterable[str]) -> str:
