@@ -29,7 +29,7 @@ from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments, read_json
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
-from wenet_hs.score.error_rate import Report
+from wenet_hs.score.error_rate import Report, ScoredUtterance
 from wenet_hs.score.features import with_features
 from wenet_hs.score.pairing import Training, command_values, training_of
 from wenet_hs.score.units import split_units
@@ -158,15 +158,12 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         raise DataError(experiment.folder, what, "train, decode and score first")
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
-    units: dict[str, list[int]] = {}
-    for _, found in sorted(first.utterances.items()):
-        units.setdefault(found.lang, []).append(found.counts.num_units)
     return Results(
         **_identify(experiment.folder, int(settings["seed"]), provenance),
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
         **asdict(_part_of(experiment, clips)),
         first=_read_first_part(provenance),
-        units=units,
+        units={lang: [one.counts.num_units for one in of.values()] for lang, of in _by_language(first).items()},
         modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
         decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
         implausible=_find_implausible(first, data_folders),
@@ -260,34 +257,29 @@ def _find_implausible(report: Report, data_folders: Iterable[Path]) -> dict[str,
     """The utterances that an implausible.tsv names, by language, as indices in the order of the keys."""
     files = [path for path in (folder / "implausible.tsv" for folder in data_folders) if path.is_file()]
     named = {line.split()[0] for path in files for line in read_lines(path)[1:] if line.strip()}
-    by_lang: dict[str, list[str]] = {}
-    for key, found in sorted(report.utterances.items()):
-        by_lang.setdefault(found.lang, []).append(key)
-    indices = {lang: [i for i, key in enumerate(keys) if key in named] for lang, keys in by_lang.items()}
+    indices = {lang: [i for i, key in enumerate(of) if key in named] for lang, of in _by_language(report).items()}
     return {lang: of_lang for lang, of_lang in indices.items() if of_lang} if files else None
 
 
+def _by_language(report: Report) -> dict[str, dict[str, ScoredUtterance]]:
+    """The utterances of each language in the order of their keys."""
+    groups: dict[str, dict[str, ScoredUtterance]] = {}
+    for key, found in sorted(report.utterances.items()):
+        groups.setdefault(found.lang, {})[key] = found
+    return groups
+
+
 def _collect_mode(report: Report, training: Sequence[Utterance]) -> ModeResults:
-    utterances = sorted(report.utterances.items())
-    if report.rules.metric == "per" and find_spec("panphon") is not None:
-        utterances = sorted(with_features(report).utterances.items())
-    errors: dict[str, list[int]] = {}
-    kinds: dict[str, tuple[int, int, int]] = {}
-    features: dict[str, float] = {}
-    for _, found in utterances:
-        counts = astuple(found.counts)[1:]
-        errors.setdefault(found.lang, []).append(sum(counts))
-        before = kinds.get(found.lang, (0, 0, 0))
-        kinds[found.lang] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
-        if found.feature_distance is not None:
-            features[found.lang] = features.get(found.lang, 0.0) + found.feature_distance
-    keys = "\n".join(f"{found.lang} {key} {found.counts.num_units}" for key, found in utterances)
+    has_features = report.rules.metric == "per" and find_spec("panphon") is not None
+    groups = _by_language(with_features(report) if has_features else report)
+    distances = {lang: [one.feature_distance or 0.0 for one in of.values()] for lang, of in groups.items()}
+    lines = (f"{one.lang} {key} {one.counts.num_units}" for key, one in sorted(report.utterances.items()))
     return ModeResults(
         signature=report.signature,
-        keys=sha256(keys.encode()).hexdigest()[:16],
-        errors=errors,
-        kinds=kinds,
-        feature_errors={lang: round(total, 3) for lang, total in features.items()} or None,
+        keys=sha256("\n".join(lines).encode()).hexdigest()[:16],
+        errors={lang: [one.counts.errors for one in of.values()] for lang, of in groups.items()},
+        kinds={lang: astuple(report.languages[lang].counts)[1:] for lang in groups},
+        feature_errors={lang: round(sum(of), 3) for lang, of in distances.items()} if has_features else None,
         bands=_count_bands(report, training),
     )
 
