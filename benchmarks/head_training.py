@@ -63,8 +63,6 @@ def make_head(side: str, num_units: int) -> nn.Module:
             return SoftmaxHead(DIM, num_units)
         case "tree":
             return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=option == "sparse")
-        case "torch-path":
-            return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=option == "sparse", route=kind)
         case "class":
             return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=option == "sparse")
         case "adaptive":

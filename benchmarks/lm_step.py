@@ -30,8 +30,8 @@ SIZES = (1_000, 3_333, 10_000, 33_278, 100_000, 267_735)
 DIM, BATCH, STEPS = 256, 20, 50
 BASELINE = "softmax"
 ROWS = (BASELINE, "nce", "blackout", "adaptive", "cHSM", "tHSM", "p-tHSM", "tree, dense", "tree")
-SIDES = {"cHSM": "class, sparse", "p-tHSM": "torch-path, sparse", "tree, dense": "tree", "tree": "tree, sparse"}
-"""Rows under their names in head_training.py."""
+SIDES = {"cHSM": "class, sparse", "p-tHSM": "p-tHSM, sparse", "tree, dense": "tree", "tree": "tree, sparse"}
+"""Rows under their names in p_thsm_table2.py."""
 
 
 def make_loss(row: str, num_units: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:

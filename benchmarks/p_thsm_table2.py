@@ -27,6 +27,7 @@ from paired import (
 )
 from torch import Tensor, nn
 
+from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree import Tree
 
@@ -38,7 +39,7 @@ PUBLISHED = {  # total and forward, CPU and K40m
     "tHSM": "1,004.0 / 444.4 / 8.1 / 5.6",
     "p-tHSM": "383.5 / 86.4 / 7.0 / 1.4",
 }
-SIDES = {"Softmax": "softmax", "cHSM": "class", "p-tHSM": "torch-path"}
+SIDES = {"Softmax": "softmax", "cHSM": "class"}
 """Rows under their names in head_training.py."""
 ROWS = (*PUBLISHED, "tree", "tree, sparse", "class, sparse", "adaptive")
 
@@ -66,9 +67,13 @@ class LevelByLevel(nn.Module):
 
 def make_head(row: str, num_units: int) -> nn.Module:
     """The head of one row."""
-    if row == "tHSM":
-        torch.manual_seed(0)
-        return LevelByLevel(DIM, Tree.huffman(frequencies(num_units)))
+    torch.manual_seed(0)
+    tree = Tree.huffman(frequencies(num_units))
+    match row.partition(", "):
+        case "tHSM", _, _:
+            return LevelByLevel(DIM, tree)
+        case "p-tHSM", _, option:
+            return HSoftmaxHead(DIM, tree, sparse_grad=option == "sparse", route="torch-path")
     return head_training.make_head(SIDES.get(row, row), num_units)
 
 

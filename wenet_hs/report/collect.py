@@ -290,7 +290,8 @@ def compare_systems(
 def _compare(baseline: _Seeds, other: _Seeds, mode: str) -> SeedDifference:
     seeds = [seed for seed in baseline if seed in other]
     if len(seeds) < 2:
-        raise DataError(f"seeds {', '.join(baseline)} and {', '.join(other)}; train both with the same seeds")
+        where = f"seeds {', '.join(baseline)} and {', '.join(other)}"
+        raise DataError(where, to_do="train both with the same seeds")
     for seed in seeds:
         check_pair(baseline[seed].training, other[seed].training, SAME_COMPUTATION)
     pairs = {seed: (baseline[seed].scores[mode], other[seed].scores[mode]) for seed in seeds}
