@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wenet_hs.report.collect import ReportData
-from wenet_hs.report.page_table import NONE, table_of
+from wenet_hs.report.page_table import NONE
 from wenet_hs.score.alignments import Confusions, count_confusions, script_of, show_pair, show_unit
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import Record
@@ -35,7 +35,7 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
                 "num_errors": found.overall.num_errors,
                 "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
                 "langs": list(langs),
-                "table": table_of(records),
+                "table": records,
             }
         )
     return {"systems": systems, "max_confusions": MAX_CONFUSIONS}

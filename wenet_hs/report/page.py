@@ -13,11 +13,12 @@ from markupsafe import Markup
 from wenet_hs.report import sections
 from wenet_hs.report.collect import ReportData, sort_modes
 from wenet_hs.report.confusions import confusions_section
+from wenet_hs.report.page_table import table_parts
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests
-from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed
+from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed, header_and_rows
 
 
 def build_page(
@@ -72,6 +73,7 @@ def _environment() -> Environment:
         "score": sections.score_of,
         "signed": format_signed,
         "sort_rate": sortable_rate,
+        "table_parts": table_parts,
     }
     return environment
 
@@ -98,9 +100,9 @@ def format_summary(data: ReportData) -> str:
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:
     """The systems with several seeds: their rates, and their differences from the first system."""
-    for table in sections.seed_tables(data):
-        if table.rows:
-            yield from ("", *format_columns([table.names, *table.rows], num_left=2))
+    for records in filter(None, sections.seed_tables(data)):
+        header, rows = header_and_rows(records)
+        yield from ("", *format_columns([header, *rows], num_left=2))
     yield from data.seed_faults
     if data.systems:
         yield f"differences in points. p, Holm: corrected for {count_tests(data.systems)}. {FIXED_LANGUAGES}"

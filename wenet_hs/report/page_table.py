@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of text on the page, which it sorts by any column, and the texts of settings and numbers in them."""
+"""Tables of text on the page, which are lists of records, and the texts of settings and numbers in them."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from wenet_hs.score.error_rate import UNDEFINED
 from wenet_hs.score.tables import Record, header_and_rows
@@ -12,30 +11,18 @@ _NUMBER = re.compile(r"[-+<]?[0-9][0-9,.]*(e[-+]?[0-9]+)?")
 NONE = "—"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of text, which the page sorts by any column."""
+def table_parts(records: Sequence[Record]) -> tuple[list[str], list[list[str]], list[str]]:
+    """The names of the columns, the cells of each record, and the CSS class of each column.
 
-    names: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    foot: Sequence[Sequence[str]] = ()
-    """Rows that stay at the end."""
-
-    @property
-    def classes(self) -> list[str]:
-        """The CSS class of each column: empty for numbers, `text`, `text long`."""
-        found = []
-        for column in zip(*self.rows, *self.foot, strict=True):
-            known = [value for value in column if value not in (UNDEFINED, "", NONE)]
-            is_number = bool(known) and all(map(_NUMBER.fullmatch, known))
-            found.append("" if is_number else "text long" if max(map(len, column)) > 30 else "text")
-        return found
-
-
-def table_of(records: Sequence[Record], total: Sequence[Record] = ()) -> Table:
-    """The table of these rows, `total` as its last ones; n/a for a column that a row lacks."""
-    names, rows = header_and_rows([*records, *total])
-    return Table(names=names, rows=rows[: len(records)], foot=rows[len(records) :])
+    A column that a record lacks is n/a. The classes are empty for numbers, `text`, or `text long`.
+    """
+    names, rows = header_and_rows(records)
+    classes = []
+    for column in zip(*rows, strict=True):
+        known = [value for value in column if value not in (UNDEFINED, "", NONE)]
+        is_number = bool(known) and all(map(_NUMBER.fullmatch, known))
+        classes.append("" if is_number else "text long" if max(map(len, column)) > 30 else "text")
+    return names, rows, classes
 
 
 def compare_columns(first: str, columns: Mapping[str, Mapping[str, str]], missing: str) -> list[Record]:

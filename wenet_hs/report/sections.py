@@ -15,7 +15,7 @@ from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
-from wenet_hs.report.page_table import NONE, Table, compare_columns, format_number, format_setting, table_of
+from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
@@ -93,7 +93,7 @@ def metric_names(experiments: Sequence[ExperimentResults]) -> str:
     return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
 
 
-def seed_tables(data: ReportData) -> tuple[Table, Table]:
+def seed_tables(data: ReportData) -> tuple[list[Record], list[Record]]:
     """The rates in % of the systems with several seeds, and their differences from the first one in points."""
     rates, differences = list[Record](), list[Record]()
     for of in data.systems:
@@ -106,7 +106,7 @@ def seed_tables(data: ReportData) -> tuple[Table, Table]:
             cells = dict(zip(names, seed_difference_cells(of.difference, of.adjusted_p), strict=True))
             cells |= {} if len(of.difference.differences) >= MIN_SEEDS else {"p": "points only"}
             differences.append({"mode": of.mode, "system": f"{of.name} − {of.baseline}", **cells})
-    return table_of(rates), table_of(differences)
+    return rates, differences
 
 
 # ---- corpora
@@ -118,12 +118,10 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
     corpora = []
     for path, stats in data.stats.items():
-        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence"), "table": None}
+        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence")}
         langs, total = stats.get("langs"), stats.get("total")
-        if isinstance(langs, dict) and langs:
-            records = [_corpus_record(lang, found) for lang, found in sorted(langs.items())]
-            corpus["table"] = table_of(records, [_corpus_record("all", total)] if total else [])
-        corpora.append(corpus)
+        records = [_corpus_record(*item) for item in sorted(langs.items())] if isinstance(langs, dict) else []
+        corpora.append(corpus | {"table": records, "total": [_corpus_record("all", total)] if total else []})
     return {"corpora": corpora}
 
 
@@ -165,10 +163,10 @@ def speed_section(data: ReportData) -> dict[str, Any]:
             of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
             parts.append({"experiment": found.name, **of_parts})
     return {
-        "table": table_of(speeds),
+        "table": speeds,
         "common": {name: measured[0][1][name] for name in names if name not in differing},
-        "languages": table_of(by_lang),
-        "parts": table_of(parts),
+        "languages": by_lang,
+        "parts": parts,
     }
 
 
@@ -215,10 +213,10 @@ def training_section(data: ReportData) -> dict[str, Any]:
     }
     compared = sorted(compare_columns("setting", settings, NONE), key=itemgetter("setting"))
     return {
-        "table": table_of(records),
+        "table": records,
         "step_charts": _curve_charts(data.experiments, "steps"),
         "time_charts": _curve_charts(data.experiments, "minutes"),
-        "settings": table_of([of for of in compared if len({of[name] for name in settings}) > 1]),
+        "settings": [of for of in compared if len({of[name] for name in settings}) > 1],
     }
 
 
@@ -312,9 +310,9 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
         record = {"file": str(path), "changed, UTC": changed, "bytes": f"{path.stat().st_size:,}"}
         files.append(record | {"SHA-256": file_sha256(path)})
     return {
-        "scores": table_of(scores),
-        "provenance": table_of(compare_columns("training", provenance, UNDEFINED)),
-        "files": table_of(files),
+        "scores": scores,
+        "provenance": compare_columns("training", provenance, UNDEFINED),
+        "files": files,
     }
 
 
