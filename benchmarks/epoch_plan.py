@@ -16,11 +16,12 @@ import time
 from pathlib import Path
 
 import numpy as np
-from paired import in_a_process_of_its_own, markdown_table, number, publish
+from paired import in_a_process_of_its_own, number, publish
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, SamplingConf
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.shards import open_lists
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 

@@ -8,7 +8,9 @@ import argparse
 import json
 from pathlib import Path
 
-from paired import markdown_table, publish
+from paired import publish
+
+from wenet_hs.score.tables import markdown_table
 
 GPU_ONLY = "not measured (small form on the CPU: {})"
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from paired import markdown_table, publish
+from paired import publish
 from torch import Tensor
 
 from wenet_hs.errors import ConfigError
@@ -22,6 +22,7 @@ from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.lm.loader import load_lm
 from wenet_hs.lm.score import head_inputs
 from wenet_hs.lm.text import read_running_text
+from wenet_hs.score.tables import markdown_table
 
 BEAMS = (1, 2, 4, 8, 16)
 

@@ -13,16 +13,15 @@ import argparse
 import itertools
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from paired import alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
+from head_training import DIM, make_head
+from paired import Facts, alternate, make_parser, medians_ms, number, publish, ratios
 from torch import Tensor, nn
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.heads import SoftmaxHead
+from wenet_hs.score.tables import markdown_table
 
-DIM = 256
 SIZES = (150, 300, 1_000, 5_000, 10_000, 50_000, 267_735)
 ROWS = (1, 10, 80, 160)
 BASELINE = "flat"
@@ -45,14 +44,7 @@ def in_turn(find: Callable[[Tensor, int], object], batches: Sequence[Tensor], k:
 
 def make_heads(num_units: int, scale: float, device: str) -> dict[str, nn.Module]:
     """A head for each side over Zipf's frequencies."""
-    torch.manual_seed(0)
-    counts = 1.0 / np.arange(1, num_units + 1)
-    heads = {
-        "softmax": SoftmaxHead(DIM, num_units),
-        "tree": HSoftmaxHead(DIM, Tree.huffman(counts)),
-        "class": ClassHead(DIM, NaryTree.frequency_bins(counts)),
-        "adaptive": AdaptiveHead(DIM, counts),
-    }
+    heads = {side: make_head(side, num_units) for side in SIDES[1:]}
     for head in heads.values():
         for parameter in head.parameters():
             parameter.data.mul_(scale)
@@ -60,7 +52,7 @@ def make_heads(num_units: int, scale: float, device: str) -> dict[str, nn.Module
 
 
 @torch.no_grad()
-def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]:
+def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
     """One record for each number of rows and scale of the weights."""
     records = []
     for label, scale in SCALES.items():
@@ -77,12 +69,11 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
     return records
 
 
-def table(records: list[dict[str, object]]) -> str:
+def table(records: list[Facts]) -> str:
     """Ratios to the flat layer, which is in microseconds."""
     rows = []
     for record in records:
         ms, ratio = record["ms"], record["ratio"]
-        assert isinstance(ms, dict) and isinstance(ratio, dict)
         row = [f"{record['units']:,}", str(record["rows"]), str(record["weights"]), number(1e3 * ms[BASELINE])]
         row.append(number(1e3 * ms["tree"]))
         rows.append(row + [f"{number(ratio[side])}×" for side in SIDES[1:]])
@@ -92,8 +83,7 @@ def table(records: list[dict[str, object]]) -> str:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=15)
+    parser = make_parser(__doc__, rounds=15)
     parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
     parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="hidden states searched at once")
     parser.add_argument("--k", type=int, default=10, help="best units of each (default: %(default)s)")

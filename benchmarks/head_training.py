@@ -9,16 +9,18 @@ Example: python benchmarks/head_training.py --out benchmarks/notes/head_training
 
 import argparse
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from original import OriginalHead, bytes_needed
 from paired import (
+    Facts,
+    Side,
     alternate,
-    common_arguments,
     in_a_process_of_its_own,
-    markdown_table,
+    make_parser,
     medians_ms,
     number,
     peak_extra_bytes,
@@ -28,6 +30,7 @@ from paired import (
 from torch import nn
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree import NaryTree, Tree
 
 DIM = 256
@@ -36,6 +39,8 @@ BASELINE = "softmax"
 SMOOTHINGS = {"none": (0.0, "leaf"), "leaf": (0.1, "leaf"), "node": (0.1, "node")}
 SIDES = ("softmax", "tree", "tree, sparse", "class", "class, sparse", "adaptive", "original")
 MEMORY_OF_ORIGINAL = 10 * 2**30
+Data = tuple[torch.Tensor, torch.Tensor]
+"""Hidden states (N, D) and targets (N,)."""
 
 
 def num_tokens(num_units: int) -> int:
@@ -48,8 +53,8 @@ def frequencies(num_units: int) -> np.ndarray:
     return 1.0 / np.arange(1, num_units + 1)
 
 
-def make_head(side: str, num_units: int) -> nn.Module | None:
-    """The head of one side; None where it does not fit."""
+def make_head(side: str, num_units: int) -> nn.Module:
+    """The head of one side, with equal weights in each call."""
     torch.manual_seed(0)
     counts = frequencies(num_units)
     kind, _, option = side.partition(", ")
@@ -57,18 +62,24 @@ def make_head(side: str, num_units: int) -> nn.Module | None:
         case "softmax":
             return SoftmaxHead(DIM, num_units)
         case "tree":
-            return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=bool(option))
+            return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=option == "sparse")
         case "class":
-            return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=bool(option))
+            return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=option == "sparse")
         case "adaptive":
             return AdaptiveHead(DIM, counts)
-    tree = Tree.huffman(counts)
-    fits = bytes_needed(num_tokens(num_units), tree) < MEMORY_OF_ORIGINAL
-    return OriginalHead(DIM, tree) if fits else None
+        case "original":
+            return OriginalHead(DIM, Tree.huffman(counts))
+    raise ValueError(f"{side}: no such side")
 
 
-def batch(num_units: int, device: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Hidden states (N, D) and Zipf targets (N,)."""
+def fits(side: str, num_units: int) -> bool:
+    """Whether the memory is enough for a step of the side."""
+    tree = Tree.huffman(frequencies(num_units))
+    return side != "original" or bytes_needed(num_tokens(num_units), tree) < MEMORY_OF_ORIGINAL
+
+
+def batch(num_units: int, device: str) -> Data:
+    """Hidden states and Zipf targets."""
     generator = np.random.default_rng(1)
     p = frequencies(num_units)
     targets = generator.choice(num_units, size=num_tokens(num_units), p=p / p.sum())
@@ -89,7 +100,7 @@ def optimizers(head: nn.Module) -> list[torch.optim.Optimizer]:
 
 
 def make_step(
-    head: nn.Module, data: tuple[torch.Tensor, torch.Tensor], smoothing: str, *, steps: Iterable[torch.optim.Optimizer]
+    head: nn.Module, data: Data, smoothing: str, *, steps: Iterable[torch.optim.Optimizer]
 ) -> Callable[[], None]:
     """Forward and backward of the mean loss, and the optimizers where there are any."""
     hidden, targets = data
@@ -112,13 +123,13 @@ def applies(side: str, smoothing: str) -> bool:
     return not ((smoothing == "leaf" and "sparse" in side) or (smoothing == "node" and side == "original"))
 
 
-def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]:
+def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
     """One record for each smoothing: milliseconds and ratios to softmax of each side, with and without optimizer."""
     data = batch(num_units, args.device)
-    heads = {side: head.to(args.device) for side in SIDES if (head := make_head(side, num_units)) is not None}
+    heads = {side: make_head(side, num_units).to(args.device) for side in SIDES if fits(side, num_units)}
     records = []
     for smoothing in ("none",) if args.quick else SMOOTHINGS:
-        record: dict[str, object] = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
+        record: Facts = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
         for what in ("step", "with optimizer"):
             sides = {
                 side: make_step(head, data, smoothing, steps=optimizers(head) if what != "step" else ())
@@ -141,39 +152,37 @@ def measure(num_units: int, args: argparse.Namespace) -> list[dict[str, object]]
 def memory(side: str, head: nn.Module, num_units: int, smoothing: str, device: str) -> float:
     """Megabytes. On a CPU in a process of its own; a GPU counts the memory of tensors exactly."""
     if device != "cpu":
-        return extra_megabytes(head, num_units, smoothing, device)
+        step = partial(make_step, head, smoothing=smoothing, steps=())
+        return extra_megabytes(head, step, batch(num_units, device), device)
     arguments = ["--memory", side, "--units", str(num_units), "--smoothing", smoothing, "--device", device]
     arguments += ["--threads", str(torch.get_num_threads())]
     return float(in_a_process_of_its_own(Path(__file__), *arguments))
 
 
-def extra_megabytes(head: nn.Module, num_units: int, smoothing: str, device: str) -> float:
-    """The most that forward and backward hold above the parameters."""
-    hidden, targets = batch(num_units, device)
-    few = hidden.detach()[:8].clone().requires_grad_(), targets[:8]
-    make_step(head, few, smoothing, steps=())()  # libraries and kernels load
+def extra_megabytes(head: nn.Module, step_of: Callable[[Data], Side], data: Data, device: str) -> float:
+    """The most that forward and backward of `data` hold above the parameters."""
+    few = data[0].detach()[:8].clone().requires_grad_(), data[1][:8]
+    step_of(few)()  # libraries, kernels and tables of the tree load
     for parameter in head.parameters():
         parameter.grad = None
-    return peak_extra_bytes(make_step(head, (hidden, targets), smoothing, steps=()), device) / 1e6
+    return peak_extra_bytes(step_of(data), device) / 1e6
 
 
-def table(records: list[dict[str, object]], what: str) -> str:
+def table(records: list[Facts], what: str) -> str:
     """Ratios to softmax, softmax in milliseconds."""
     rows = []
     for record in records:
         cells = record[what]
-        assert isinstance(cells, dict)
         row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"]), number(cells["ms"][BASELINE])]
         rows.append(row + [f"{number(cells['ratio'][s])}×" if s in cells["ratio"] else "–" for s in SIDES[1:]])
     return markdown_table(["V", "N", "smoothing", "softmax, ms", *SIDES[1:]], rows)
 
 
-def memory_table(records: list[dict[str, object]]) -> str:
+def memory_table(records: list[Facts]) -> str:
     """Megabytes above the parameters."""
     rows = []
     for record in records:
         cells = record["peak_extra_mb"]
-        assert isinstance(cells, dict)
         row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"])]
         rows.append(row + [number(cells[s]) if s in cells else "–" for s in SIDES])
     return markdown_table(["V", "N", "smoothing", *SIDES], rows)
@@ -181,8 +190,7 @@ def memory_table(records: list[dict[str, object]]) -> str:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=7)
+    parser = make_parser(__doc__, rounds=7)
     parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
     parser.add_argument("--quick", action="store_true", help="without smoothing and memory")
     parser.add_argument("--memory", choices=SIDES, help=argparse.SUPPRESS)
@@ -190,9 +198,9 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
-        head = make_head(args.memory, args.units[0])
-        assert head is not None
-        print(extra_megabytes(head.to(args.device), args.units[0], args.smoothing, args.device))
+        head = make_head(args.memory, args.units[0]).to(args.device)
+        step = partial(make_step, head, smoothing=args.smoothing, steps=())
+        print(extra_megabytes(head, step, batch(args.units[0], args.device), args.device))
         return
     records = [record for num_units in args.units for record in measure(num_units, args)]
     text = "\n\n".join(

@@ -10,49 +10,37 @@ Frequencies and targets follow Zipf's law.
 Example: python benchmarks/lm_step.py --out benchmarks/notes/lm_step_cpu
 """
 
-import argparse
 from collections.abc import Callable
 from pathlib import Path
 
 import torch
 from head_training import frequencies
-from p_thsm_table2 import LevelByLevel
-from paired import alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
+from p_thsm_table2 import LevelByLevel, make_head
+from paired import alternate, make_parser, medians_ms, number, publish, ratios
 from torch import Tensor, nn
 
 from wenet_hs.config.lm import LmConfig
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.lm.recurrent import RnnLm
 from wenet_hs.lm.sampled import SampledLoss
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.optim import build_optimizer, clip_gradient
-from wenet_hs.tree import NaryTree, Tree
 
 SIZES = (1_000, 3_333, 10_000, 33_278, 100_000, 267_735)
 """Vocabularies: 33,278 is that of WikiText-2, 267,735 that of WikiText-103."""
 DIM, BATCH, STEPS = 256, 20, 50
 BASELINE = "softmax"
 ROWS = (BASELINE, "nce", "blackout", "adaptive", "cHSM", "tHSM", "p-tHSM", "tree, dense", "tree")
+SIDES = {"cHSM": "class, sparse", "p-tHSM": "p-tHSM, sparse", "tree, dense": "tree", "tree": "tree, sparse"}
+"""Rows under their names in p_thsm_table2.py."""
 
 
 def make_loss(row: str, num_units: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
     """The output layer of a row, and its loss per target."""
-    counts = frequencies(num_units)
-    match row:
-        case "nce" | "blackout":
-            head = SoftmaxHead(DIM, num_units)
-            sampled = SampledLoss(row, torch.as_tensor(counts), num_units // 20, 0.4)
-            return head, lambda hidden, targets: sampled(head, hidden, targets)
-        case "softmax":
-            found: nn.Module = SoftmaxHead(DIM, num_units)
-        case "adaptive":
-            found = AdaptiveHead(DIM, counts)
-        case "cHSM":
-            found = ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=True)
-        case "tHSM":
-            found = LevelByLevel(DIM, Tree.huffman(counts))
-        case _:
-            route = "torch-path" if row == "p-tHSM" else "auto"
-            found = HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=row != "tree, dense", route=route)
+    if row in ("nce", "blackout"):
+        head = make_head("softmax", num_units)
+        sampled = SampledLoss(row, torch.as_tensor(frequencies(num_units)), num_units // 20, 0.4)
+        return head, lambda hidden, targets: sampled(head, hidden, targets)
+    found = make_head(SIDES.get(row, row), num_units)
     return found, found.nll
 
 
@@ -103,8 +91,7 @@ def plot(ms: dict[str, dict[int, float]], path: Path) -> None:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=5)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="vocabularies (default: %(default)s)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)

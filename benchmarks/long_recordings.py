@@ -25,10 +25,11 @@ from typing import NamedTuple
 import numpy as np
 import soundfile
 import torch
-from paired import in_a_process_of_its_own, markdown_table, number, publish
+from paired import Facts, in_a_process_of_its_own, number, publish
 
 from wenet_hs.data.audio import read_utterance
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.score.tables import markdown_table
 
 RATE = 16_000
 PAUSE_S = (0.3, 1.5)
@@ -90,7 +91,7 @@ def count_words_in_place(aligned: Path, clips: Sequence[Clip]) -> tuple[int, int
     return in_place, len(pairs)
 
 
-def measure_recording(model_dir: str, utterances: Sequence[Utterance], minutes: float) -> list[dict[str, object]]:
+def measure_recording(model_dir: str, utterances: Sequence[Utterance], minutes: float) -> list[Facts]:
     """The rows of one recording: transcribe, align."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -12,24 +12,24 @@ import argparse
 from collections.abc import Callable
 from pathlib import Path
 
+import head_training
 import torch
 import torch.nn.functional as F
-from head_training import batch, frequencies
+from head_training import Data, batch, extra_megabytes, frequencies
 from paired import (
     alternate,
-    common_arguments,
     in_a_process_of_its_own,
-    markdown_table,
+    make_parser,
     medians_ms,
     number,
-    peak_extra_bytes,
     publish,
     ratios,
 )
 from torch import Tensor, nn
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.heads import HSoftmaxHead
+from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree import Tree
 
 NUM_UNITS, DIM = 267_735, 256
 BASELINE = "Softmax"
@@ -39,6 +39,8 @@ PUBLISHED = {  # total and forward, CPU and K40m
     "tHSM": "1,004.0 / 444.4 / 8.1 / 5.6",
     "p-tHSM": "383.5 / 86.4 / 7.0 / 1.4",
 }
+SIDES = {"Softmax": "softmax", "cHSM": "class"}
+"""Rows under their names in head_training.py."""
 ROWS = (*PUBLISHED, "tree", "tree, sparse", "class, sparse", "adaptive")
 
 
@@ -66,22 +68,16 @@ class LevelByLevel(nn.Module):
 def make_head(row: str, num_units: int) -> nn.Module:
     """The head of one row."""
     torch.manual_seed(0)
-    counts = frequencies(num_units)
-    name, _, option = row.partition(", ")
-    match name:
-        case "Softmax":
-            return SoftmaxHead(DIM, num_units)
-        case "cHSM" | "class":
-            return ClassHead(DIM, NaryTree.frequency_bins(counts), sparse_grad=bool(option))
-        case "tHSM":
-            return LevelByLevel(DIM, Tree.huffman(counts))
-        case "adaptive":
-            return AdaptiveHead(DIM, counts)
-    route = "torch-path" if name == "p-tHSM" else "auto"
-    return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=bool(option), route=route)
+    tree = Tree.huffman(frequencies(num_units))
+    match row.partition(", "):
+        case "tHSM", _, _:
+            return LevelByLevel(DIM, tree)
+        case "p-tHSM", _, option:
+            return HSoftmaxHead(DIM, tree, sparse_grad=option == "sparse", route="torch-path")
+    return head_training.make_head(SIDES.get(row, row), num_units)
 
 
-def total_and_forward(head: nn.Module, data: tuple[Tensor, Tensor]) -> tuple[Callable[[], None], Callable[[], object]]:
+def total_and_forward(head: nn.Module, data: Data) -> tuple[Callable[[], None], Callable[[], object]]:
     """Input to gradients, and input to the cost."""
     hidden, targets = data
 
@@ -97,27 +93,17 @@ def total_and_forward(head: nn.Module, data: tuple[Tensor, Tensor]) -> tuple[Cal
     return total, forward
 
 
-def memory_of(row: str, head: nn.Module, data: tuple[Tensor, Tensor], args: argparse.Namespace) -> float:
+def memory_of(row: str, head: nn.Module, data: Data, args: argparse.Namespace) -> float:
     """Megabytes. On a CPU in a process of its own; a GPU counts the memory of tensors exactly."""
     if args.device != "cpu":
-        return extra_megabytes(head, data, args.device)
+        return extra_megabytes(head, lambda some: total_and_forward(head, some)[0], data, args.device)
     arguments = ["--memory", row, "--units", str(args.units), "--device", args.device]
     return float(in_a_process_of_its_own(Path(__file__), *arguments))
 
 
-def extra_megabytes(head: nn.Module, data: tuple[Tensor, Tensor], device: str) -> float:
-    """The most that forward and backward hold above the parameters."""
-    few = data[0].detach()[:8].clone().requires_grad_(), data[1][:8]
-    total_and_forward(head, few)[0]()  # libraries, kernels and tables of the tree load
-    for parameter in head.parameters():
-        parameter.grad = None
-    return peak_extra_bytes(total_and_forward(head, data)[0], device) / 1e6
-
-
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=7)
+    parser = make_parser(__doc__, rounds=7)
     text = "words (default: %(default)s, those of WikiText-103); fewer show whether it runs"
     parser.add_argument("--units", type=int, default=NUM_UNITS, help=text)
     parser.add_argument("--quick", action="store_true", help="without memory")
@@ -126,7 +112,8 @@ def main() -> None:
     torch.set_num_threads(args.threads)
     data = batch(args.units, args.device)
     if args.memory:
-        print(extra_megabytes(make_head(args.memory, args.units).to(args.device), data, args.device))
+        head = make_head(args.memory, args.units).to(args.device)
+        print(extra_megabytes(head, lambda some: total_and_forward(head, some)[0], data, args.device))
         return
     heads = {row: make_head(row, args.units).to(args.device) for row in ROWS}
     sides = {row: total_and_forward(head, data) for row, head in heads.items()}

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,14 +30,23 @@ os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages, as in the comm
 NOTES = Path(__file__).parent / "notes"
 
 Side = Callable[[], object]
+Facts = dict[str, Any]
+"""What a note stores as JSON."""
 
 
-def common_arguments(parser: argparse.ArgumentParser, *, rounds: int) -> None:
-    """The flags of every benchmark."""
+def make_parser(doc: str | None, *, rounds: int) -> argparse.ArgumentParser:
+    """The flags that most benchmarks have; `doc` is the docstring of the script."""
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads(), help="CPU threads (default: all cores)")
     parser.add_argument("--rounds", type=int, default=rounds, help="timed rounds of each side (default: %(default)s)")
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
+    return parser
+
+
+def body_of(doc: str | None) -> str:
+    """A docstring without its first line and its example."""
+    return (doc or "").partition("\n")[2].partition("Example:")[0].strip()
 
 
 def alternate(
@@ -148,12 +158,6 @@ def _git_hash() -> str:
     command = ["git", "-C", str(NOTES.parent), "describe", "--always", "--dirty", "--exclude", "*"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     return done.stdout.strip() or "unknown"
-
-
-def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table in Markdown."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
 
 
 def publish(

@@ -18,17 +18,16 @@ Example: python benchmarks/recognize.py --threads 2 --out benchmarks/notes/recog
 
 import argparse
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from statistics import median
 
 import torch
 import wenet_search
-from paired import Side, alternate, common_arguments, markdown_table, number, publish, ratios
+from paired import Facts, Side, alternate, body_of, make_parser, number, publish, ratios
 from recognize_sides import (
     BEAM,
     CTC_WEIGHT,
     PEAKED,
-    SPECIAL,
     Speech,
     encoder_alone,
     make_model,
@@ -42,11 +41,13 @@ from recognize_sides import (
     spread_ctc,
     wenets,
 )
+from training_sides import SPECIAL
 
 from wenet_hs.decode.ctc_search import prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.model import AsrModel
+from wenet_hs.score.tables import markdown_table
 
 HEADS = ("softmax", "hsoftmax")
 LANGUAGES = {"tr": 3.66, "pl": 4.48, "ru": 5.16}
@@ -81,9 +82,7 @@ def options_of(units_a_second: float | None = None) -> DecodeOptions:
     return DecodeOptions(beam_size=BEAM, ctc_weight=CTC_WEIGHT, **ratio)
 
 
-def compare_heads(
-    said: Speech, num_units: int, mode: str, args: argparse.Namespace, *, scale: float = PEAKED
-) -> dict[str, object]:
+def compare_heads(said: Speech, num_units: int, mode: str, args: argparse.Namespace, *, scale: float = PEAKED) -> Facts:
     """RTF of both heads, and how many times faster the tree is."""
     build = {"scale": scale, "device": args.device, "quick": args.quick}
     models = {head: spread_ctc(make_model(num_units, head=head, **build), said) for head in HEADS}
@@ -95,7 +94,7 @@ def compare_heads(
     return {"mode": mode, "rtf": rtf, "ratio": ratios(times, "softmax")["hsoftmax"]}
 
 
-def by_language_and_length(args: argparse.Namespace) -> list[dict[str, object]]:
+def by_language_and_length(args: argparse.Namespace) -> list[Facts]:
     """Table 6's rows: languages by the mean length of their clips, and sentences of one length."""
     num = 2 if args.quick else 16
     sets = {f"{lang}, {mean_s:g} s a clip": read_speech(mean_s, num) for lang, mean_s in LANGUAGES.items()}
@@ -109,7 +108,7 @@ def by_language_and_length(args: argparse.Namespace) -> list[dict[str, object]]:
     return records
 
 
-def by_vocabulary(args: argparse.Namespace) -> list[dict[str, object]]:
+def by_vocabulary(args: argparse.Namespace) -> list[Facts]:
     """The same 8 × 5 s with more and more units, the number of steps held fixed."""
     said = speech([5.0] * (2 if args.quick else 8), args.device)
     records = []
@@ -121,7 +120,7 @@ def by_vocabulary(args: argparse.Namespace) -> list[dict[str, object]]:
     return records
 
 
-def compare_wholes(name: str, model: AsrModel, said: Speech, args: argparse.Namespace) -> dict[str, object]:
+def compare_wholes(name: str, model: AsrModel, said: Speech, args: argparse.Namespace) -> Facts:
     """Features → hypotheses on both sides, with the arithmetic below ours."""
     mode = CASES[name]
     own, theirs = ours(model, said, mode, options_of()), wenets(model, said, mode)
@@ -132,7 +131,7 @@ def compare_wholes(name: str, model: AsrModel, said: Speech, args: argparse.Name
     if rows:
         sides["products"] = products_alone(model, said, rows)
     times = alternate(sides, args.rounds, device=args.device)
-    record: dict[str, object] = {
+    record: Facts = {
         "case": name,
         "rtf": {side: median(values) / said.seconds for side, values in times.items()},
         "ratio": ratios(times, "wenet")["ours"],
@@ -145,7 +144,7 @@ def compare_wholes(name: str, model: AsrModel, said: Speech, args: argparse.Name
 
 
 @torch.no_grad()
-def compare_prefix_searches(model: AsrModel, said: Speech, args: argparse.Namespace) -> dict[str, object]:
+def compare_prefix_searches(model: AsrModel, said: Speech, args: argparse.Namespace) -> Facts:
     """From the log-probabilities of CTC to the hypotheses."""
     memory, lengths = model.encode(said.features, said.lengths)
     log_probs = model.ctc.log_probs(memory)
@@ -165,7 +164,7 @@ def compare_prefix_searches(model: AsrModel, said: Speech, args: argparse.Namesp
     return {"case": name, "rtf": rtf, "ratio": ratios(times, "wenet")["ours"], "same_places": same}
 
 
-def against_wenet(args: argparse.Namespace) -> list[dict[str, object]]:
+def against_wenet(args: argparse.Namespace) -> list[Facts]:
     """Each mode as a whole, and the prefix search alone; 8 × 5 s, V = 300."""
     said = speech([5.0] * (2 if args.quick else 8), args.device)
     build = {"device": args.device, "quick": args.quick}
@@ -176,22 +175,20 @@ def against_wenet(args: argparse.Namespace) -> list[dict[str, object]]:
     return [*records, compare_prefix_searches(ending, said, args)]
 
 
-def table_of_heads(records: Sequence[Mapping[str, object]], names: Sequence[str]) -> str:
+def table_of_heads(records: Sequence[Facts], names: Sequence[str]) -> str:
     """RTF of both heads, the columns `names` before them."""
     rows = []
     for record in records:
         rtf, ratio = record["rtf"], record["ratio"]
-        assert isinstance(rtf, dict) and isinstance(ratio, float)
         rows.append([*(str(record[name]) for name in names), *(f"{rtf[head]:.4f}" for head in HEADS), f"{ratio:.2f}×"])
     return markdown_table([*names, *(f"{head}, RTF" for head in HEADS), "tree faster by"], rows)
 
 
-def table_of_wholes(records: Sequence[Mapping[str, object]]) -> str:
+def table_of_wholes(records: Sequence[Facts]) -> str:
     """RTF of both sides and of the arithmetic."""
     rows = []
     for record in records:
         rtf, ratio, same = record["rtf"], record["ratio"], record["same_places"]
-        assert isinstance(rtf, dict) and isinstance(ratio, float) and isinstance(same, float)
         cells = [f"{rtf[side]:.4f}" if side in rtf else "–" for side in ("wenet", "ours", "encoder", "products")]
         floor = rtf.get("encoder", 0.0) + rtf.get("products", 0.0)
         over = f"{number(rtf['ours'] / floor)}×" if floor else "–"
@@ -202,8 +199,7 @@ def table_of_wholes(records: Sequence[Mapping[str, object]]) -> str:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=5)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument(
         "--rounds_of_heads", type=int, default=5, help="timed rounds of each head (default: %(default)s)"
     )
@@ -215,7 +211,7 @@ def main() -> None:
     wholes, sets, sizes = against_wenet(args), by_language_and_length(args), by_vocabulary(args)
     size = "tiny layers, no figures" if args.quick else "12 conformer blocks × 256 and 6 decoder blocks"
     text = (
-        f"{__doc__.partition(chr(10))[2].partition('Example:')[0].strip()}\n\n"
+        f"{body_of(__doc__)}\n\n"
         f"Beam {BEAM}, {size}, float32; the sides in the same rounds, medians of {args.rounds}.\n\n"
         f"## Against WeNet's searches (8 × 5 s, V = 300)\n\n{table_of_wholes(wholes)}\n\n{NOT_PAIRED}\n\n"
         f"## By language and length of sentence (V = {NUM_CHARACTERS})\n\n{table_of_heads(sets, ('set', 'mode'))}\n\n"

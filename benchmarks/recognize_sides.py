@@ -15,20 +15,16 @@ import wenet_search
 from paired import Side
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
+from training_sides import SPECIAL, build_with_head, paper_config
 
-from wenet_hs.build import build_model
-from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import decode
 from wenet_hs.heads import SoftmaxHead
 from wenet_hs.model import AsrModel
 from wenet_hs.nn import cpu as linear
 from wenet_hs.nn.transformer import NewNodes, TransformerDecoder, TransformerDecoderLayer
-from wenet_hs.text.units import SpecialIds
-from wenet_hs.tree import Tree
 
 BEAM = 10
-SPECIAL = SpecialIds(blank=0, unk=1, sos=2, eos=2)
 FEATURES = 80
 PEAKED = 10.0
 BLANK_SHARE = 0.6
@@ -75,19 +71,10 @@ def make_model(num_units: int, *, head: str = "softmax", scale: float = 1.0, dev
     `scale` multiplies the weights of the decoder's head: PEAKED is about what training makes of them.
     """
     torch.manual_seed(0)
-    config = ExperimentConfig(
-        encoder_conf={"num_blocks": 1 if quick else 12, "output_size": 64 if quick else 256},
-        decoder="transformer",
-        decoder_conf={"num_blocks": 1 if quick else 6},
-    )
-    flat = build_model(config, num_units, SPECIAL)
-    if head == "softmax":
-        model = flat
-    else:
-        section = {"head": head, "head_conf": {"tree": "tree.json"}}
-        other = config.model_dump(exclude={"head", "head_conf"})
-        tree = Tree.huffman(1.0 / np.arange(1, num_units + 1))
-        model = build_model(ExperimentConfig.model_validate({**other, **section}), num_units, SPECIAL, tree=tree)
+    config = paper_config(quick=quick)
+    model = flat = build_with_head(config, "softmax", num_units)
+    if head != "softmax":
+        model = build_with_head(config, head, num_units)
         for name in ("encoder", "decoder", "ctc"):
             model.get_submodule(name).load_state_dict(flat.get_submodule(name).state_dict())
     with torch.no_grad():

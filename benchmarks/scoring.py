@@ -31,13 +31,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from paired import Side, common_arguments, markdown_table, medians_ms, number, publish, ratios
+from paired import Facts, Side, make_parser, medians_ms, number, publish, ratios
 
 from wenet_hs.bin import score as command
 from wenet_hs.bin.main import run_command
 from wenet_hs.manifest import Utterance, read_text, write_data_list, write_text
 from wenet_hs.score import Rules, alignments, rules, score
 from wenet_hs.score.alignments import format_wenet
+from wenet_hs.score.tables import markdown_table
 
 LETTERS = {
     "es": list("aeiouáéíóúñlrstmnpcdb"),
@@ -215,7 +216,7 @@ def cpu_seconds(side: Side) -> float:
     return time.process_time() - start
 
 
-def measure(args: argparse.Namespace) -> dict[str, object]:
+def measure(args: argparse.Namespace) -> Facts:
     """Milliseconds of each side, and ratios to both plain sides."""
     write_texts(args.utterances)
     plain = DictionarySteps()
@@ -234,8 +235,7 @@ def measure(args: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=3)
+    parser = make_parser(__doc__, rounds=3)
     parser.add_argument("--utterances", type=int, default=10_000, help="how many (default: %(default)s)")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
@@ -247,7 +247,6 @@ def main() -> None:
         finally:
             os.chdir(here)
     ms, ratio, ratio_lists = found["ms"], found["ratio"], found["ratio_lists"]
-    assert isinstance(ms, dict) and isinstance(ratio, dict) and isinstance(ratio_lists, dict)
     rows = [[side, number(ms[side]), f"{number(ratio[side])}×", f"{number(ratio_lists[side])}×"] for side in OURS]
     text = (
         f"{args.utterances:,} utterances, {found['errors']:,} errors, found by every side; median of {args.rounds} "

@@ -9,14 +9,13 @@ Example: python benchmarks/table6.py --model_dir exp/softmax --model_dir exp/hso
     --threads 1 --title "UCLA" --out benchmarks/notes/table6_ucla
 """
 
-import argparse
 from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 from statistics import fmean, median
 
 import torch
-from paired import Side, alternate, common_arguments, markdown_table, publish, ratios
+from paired import Facts, Side, alternate, body_of, make_parser, publish, ratios
 from torch import Tensor
 
 from wenet_hs.config.schema import DatasetConf
@@ -26,6 +25,7 @@ from wenet_hs.decode.modes import decode, pad_features
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.model import AsrModel
+from wenet_hs.score.tables import markdown_table
 
 MODES = ("attention", "joint", "attention_rescoring")
 BATCH = 16
@@ -48,8 +48,7 @@ def side_of(model: AsrModel, batches: Sequence[tuple[Tensor, Tensor]], mode: str
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=5)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument(
         "--model_dir", type=Path, action="append", required=True, help="trained model; the first is the baseline"
     )
@@ -68,7 +67,7 @@ def main() -> None:
         by_lang.setdefault(utterance.lang or "", []).append(utterance)
     baseline, *others = experiments
     header = ["mode", "language", "tokens", *(f"{name}, RTF" for name in experiments)]
-    rows, records = list[list[str]](), list[dict[str, object]]()
+    rows, records = list[list[str]](), list[Facts]()
     for mode, (lang, utterances) in product(MODES, sorted(by_lang.items())):
         batches = batches_of(utterances, first.config.dataset_conf, first.model)
         speech_s = sum(float(lengths.sum()) for _, lengths in batches) / 100
@@ -84,7 +83,7 @@ def main() -> None:
         rows[-1] += [f"{faster[name]:.2f}×" for name in others]
         print(rows[-1], flush=True)
     table = markdown_table([*header, *(f"{name}, faster by" for name in others)], rows)
-    text = f"{__doc__.partition(chr(10))[2].partition('Example:')[0].strip()}\n\n{table}\n\n{PAPER}"
+    text = f"{body_of(__doc__)}\n\n{table}\n\n{PAPER}"
     publish(f"Table 6: {args.title}", text, {"records": records}, device=args.device, out=args.out)
 
 

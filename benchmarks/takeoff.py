@@ -32,12 +32,13 @@ from statistics import fmean
 from typing import Any
 
 import soundfile
-from paired import markdown_table, publish
+from matplotlib.figure import Figure
+from paired import publish
 
 from wenet_hs.config.load import load_config
 from wenet_hs.curves import read_curves
 from wenet_hs.manifest import Utterance, write_data_list
-from wenet_hs.report.plots import Line, line_chart, standalone_svg
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
 
 ROOT = Path(__file__).parents[1]
@@ -198,19 +199,17 @@ def draw_curves(runs: Sequence[Run], work: Path, out: Path) -> list[str]:
     """
     images = []
     for number, (name, of_name, validations) in enumerate(group_runs(runs, work), start=1):
-        curves = [(run, read_curves(folder_of(run, work) / "metrics.jsonl")["train"]) for run in of_name]
-        plateau, end = validations[0]["plateau_ctc"], of_name[0].steps
-        points = [
-            [(one["step"], one["loss_ctc"]) for one in records if one["loss_ctc"] < plateau + 1]
-            for _, records in curves
-        ]
-        lines = [Line(points=of, colour=run.seed - 1) for (run, _), of in zip(curves, points, strict=True)]
-        levels = plateau, plateau - TAKE_OFF_NATS
-        lines += [Line(points=[(0, level), (end, level)], colour=0, faint=True) for level in levels]
+        figure = Figure(figsize=(5, 3.2), layout="constrained")
+        axes, plateau = figure.subplots(), validations[0]["plateau_ctc"]
+        for run in of_name:
+            records = read_curves(folder_of(run, work) / "metrics.jsonl")["train"]
+            shown = [one for one in records if one["loss_ctc"] < plateau + 1]
+            axes.plot([one["step"] for one in shown], [one["loss_ctc"] for one in shown])
+        for level in (plateau, plateau - TAKE_OFF_NATS):
+            axes.axhline(level, color="grey", linewidth=1)
+        axes.set(title=name, xlabel="steps", ylabel="CTC loss, nats per target")
         path = out.with_name(f"{out.name}_{number}.svg")
-        path.write_text(
-            standalone_svg(line_chart(lines, label=f"CTC loss in nats per target, {name}"), [name]), "utf-8"
-        )
+        figure.savefig(path, metadata={"Date": None})
         images.append(f"![CTC loss of each seed: {name}]({path.name})")
     return images
 

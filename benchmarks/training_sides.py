@@ -19,6 +19,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch, Example, SpeechDataset, collate
 from wenet_hs.devices import has_native_bf16
 from wenet_hs.manifest import Utterance
+from wenet_hs.model import AsrModel
 from wenet_hs.nn.cpu import Dropout
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -30,6 +31,7 @@ from wenet_hs.tree import Tree
 
 MINI = Path(__file__).parents[1] / "conf" / "mini.yaml"
 NUM_UNITS = 300
+SPECIAL = SpecialIds(blank=0, unk=1, sos=2, eos=2)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 RATE = 16000
 LABELS_A_SECOND = 10
@@ -53,16 +55,29 @@ class Size:
 
 def sizes(*, quick: bool) -> list[Size]:
     """The paper's size, 12 conformer blocks × 256 and 6 decoder blocks, and the mini recipe's; small ones if quick."""
-    paper = ExperimentConfig(
-        encoder_conf={"num_blocks": 1 if quick else 12, "output_size": 64 if quick else 256},
-        decoder="transformer",
-        decoder_conf={"num_blocks": 1 if quick else 6},
-        model_conf={"ctc_weight": 0.3, "lsm_weight": 0.1},
-    )
+    paper = paper_config(quick=quick, model_conf={"ctc_weight": 0.3, "lsm_weight": 0.1})
     mini = load_config(MINI)
     both_branches = mini.model_conf.model_copy(update={"ctc_only_steps": 0, "attention_guide": 0.0})
     mini = mini.model_copy(update={"model_conf": both_branches, "accum_grad": 1})
     return [Size("paper", paper, 2 if quick else 8, 5.0), Size("mini", mini, 2 if quick else 7, 2.1)]
+
+
+def paper_config(*, quick: bool, **sections: object) -> ExperimentConfig:
+    """12 conformer blocks × 256 and 6 decoder blocks; one small block of each if quick."""
+    return ExperimentConfig(
+        encoder_conf={"num_blocks": 1 if quick else 12, "output_size": 64 if quick else 256},
+        decoder="transformer",
+        decoder_conf={"num_blocks": 1 if quick else 6},
+        **sections,
+    )
+
+
+def build_with_head(config: ExperimentConfig, head: str, num_units: int) -> AsrModel:
+    """A model with random weights; `hsoftmax` has the Huffman tree of Zipf's frequencies."""
+    if head == "hsoftmax":
+        others = config.model_dump(exclude={"head", "head_conf"})
+        config = ExperimentConfig.model_validate({**others, "head": head, "head_conf": {"tree": "tree.json"}})
+    return build_model(config, num_units, SPECIAL, tree=Tree.huffman(1.0 / np.arange(1, num_units + 1)))
 
 
 def options(size: Size, head: str, device: torch.device, *, compiled: bool) -> list[str]:
@@ -90,12 +105,7 @@ def make_state(size: Size, head: str, side: str, device: torch.device) -> tuple[
             "decoder_conf": size.config.decoder_conf.model_copy(update=again),
         }
     )
-    if head == "hsoftmax":
-        config = ExperimentConfig.model_validate(
-            {**config.model_dump(exclude={"head", "head_conf"}), "head": "hsoftmax", "head_conf": {"tree": "tree.json"}}
-        )
-    tree = Tree.huffman(1.0 / np.arange(1, NUM_UNITS + 1))
-    model = build_model(config, NUM_UNITS, SpecialIds(blank=0, unk=1, sos=2, eos=2), tree=tree).to(device)
+    model = build_with_head(config, head, NUM_UNITS).to(device)
     if side == "plain":
         with_torchs_dropout(model)
     if side == "compile":

@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from paired import (
+    Facts,
     Side,
     alternate,
-    common_arguments,
     in_a_process_of_its_own,
-    markdown_table,
+    make_parser,
     number,
     peak_extra_bytes,
     publish,
@@ -46,13 +46,14 @@ from wenet_hs.config.dataset import BatchConf, DatasetConf
 from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import batches
 from wenet_hs.manifest import Utterance
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.speech_steps import run_epoch
 
 WENET = "WeNet at the paper's size on 2 cores: 7 to 11 audio seconds a second (from earlier notes: not paired)."
 
 
-def measure_options(size: Size, head: str, args: argparse.Namespace) -> dict[str, object]:
+def measure_options(size: Size, head: str, args: argparse.Namespace) -> Facts:
     """Audio seconds a second of each option, and its ratio to the plain path."""
     device, batch = torch.device(args.device), batch_of(size)
     steps: dict[str, Side] = {}
@@ -63,7 +64,7 @@ def measure_options(size: Size, head: str, args: argparse.Namespace) -> dict[str
         steps[side]()
         first[side] = time.perf_counter() - start
     times = alternate(steps, args.rounds, device=args.device)
-    record: dict[str, object] = {
+    record: Facts = {
         "size": size.name,
         "head": head,
         "ratio": ratios(times, "plain"),
@@ -92,7 +93,7 @@ def print_memory(args: argparse.Namespace) -> None:
     print(peak_extra_bytes(training_step(state, config, [batch_of(size)]), args.device) / 1e6)
 
 
-def measure_padding(size: Size, args: argparse.Namespace) -> dict[str, object]:
+def measure_padding(size: Size, args: argparse.Namespace) -> Facts:
     """Utterances of unequal lengths, as the plan groups them and padded in the order they come."""
     device = torch.device(args.device)
     frames = (100 * speech_lengths(16 if args.quick else 48)).astype(int)
@@ -178,16 +179,12 @@ def measure_gpu(size: Size, args: argparse.Namespace) -> dict[str, float]:
     }
 
 
-def options_table(records: Sequence[dict[str, object]]) -> str:
+def options_table(records: Sequence[Facts]) -> str:
     """A row for each size, head and option."""
     rows = []
     for record in records:
         speed, ratio, first = (record[name] for name in ("audio_seconds_a_second", "ratio", "first_step_s"))
         held = record.get("peak_extra_mb", {})
-        assert isinstance(speed, dict)
-        assert isinstance(ratio, dict)
-        assert isinstance(first, dict)
-        assert isinstance(held, dict)
         for side in speed:
             row = [str(record["size"]), str(record["head"]), side, number(speed[side]), f"{number(ratio[side])}×"]
             rows.append([*row, number(first[side]), number(held[side]) if side in held else "–"])
@@ -196,14 +193,9 @@ def options_table(records: Sequence[dict[str, object]]) -> str:
     )
 
 
-def text_of(facts: dict[str, object]) -> str:
+def text_of(facts: Facts) -> str:
     """The note."""
     records, waste, loop, data, gpu = (facts[name] for name in ("options", "padding", "loop", "data", "gpu"))
-    assert isinstance(records, list)
-    assert isinstance(waste, dict)
-    assert isinstance(loop, dict)
-    assert isinstance(data, dict)
-    assert isinstance(gpu, dict)
     fastest = {
         record["size"]: max(record["audio_seconds_a_second"].values())
         for record in records
@@ -238,7 +230,7 @@ def _speed(name: str, speed: float, fastest: Mapping[str, float]) -> str:
     return f"{name} {number(speed)} audio s/s ({times})"
 
 
-def measure(args: argparse.Namespace) -> dict[str, object]:
+def measure(args: argparse.Namespace) -> Facts:
     """All facts of the note."""
     paper, mini = sizes(quick=args.quick)
     records = [measure_options(size, head, args) for size in (paper, mini) for head in ("softmax", "hsoftmax")]
@@ -252,8 +244,7 @@ def measure(args: argparse.Namespace) -> dict[str, object]:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=5)
+    parser = make_parser(__doc__, rounds=5)
     parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
     parser.add_argument("--no_compile", action="store_true", help="without the option compile, which takes minutes")
     parser.add_argument("--memory", choices=("fp32", "checkpointing"), help=argparse.SUPPRESS)

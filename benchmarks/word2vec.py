@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from gensim.models import Word2Vec
 from gensim.models.word2vec import train_batch_cbow, train_batch_sg
-from paired import Side, alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
+from paired import Facts, Side, alternate, make_parser, medians_ms, number, publish, ratios
 
 from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
 from wenet_hs.lm.word2vec import EncodedText, Word2VecOptions, split_jobs, train_word2vec
 from wenet_hs.manifest import read_sentences
+from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree import Tree
 
 ARCHITECTURES = {"skip-gram": "skipgram", "CBOW": "cbow"}
@@ -76,7 +77,7 @@ def gensim_side(model: Word2Vec, jobs: list[Sentences]) -> Side:
     return run
 
 
-def measure(name: str, sentences: Sentences, args: argparse.Namespace) -> dict[str, object]:
+def measure(name: str, sentences: Sentences, args: argparse.Namespace) -> Facts:
     """Words per second of both sides, and how far their vectors are from each other."""
     options = Word2VecOptions(
         arch=ARCHITECTURES[name], dim=args.dim, window=args.window, epochs=1, shrink_windows=False
@@ -104,12 +105,11 @@ def measure(name: str, sentences: Sentences, args: argparse.Namespace) -> dict[s
     return record | {"decisions": tree.mean_code_length()}
 
 
-def table(records: list[dict[str, object]]) -> str:
+def table(records: list[Facts]) -> str:
     """Thousands of words per second of both sides."""
     rows = []
     for record in records:
         speeds, ratio = record["words_per_second"], record["ratio"]
-        assert isinstance(speeds, dict) and isinstance(ratio, float)
         row = [str(record["arch"]), *(number(speeds[side] / 1000) for side in ("gensim", "ours"))]
         rows.append([*row, f"{number(ratio)}×", f"{record['cosine']:.3f}"])
     return markdown_table(["", "gensim, 1,000 words/s", "ours, 1,000 words/s", "ratio", "median cosine"], rows)
@@ -117,8 +117,7 @@ def table(records: list[dict[str, object]]) -> str:
 
 def main() -> None:
     """Measure and publish."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    common_arguments(parser, rounds=9)
+    parser = make_parser(__doc__, rounds=9)
     parser.set_defaults(threads=1)
     parser.add_argument("--text", type=Path, required=True, help="sentences, one per line")
     parser.add_argument("--words", type=int, default=200_000, help="words that are trained on (default: %(default)s)")

@@ -4,7 +4,7 @@
 import json
 import math
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from statistics import fmean
@@ -37,16 +37,22 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     return curves
 
 
+def by_validation(curves: Curves) -> Iterator[tuple[Mapping[str, float], Sequence[Mapping[str, float]]]]:
+    """Each validation, and the records of training since the one before."""
+    records, first = curves.get("train", []), 0
+    for valid in curves.get("valid", []):
+        last = bisect_right(records, valid["step"], key=itemgetter("step"))
+        yield valid, records[first:last]
+        first = last
+
+
 def losses_by_validation(curves: Curves) -> tuple[list[float], list[float]]:
     """Training and validation loss at each validation: of CTC, or of all if the model has none.
 
     The training loss is the mean of the records since the validation before; a validation without one is left out.
     """
-    records, first = curves.get("train", []), 0
     train_losses, valid_losses = list[float](), list[float]()
-    for valid in curves.get("valid", []):
-        last = bisect_right(records, valid["step"], key=itemgetter("step"))
-        since, first = records[first:last], last
+    for valid, since in by_validation(curves):
         name = "loss_ctc" if any(one.get("loss_ctc") for one in since) else "loss"
         train = [one[name] for one in since if name in one]
         if train and name in valid:

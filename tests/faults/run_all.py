@@ -28,7 +28,9 @@ import processes
 import torch
 import user_errors
 from harness import Tally, run_child
-from paired import conditions, markdown_table, publish
+from paired import conditions, publish
+
+from wenet_hs.score.tables import markdown_table
 
 Row = dict[str, Any]
 """A row of the note: column → value."""

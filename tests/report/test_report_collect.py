@@ -40,7 +40,7 @@ def test_repeated_folders_and_damaged_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="a: the same experiment twice; give each --exp once"):
         read_experiments([folder, folder / "../a"])
     for file, content, message in (
-        ("test/rtf.json", "{", r"rtf.json: not JSON \(Expecting property name.*\); create it again"),
+        ("test/rtf.json", "{", r"rtf.json: damaged \(Expecting property name.*\); decode again"),
         ("test/rtf.json", '{"modes": [1]}', "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/rtf.json", "[]", "rtf.json: not the rtf.json of `recognize`; decode again"),
         ("test/attention/score.json", "{", r"score.json: not written by `score --json` \(.*; run `wenet-hs score` a"),

@@ -36,16 +36,6 @@ def test_values_are_linear_or_logarithmic() -> None:
     assert drawn.attrib["aria-label"] == "<&>"
 
 
-def test_hours_of_several_decades_are_evenly_spaced() -> None:
-    lines = [Line(points=[(0.1, 3), (1, 2), (10, 1)], colour=n, shift=-3 * n) for n in range(2)]
-    svg = line_chart(lines, label="x", unit="hours", may_be_log_x=True)
-    first, second = ([float(one.attrib["cx"]) for one in parse(svg).iter("circle")][n : n + 3] for n in (0, 3))
-    assert first[1] - first[0] == pytest.approx(first[2] - first[1], abs=0.2)
-    assert [a - b for a, b in zip(first, second, strict=True)] == pytest.approx([3, 3, 3], abs=0.11)
-    assert "hours, log scale" in svg and ">0.1<" in svg and ">10<" in svg and ">0<" not in svg
-    assert "log scale" not in line_chart(lines, label="x", unit="hours")
-
-
 def test_few_or_equal_values() -> None:
     for points in ([(5, 3.0)], [(0, 0.0)], [(1, 2.0), (2, 2.0)], [(1, -1.0), (2, math.nan)]):
         svg = line_chart([Line(points=points, colour=0)], label="x")

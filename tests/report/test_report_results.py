@@ -15,7 +15,8 @@ from wenet_hs.bin import report as command
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.report.collect import read_experiments
 from wenet_hs.report.results import Results, collect_results, read_results, write_results
-from wenet_hs.report.tables import compare_study, format_details, format_table, read_table, write_markdown
+from wenet_hs.report.study import compare_study, read_table
+from wenet_hs.report.tables import format_details, format_table, write_markdown
 from wenet_hs.score.compare import MACRO
 
 TABLE = """title: A study
@@ -120,7 +121,10 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
     assert "| 5.0 | n/a | P1 |" in (tmp_path / "table.md").read_text("utf-8"), "files with the plateau per label"
     assert "![A study](table/chart.svg)" in text
     chart = ElementTree.parse(study / "chart.svg").getroot()
-    assert [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")][-3:] == ["hours", "tree", "flat"]
+    texts = [node.text for node in chart.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[-2:] == ["flat", "tree"] and "hours, log scale" in texts
+    before = (study / "chart.svg").read_bytes()
+    assert run_line(command, line) == 0 and (study / "chart.svg").read_bytes() == before
     assert "Decoding: beam_size 10, finished_list True, lm units.arpa, inventory known.tsv." in details
     assert "## A study\n" in text
     first_file = sorted(study.glob("softmax*.json"))[0]

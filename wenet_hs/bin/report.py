@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
         raise ConfigError("give --exp with --out for a page or --results, or --tables with --markdown for a study")
     if bool(args.exp) != bool(args.out or args.results):
-        raise ConfigError("--exp: needs --out for a page, or --results for results files; and these need --exp")
+        raise ConfigError("--exp", "needs --out for a page, or --results for results files", "and these need --exp")
     models = [folder for folder in args.exp if _is_language_model(folder)]
     if args.out and models:
-        raise ConfigError(f"--exp {models[0]}: a language model, of which there is no page; leave --out out")
+        raise ConfigError(f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out")
     for folder in models:
         print(write_results(collect_lm_results(folder), args.results))
     if experiments := [folder for folder in args.exp if folder not in models]:
@@ -109,7 +109,8 @@ def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:
         paths = (path for experiment in experiments for path in experiment.folder.glob("*/*/score.json"))
         known = ", ".join(sorted({path.parent.parent.name for path in paths})) or "none, run `wenet-hs score --json`"
-        raise ConfigError(f"--test {test}: no experiment has a {test}/<mode>/score.json to read; scored are: {known}")
+        what = f"no experiment has a {test}/<mode>/score.json to read"
+        raise ConfigError(f"--test {test}", what, f"scored are: {known}")
     for found in unscored:
         logger.warning(
             "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`", found.folder, test

@@ -2,14 +2,11 @@
 """The HTML page of `wenet-hs check`: summary, and the worst utterances of each kind with their audio."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from importlib.metadata import version
 from itertools import zip_longest
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, NO_AUDIO, REMARK_RULE, Checked
 from wenet_hs.corpus.output import hours_of
+from wenet_hs.report.page import render_page
 from wenet_hs.report.utterances import embed_audio
 
 MAX_PLAYERS = 40
@@ -30,24 +27,20 @@ def build_check_page(checked: Checked, *, facts: Sequence[str], title: str, max_
     in_turn = dict.fromkeys(found.key for of_rank in zip_longest(*worst) for found in of_rank if found)
     chosen = [key for key in in_turn if key not in unreadable][:max_players]
     faulty, remarked = checked.keys(is_fault=True), checked.keys(is_fault=False)
-    values = {
-        "title": title,
-        "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        "version": version("wenet_hs"),
-        "checked": checked,
-        "kinds": KINDS,
-        "faults": FAULTS,
-        "clips": clips,
-        "hours": sum(map(hours_of, checked.sets.values())),
-        "facts": facts,
-        "num_faulty": len(faulty),
-        "num_remarked": len(remarked - faulty),
-        "fault_rule": FAULT_RULE,
-        "remark_rule": REMARK_RULE,
-        "urls": embed_audio(clips, chosen, _AUDIO_BYTES)[0],
-        "max_players": max_players,
-        "max_shown": _MAX_SHOWN,
-    }
-    environment = Environment(loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {"count": "{:,}".format, "first_sentence": lambda text: text.split(". ")[0]}
-    return environment.get_template("check.html").render(values)
+    return render_page(
+        "check.html",
+        title=title,
+        checked=checked,
+        kinds=KINDS,
+        faults=FAULTS,
+        clips=clips,
+        hours=sum(map(hours_of, checked.sets.values())),
+        facts=facts,
+        num_faulty=len(faulty),
+        num_remarked=len(remarked - faulty),
+        fault_rule=FAULT_RULE,
+        remark_rule=REMARK_RULE,
+        urls=embed_audio(clips, chosen, _AUDIO_BYTES)[0],
+        max_players=max_players,
+        max_shown=_MAX_SHOWN,
+    )

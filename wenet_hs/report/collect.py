@@ -25,7 +25,6 @@ from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
 logger = logging.getLogger(__name__)
 
-_RTF = "the rtf.json of `recognize`; decode again"
 SIMULATED_KEY = re.compile(r"(^|[_/])simulated_[0-9a-f]{8}")  # in the key of every clip of `prepare synthetic`
 
 
@@ -134,9 +133,9 @@ def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[Exp
     """
     absent = next((folder for folder in folders if not folder.is_dir()), None)
     if absent is not None:
-        raise DataError(f"{absent}: no such experiment folder; check --exp")
+        raise DataError(absent, "no such experiment folder", "check --exp")
     if len({folder.resolve() for folder in folders}) < len(folders):
-        raise DataError(f"{folders[-1]}: the same experiment twice; give each --exp once")
+        raise DataError(folders[-1], "the same experiment twice", "give each --exp once")
     parts = [folder.resolve().parts for folder in folders]
     lengths = range(1, max(map(len, parts)) + 1)
     names = (["/".join(part[-length:]) for part in parts] for length in lengths)
@@ -150,8 +149,8 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     modes = sort_modes(path.parent.name for path in (folder / test).glob("*/score.json"))
     scores = {mode: read_report(folder / test / mode / "score.json") for mode in modes}
     if not (settings or curves or scores):
-        what = f"{folder}: contains no train.yaml, metrics.jsonl or {test}/<mode>/score.json"
-        raise DataError(f"{what}; give the --model_dir of a training")
+        what = f"contains no train.yaml, metrics.jsonl or {test}/<mode>/score.json"
+        raise DataError(folder, what, "give the --model_dir of a training")
     outdated = []
     for mode, report in scores.items():  # speed and confidences belong to the new text
         path = folder / test / mode / "text"
@@ -161,9 +160,10 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
             outdated.append(f"{mode}: {fault}")
             logger.warning("%s, %s: %s", name, mode, fault)
     tree = load_tree(folder / "tree.json") if (folder / "tree.json").is_file() else None
-    rtf = _read_object(folder / test / "rtf.json", _RTF) if (folder / test / "rtf.json").is_file() else {"modes": {}}
-    if not isinstance(rtf.get("modes"), dict):
-        raise DataError(f"{folder / test / 'rtf.json'}: not {_RTF}")
+    speed = folder / test / "rtf.json"
+    rtf = read_json(speed, "decode again") if speed.is_file() else {"modes": {}}
+    if not (isinstance(rtf, dict) and isinstance(rtf.get("modes"), dict)):
+        raise DataError(speed, "not the rtf.json of `recognize`", "decode again")
     found = {
         "train.yaml (settings, versions)": settings,
         "metrics.jsonl (training curves)": curves,
@@ -186,15 +186,12 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     )
 
 
-def _read_object(path: Path, expected: str) -> dict[str, Any]:
-    """The content of a JSON file. Raises DataError with the file's name if it is not a JSON object."""
+def read_json(path: Path, to_do: str) -> Any:
+    """The content of a JSON file. Raises DataError if it is damaged."""
     try:
-        record = json.loads("\n".join(read_lines(path)))
+        return json.loads("\n".join(read_lines(path)))
     except ValueError as error:
-        raise DataError(f"{path}: not JSON ({error}); create it again") from error
-    if not isinstance(record, dict):
-        raise DataError(f"{path}: not {expected}")
-    return record
+        raise DataError(path, f"damaged ({error})", to_do) from error
 
 
 def sort_modes(modes: Iterable[str]) -> list[str]:
@@ -222,7 +219,9 @@ def gather_data(
     """
     keys = _keys_of_same_test(experiments)
     paths = [stats] if stats is not None else _find_stats(experiments)
-    corpora = {path: _read_object(path, "the stats.json of `prepare`; check --stats") for path in paths}
+    corpora = {path: read_json(path, "prepare the data again") for path in paths}
+    if wrong := [path for path, record in corpora.items() if not isinstance(record, dict)]:
+        raise DataError(wrong[0], "not the stats.json of `prepare`", "check --stats")
     # The keys of the clips show it too, even if the experiment was moved to another machine.
     is_marked = any('"simulated": true' in json.dumps(record) for record in corpora.values())
     is_simulated = is_marked or any(map(SIMULATED_KEY.search, keys))
@@ -291,7 +290,8 @@ def compare_systems(
 def _compare(baseline: _Seeds, other: _Seeds, mode: str) -> SeedDifference:
     seeds = [seed for seed in baseline if seed in other]
     if len(seeds) < 2:
-        raise DataError(f"seeds {', '.join(baseline)} and {', '.join(other)}; train both with the same seeds")
+        where = f"seeds {', '.join(baseline)} and {', '.join(other)}"
+        raise DataError(where, to_do="train both with the same seeds")
     for seed in seeds:
         check_pair(baseline[seed].training, other[seed].training, SAME_COMPUTATION)
     pairs = {seed: (baseline[seed].scores[mode], other[seed].scores[mode]) for seed in seeds}
@@ -306,7 +306,8 @@ def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None)
     num_scored = Counter(mode for experiment in experiments for mode in experiment.scores)
     if requested is not None and requested not in num_scored:
         known = ", ".join(sort_modes(num_scored)) or "none"
-        raise ConfigError(f"--mode {requested}: no experiment is scored in this mode; scored modes are: {known}")
+        where = f"--mode {requested}"
+        raise ConfigError(where, "no experiment is scored in this mode", f"scored modes are: {known}")
     order = [DEFAULT_MODE, *reversed(MODES), *sorted(num_scored)]
     return requested or max(num_scored, key=lambda mode: (num_scored[mode], -order.index(mode)), default=None)
 
@@ -321,11 +322,9 @@ def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
             first_path, first = (first_path, first) if first else (path, reference)
             differing = sorted({key for key, _ in reference.items() ^ first.items()})
             if differing:
-                raise DataError(
-                    f"{path}: another test set than {first_path}: {count_of(len(differing), 'utterance')} differ "
-                    f"({list_names(differing)}); report experiments with one test set, or score all again with one "
-                    "--ref"
-                )
+                which = f"{count_of(len(differing), 'utterance')} differ ({list_names(differing)})"
+                to_do = "report experiments with one test set, or score all again with one --ref"
+                raise DataError(path, f"another test set than {first_path}: {which}", to_do)
     return set(first)
 
 
@@ -347,10 +346,9 @@ def _read_test_list(
         clips = {clip.key: clip for clip in read_data_list(path)} if data_list or path.is_file() else {}
         lacking = sorted(keys - clips.keys())
         if lacking and data_list:
-            raise DataError(
-                f"{data_list}: not the list that was decoded, it lacks {count_of(len(lacking), 'scored utterance')} "
-                f"({list_names(lacking)}); give --data_list the list of the test"
-            )
+            which = f"{count_of(len(lacking), 'scored utterance')} ({list_names(lacking)})"
+            found = f"not the list that was decoded, it lacks {which}"
+            raise DataError(data_list, found, "give --data_list the list of the test")
         if clips and (data_list or keys) and not lacking:
             return clips, path
     return {}, None

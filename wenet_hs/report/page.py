@@ -5,17 +5,20 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import cache
 from importlib.metadata import version
+from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wenet_hs.report import sections
 from wenet_hs.report.collect import ReportData, sort_modes
+from wenet_hs.report.confusions import confusions_section
+from wenet_hs.report.page_table import table_parts
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests
-from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed
+from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed, header_and_rows
 
 
 def build_page(
@@ -28,26 +31,30 @@ def build_page(
         max_utterances: the number of utterances on the page; the worst ones are shown.
         audio_mb: limit of their audio, in megabytes of the page; 0 for none.
     """
-    values = {
-        "data": data,
-        "title": title,
-        "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
-        "command": command,
-        "note": Markup(f' <span class="simulated">{data.note.strip()}</span>') if data.note else "",
-        "version": version("wenet_hs"),
-        "bootstrap_seed": SEED,
-        "corpora": sections.corpora_section(data),
-        "speed": sections.speed_section(data),
-        "training": sections.training_section(data),
-        "trees": sections.trees_section(data),
-        "confusions": sections.confusions_section(data),
-        "conditions": sections.conditions_section(data),
-    }
     has_scores = bool(data.shown)
-    values["errors"] = sections.errors_section(data) if has_scores else None
-    values["lengths"] = sections.lengths_section(data) if has_scores else None
-    values["utterances"] = utterances_section(data, max_utterances, audio_mb) if has_scores else None
-    return _environment().get_template("page.html").render(values)
+    return render_page(
+        "page.html",
+        data=data,
+        title=title,
+        command=command,
+        note=Markup(f' <span class="simulated">{data.note.strip()}</span>') if data.note else "",
+        bootstrap_seed=SEED,
+        corpora=sections.corpora_section(data),
+        speed=sections.speed_section(data),
+        training=sections.training_section(data),
+        trees=sections.trees_section(data),
+        confusions=confusions_section(data),
+        conditions=sections.conditions_section(data),
+        errors=sections.errors_section(data) if has_scores else None,
+        lengths=sections.lengths_section(data) if has_scores else None,
+        utterances=utterances_section(data, max_utterances, audio_mb) if has_scores else None,
+    )
+
+
+def render_page(template: str, **values: Any) -> str:
+    """The HTML of a file in `templates/`, with its variables, the date and the version of wenet_hs."""
+    date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
+    return _environment().get_template(template).render(date=date, version=version("wenet_hs"), **values)
 
 
 @cache
@@ -66,6 +73,7 @@ def _environment() -> Environment:
         "score": sections.score_of,
         "signed": format_signed,
         "sort_rate": sortable_rate,
+        "table_parts": table_parts,
     }
     return environment
 
@@ -92,9 +100,9 @@ def format_summary(data: ReportData) -> str:
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:
     """The systems with several seeds: their rates, and their differences from the first system."""
-    for table in sections.seed_tables(data):
-        if table.rows:
-            yield from ("", *format_columns([table.names, *table.rows], num_left=2))
+    for records in filter(None, sections.seed_tables(data)):
+        header, rows = header_and_rows(records)
+        yield from ("", *format_columns([header, *rows], num_left=2))
     yield from data.seed_faults
     if data.systems:
         yield f"differences in points. p, Holm: corrected for {count_tests(data.systems)}. {FIXED_LANGUAGES}"

@@ -30,8 +30,6 @@ class Line:
     colour: int
     """The index of the experiment."""
     faint: bool = False
-    shift: float = 0.0
-    """Pixels to the right, so that intervals of several curves are beside each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,27 +64,26 @@ def line_chart(
     show: Callable[[float], str] = lambda value: f"{value:g}",
     may_be_log: bool = False,
     unit: str = "steps",
-    may_be_log_x: bool = False,
 ) -> Markup:
     """An SVG of curves over steps or another `unit`; empty without points.
 
     `label` is the text for screen readers, `show` formats a value. With `may_be_log`, values of more than one decade
-    get a logarithmic axis, which the chart states; with `may_be_log_x` so do steps.
+    get a logarithmic axis, which the chart states.
     """
     shown = [replace(line, points=thin(line.points)) for line in lines if line.points]
     points = [point for line in shown for point in line.points]
     if not points:
         return Markup()
     steps, values = zip(*points, strict=True)
-    log, log_x = (may and max(of) > 10 * min(of) > 0 for may, of in ((may_be_log, values), (may_be_log_x, steps)))
+    log = may_be_log and max(values) > 10 * min(values) > 0
     y_ticks = log_ticks(min(values), max(values)) if log else ticks(min(values), max(values))
-    x = _Axis(min(steps) if log_x else 0, max(steps), LEFT + 8 * log_x, WIDTH - RIGHT, log_x)
+    x = _Axis(0, max(steps), LEFT, WIDTH - RIGHT)
     y = _Axis(min(*values, *y_ticks), max(*values, *y_ticks), HEIGHT - BOTTOM, TOP, log)
     parts = _frame(x, y, [(tick, show(tick)) for tick in y_ticks], unit)
     if log:
         parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
     for line in sorted(shown, key=lambda line: not line.faint):
-        coordinates = [(x(step) + line.shift, y(value)) for step, value in line.points]
+        coordinates = [(x(step), y(value)) for step, value in line.points]
         colour = f"c{line.colour % NUM_COLOURS}"
         if line.faint or len(coordinates) > 1:
             path = " ".join(f"{a:.1f},{b:.1f}" for a, b in coordinates)
@@ -187,11 +184,10 @@ def _frame(x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) 
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
         parts.append(f'<text class="row" x="{LEFT - 6}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
     base = HEIGHT - BOTTOM + 16
-    for tick in log_ticks(x.low, x.high) if x.log else [tick for tick in ticks(0, x.high) if tick <= x.high]:
+    for tick in [tick for tick in ticks(0, x.high) if tick <= x.high]:
         text = f"{tick / 1000:g}k" if tick >= 1000 else f"{tick:g}"
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{base}">{text}</text>')
-    note = f"{unit}, log scale" if x.log else unit
-    return [*parts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(note)}</text>']
+    return [*parts, f'<text class="note" x="{WIDTH - RIGHT}" y="{base + 15}">{escape(unit)}</text>']
 
 
 def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Markup:
@@ -199,25 +195,3 @@ def _svg(parts: Sequence[str], width: float, height: float, label: str) -> Marku
     return Markup(  # nosec: all text in `parts` is escaped
         f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape(label)}">\n{body}\n</svg>'
     )
-
-
-_COLOURS = ("#0b62b8", "#c2410c", "#15803d", "#8b3fb5", "#8a6a00", "#0e7c86")
-_STYLE = """svg { background: #fff; font: 11px system-ui, sans-serif; }
-text { fill: #5c6370; } .row, .note { text-anchor: end; } .tick { text-anchor: middle; }
-.grid { stroke: #d9dce1; } polyline { fill: none; stroke-width: 2; } .faint { stroke-width: 1; opacity: .45; }
-"""
-
-
-def standalone_svg(chart: Markup, legend: Sequence[str] = ()) -> str:
-    """A chart as an SVG file of its own, in light colours; `legend` has the name of each colour in use."""
-    rules = "".join(
-        f"polyline.c{n}, circle.c{n} {{ stroke: {c}; }} circle.c{n}, text.c{n} {{ fill: {c}; }}\n"
-        for n, c in enumerate(_COLOURS)
-    )
-    names = "\n".join(
-        f'<text class="c{number}" x="{LEFT + 8}" y="{HEIGHT - BOTTOM - 8 - 13 * above}">{escape(name)}</text>'
-        for above, (number, name) in enumerate(reversed([*enumerate(legend)]))
-    )
-    head, _, body = str(chart).partition(">")
-    opening = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
-    return f"{opening}>\n<style>{_STYLE}{rules}</style>{body.removesuffix('</svg>')}{names}\n</svg>\n"

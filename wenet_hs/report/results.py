@@ -21,15 +21,15 @@ import numpy as np
 
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, flatten, load_config
-from wenet_hs.curves import read_curves
+from wenet_hs.curves import Curves, by_validation, read_curves
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments
+from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments, read_json
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
-from wenet_hs.score.error_rate import Report
+from wenet_hs.score.error_rate import Report, ScoredUtterance
 from wenet_hs.score.pairing import Training, command_values, training_of
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import split_units
@@ -42,6 +42,7 @@ _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventor
 _SETTINGS = ("dtype", "ctc_conf.")
 """Beginnings of the settings that are kept: those that `training_of` reads. Of a language model: all that differ from
 the defaults."""
+DEV_LOSS = "dev loss, nats"
 LM_SETS = ("valid", "test")
 """Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
 _FOLDERS = re.compile(r"""(?<![^\s"'=])/[^\s"']*/""")
@@ -140,6 +141,11 @@ class Results(TrainingPart):
         units, wrong = np.sum(list(sums.values()), axis=0)
         return rates | {MACRO: fmean(rates.values()), MICRO: float(wrong / units)}
 
+    def numbers(self, *, only_plausible: bool = False) -> dict[str, float]:
+        """The macro average of each mode in %, the loss on the dev set, and the perplexities, by name of the column."""
+        rates = {mode: 100 * self.rates(mode, only_plausible=only_plausible)[MACRO] for mode in self.modes}
+        return rates | ({} if self.dev_loss is None else {DEV_LOSS: self.dev_loss}) | self.scores
+
 
 def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] = ()) -> Results:
     """The results of one experiment folder. `data_folders`: where `prepare` wrote its implausible.tsv.
@@ -148,18 +154,16 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     """
     settings, provenance = flatten(experiment.settings), experiment.provenance
     if "seed" not in settings or not experiment.scores:
-        raise DataError(f"{experiment.folder}: no train.yaml with a seed, or no scores; train, decode and score first")
+        what = "no train.yaml with a seed, or no scores"
+        raise DataError(experiment.folder, what, "train, decode and score first")
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
-    units: dict[str, list[int]] = {}
-    for _, found in sorted(first.utterances.items()):
-        units.setdefault(found.lang, []).append(found.counts.num_units)
     return Results(
         **_identify(experiment.folder, int(settings["seed"]), provenance),
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
         **asdict(_part_of(experiment, clips)),
         first=_read_first_part(provenance),
-        units=units,
+        units={lang: [one.counts.num_units for one in of.values()] for lang, of in _by_language(first).items()},
         modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
         decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
         implausible=_find_implausible(first, data_folders),
@@ -179,11 +183,11 @@ def collect_lm_results(model_dir: Path) -> Results:
     found = {name: read_json(path, _SCORE_AGAIN) for name, path in paths.items() if path.is_file()}
     if not curve or not found:
         what = f"no validation in metrics.jsonl, or no {' or '.join(path.name for path in paths.values())}"
-        raise DataError(f"{model_dir}: {what}; train to the end of an epoch, then {_SCORE_AGAIN}")
+        raise DataError(model_dir, what, f"train to the end of an epoch, then {_SCORE_AGAIN}")
     scores = {}
     for name, score in found.items():
         if not {"perplexity", "bits_per_unit"} <= score.keys():
-            raise DataError(f"{paths[name]}: no perplexity in it; {_SCORE_AGAIN}")
+            raise DataError(paths[name], "no perplexity in it", _SCORE_AGAIN)
         scores[f"{name} perplexity"] = score["perplexity"]
     if "test" in found:
         scores["bits per word, test"] = found["test"]["bits_per_unit"]
@@ -220,25 +224,23 @@ def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
 
 def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> TrainingPart:
     durations = [clip.duration for clip in clips if clip.duration is not None]
-    valid, train = (experiment.curves.get(kind, []) for kind in ("valid", "train"))
-    last = valid[-1] if valid else {}
+    last = (experiment.curves.get("valid") or [{}])[-1]
     return TrainingPart(
         steps=int(last.get("step", 0)),
         train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
         train_seconds=round(last.get("seconds", 0.0), 1),
         dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
-        take_off=_take_off(valid, train),
+        take_off=_take_off(experiment.curves),
     )
 
 
-def _take_off(valid: Sequence[Mapping[str, float]], train: Sequence[Mapping[str, float]]) -> float | None:
+def _take_off(curves: Curves) -> float | None:
     """See `TrainingPart.take_off`. The loss in training is its mean between two validations."""
-    below, since = [], 0.0
-    for point in (one for one in valid if "plateau_ctc" in one):
-        losses = [one["loss_ctc"] for one in train if since < one["step"] <= point["step"] and "loss_ctc" in one]
-        losses = [point["loss_ctc"], *([fmean(losses)] if losses else [])]
-        below.append(point["plateau_ctc"] - min(losses))
-        since = point["step"]
+    below = []
+    for valid, train in by_validation(curves):
+        losses = [one["loss_ctc"] for one in train if "loss_ctc" in one]
+        if "plateau_ctc" in valid:
+            below.append(valid["plateau_ctc"] - min(valid["loss_ctc"], *([fmean(losses)] if losses else [])))
     return round(max(below), 4) if below else None
 
 
@@ -255,34 +257,29 @@ def _find_implausible(report: Report, data_folders: Iterable[Path]) -> dict[str,
     """The utterances that an implausible.tsv names, by language, as indices in the order of the keys."""
     files = [path for path in (folder / "implausible.tsv" for folder in data_folders) if path.is_file()]
     named = {line.split()[0] for path in files for line in read_lines(path)[1:] if line.strip()}
-    by_lang: dict[str, list[str]] = {}
-    for key, found in sorted(report.utterances.items()):
-        by_lang.setdefault(found.lang, []).append(key)
-    indices = {lang: [i for i, key in enumerate(keys) if key in named] for lang, keys in by_lang.items()}
+    indices = {lang: [i for i, key in enumerate(of) if key in named] for lang, of in _by_language(report).items()}
     return {lang: of_lang for lang, of_lang in indices.items() if of_lang} if files else None
 
 
+def _by_language(report: Report) -> dict[str, dict[str, ScoredUtterance]]:
+    """The utterances of each language in the order of their keys."""
+    groups: dict[str, dict[str, ScoredUtterance]] = {}
+    for key, found in sorted(report.utterances.items()):
+        groups.setdefault(found.lang, {})[key] = found
+    return groups
+
+
 def _collect_mode(report: Report, training: Sequence[Utterance]) -> ModeResults:
-    utterances = sorted(report.utterances.items())
-    if report.rules.metric == "per" and find_spec("panphon") is not None:
-        utterances = sorted(with_features(report).utterances.items())
-    errors: dict[str, list[int]] = {}
-    kinds: dict[str, tuple[int, int, int]] = {}
-    features: dict[str, float] = {}
-    for _, found in utterances:
-        counts = astuple(found.counts)[1:]
-        errors.setdefault(found.lang, []).append(sum(counts))
-        before = kinds.get(found.lang, (0, 0, 0))
-        kinds[found.lang] = (before[0] + counts[0], before[1] + counts[1], before[2] + counts[2])
-        if found.feature_distance is not None:
-            features[found.lang] = features.get(found.lang, 0.0) + found.feature_distance
-    keys = "\n".join(f"{found.lang} {key} {found.counts.num_units}" for key, found in utterances)
+    has_features = report.rules.metric == "per" and find_spec("panphon") is not None
+    groups = _by_language(with_features(report) if has_features else report)
+    distances = {lang: [one.feature_distance or 0.0 for one in of.values()] for lang, of in groups.items()}
+    lines = (f"{one.lang} {key} {one.counts.num_units}" for key, one in sorted(report.utterances.items()))
     return ModeResults(
         signature=report.signature,
-        keys=sha256(keys.encode()).hexdigest()[:16],
-        errors=errors,
-        kinds=kinds,
-        feature_errors={lang: round(total, 3) for lang, total in features.items()} or None,
+        keys=sha256("\n".join(lines).encode()).hexdigest()[:16],
+        errors={lang: [one.counts.errors for one in of.values()] for lang, of in groups.items()},
+        kinds={lang: astuple(report.languages[lang].counts)[1:] for lang in groups},
+        feature_errors={lang: round(sum(of), 3) for lang, of in distances.items()} if has_features else None,
         bands=_count_bands(report, training),
     )
 
@@ -324,12 +321,4 @@ def read_results(path: Path) -> Results:
         first = record.pop("first", None)
         return Results(**record, modes=modes, first=first and TrainingPart(**first))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise DataError(f"{path}: not written by `report --results` ({error}); write it again") from error
-
-
-def read_json(path: Path, remedy: str) -> Any:
-    """The content of a JSON file. Raises DataError with the remedy if it is damaged."""
-    try:
-        return json.loads("\n".join(read_lines(path)))
-    except ValueError as error:
-        raise DataError(f"{path}: damaged ({error}); {remedy}") from error
+        raise DataError(path, f"not written by `report --results` ({error})", "write it again") from error

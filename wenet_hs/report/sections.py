@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of the report's sections. Each function returns the variables of the template with the same name."""
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -16,72 +15,15 @@ from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
+from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
-from wenet_hs.score.alignments import Confusions, count_confusions, show_pair
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
 from wenet_hs.score.rules import UNIT_NAMES
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
-from wenet_hs.score.tables import seed_difference_cells
-from wenet_hs.text.units import script_of, show_unit
+from wenet_hs.score.tables import Record, seed_difference_cells
 from wenet_hs.tree.plot import tree_svg
-
-_NUMBER = re.compile(r"[-+<]?[0-9][0-9,.]*(e[-+]?[0-9]+)?")
-_NONE = "—"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Table:
-    """A table of text, which the page sorts by any column."""
-
-    names: Sequence[str]
-    rows: Sequence[Sequence[str]]
-    foot: Sequence[Sequence[str]] = ()
-    """Rows that stay at the end."""
-
-    @property
-    def classes(self) -> list[str]:
-        """The CSS class of each column: empty for numbers, `text`, `text long`."""
-        found = []
-        for column in zip(*self.rows, *self.foot, strict=True):
-            known = [value for value in column if value not in (UNDEFINED, "", _NONE)]
-            is_number = bool(known) and all(map(_NUMBER.fullmatch, known))
-            found.append("" if is_number else "text long" if max(map(len, column)) > 30 else "text")
-        return found
-
-
-Record = dict[str, str]
-"""One row of a table: name of the column → text."""
-
-
-def table_of(records: Sequence[Record], total: Sequence[Record] = ()) -> Table:
-    """The table of these rows, `total` as its last ones; n/a for a column that a row lacks."""
-    names = list(dict.fromkeys(name for record in (*records, *total) for name in record))
-    rows, foot = ([[record.get(name, UNDEFINED) for name in names] for record in of] for of in (records, total))
-    return Table(names=names, rows=rows, foot=foot)
-
-
-def compare_columns(first: str, columns: Sequence[tuple[str, Mapping[str, str]]], missing: str) -> Table:
-    """A table with one row per key, one column per experiment, and `first` as the name of the column of keys."""
-    keys = dict.fromkeys(key for _, column in columns for key in column)
-    rows = [[key, *(column.get(key, missing) for _, column in columns)] for key in keys]
-    return Table(names=[first, *(name for name, _ in columns)], rows=rows)
-
-
-def format_setting(value: object) -> str:
-    """A setting as text: yes and no, a dash for none, 60 for 60.0, names without their hashes."""
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, dict):
-        return ", ".join(value)
-    return _NONE if value is None else str(value).removesuffix(".0") if isinstance(value, float) else str(value)
-
-
-def format_number(value: object, digits: int) -> str:
-    """A number with `digits` decimals and thousands separators; n/a for other values."""
-    return f"{value:,.{digits}f}" if isinstance(value, int | float) else UNDEFINED
-
 
 # ---- error rates
 
@@ -151,7 +93,7 @@ def metric_names(experiments: Sequence[ExperimentResults]) -> str:
     return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
 
 
-def seed_tables(data: ReportData) -> tuple[Table, Table]:
+def seed_tables(data: ReportData) -> tuple[list[Record], list[Record]]:
     """The rates in % of the systems with several seeds, and their differences from the first one in points."""
     rates, differences = list[Record](), list[Record]()
     for of in data.systems:
@@ -164,7 +106,7 @@ def seed_tables(data: ReportData) -> tuple[Table, Table]:
             cells = dict(zip(names, seed_difference_cells(of.difference, of.adjusted_p), strict=True))
             cells |= {} if len(of.difference.differences) >= MIN_SEEDS else {"p": "points only"}
             differences.append({"mode": of.mode, "system": f"{of.name} − {of.baseline}", **cells})
-    return table_of(rates), table_of(differences)
+    return rates, differences
 
 
 # ---- corpora
@@ -176,12 +118,10 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
     corpora = []
     for path, stats in data.stats.items():
-        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence"), "table": None}
+        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence")}
         langs, total = stats.get("langs"), stats.get("total")
-        if isinstance(langs, dict) and langs:
-            records = [_corpus_record(lang, found) for lang, found in sorted(langs.items())]
-            corpus["table"] = table_of(records, [_corpus_record("all", total)] if total else [])
-        corpora.append(corpus)
+        records = [_corpus_record(*item) for item in sorted(langs.items())] if isinstance(langs, dict) else []
+        corpora.append(corpus | {"table": records, "total": [_corpus_record("all", total)] if total else []})
     return {"corpora": corpora}
 
 
@@ -218,15 +158,15 @@ def speed_section(data: ReportData) -> dict[str, Any]:
             record["speech, s"] = format_number(found.rtf.get("audio_seconds"), 1)
             record["decoding, s"] = format_number(speed.get("wall_seconds"), 1)
             record["RTF"] = format_number(speed.get("rtf"), 4)
-            speeds.append(record | {name: of.get(name, _NONE) for name in differing})
+            speeds.append(record | {name: of.get(name, NONE) for name in differing})
         if seconds := found.rtf.get("seconds"):
             of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
             parts.append({"experiment": found.name, **of_parts})
     return {
-        "table": table_of(speeds),
+        "table": speeds,
         "common": {name: measured[0][1][name] for name in names if name not in differing},
-        "languages": table_of(by_lang),
-        "parts": table_of(parts),
+        "languages": by_lang,
+        "parts": parts,
     }
 
 
@@ -267,15 +207,16 @@ def training_section(data: ReportData) -> dict[str, Any]:
         record["last validation, bits per unit"] = format_number(end.get("bits_per_unit"), 3)
         record["last validation accuracy, %"] = percent(end.get("accuracy"))
         records.append(record)
-    settings = {found.name: flatten(found.settings) for found in data.experiments}
-    texts = [(name, {key: format_setting(value) for key, value in of.items()}) for name, of in settings.items()]
-    compared = compare_columns("setting", texts, _NONE)
-    differing = sorted((row for row in compared.rows if len({*row[1:]}) > 1), key=lambda row: row[0])
+    settings = {
+        found.name: {key: format_setting(value) for key, value in flatten(found.settings).items()}
+        for found in data.experiments
+    }
+    compared = sorted(compare_columns("setting", settings, NONE), key=itemgetter("setting"))
     return {
-        "table": table_of(records),
+        "table": records,
         "step_charts": _curve_charts(data.experiments, "steps"),
         "time_charts": _curve_charts(data.experiments, "minutes"),
-        "settings": Table(names=compared.names, rows=differing),
+        "settings": [of for of in compared if len({of[name] for name in settings}) > 1],
     }
 
 
@@ -321,84 +262,6 @@ def trees_section(data: ReportData) -> dict[str, Any]:
     return {"trees": trees, "max_leaves": MAX_LEAVES}
 
 
-# ---- confusions
-
-MAX_CONFUSIONS = 15  # of each kind in the table
-MAP_SIZE = 16  # rows and columns of the map
-_OTHERS = ""  # no unit is empty
-
-
-def confusions_section(data: ReportData) -> dict[str, Any]:
-    """A map of the most confused units and a table per language, for each experiment."""
-    systems = []
-    for index, experiment, report in data.shown:
-        found = count_confusions(report.utterances.values(), report.rules, 1_000_000)
-        has_scripts = report.rules.metric != "per"  # all phones are one alphabet
-        langs = found.languages if len(found.languages) > 1 else {}
-        records = [
-            {"language": lang, **record}
-            for lang, confusions in {"all": found.overall, **langs}.items()
-            for record in _confusion_records(confusions, has_scripts)
-        ]
-        systems.append(
-            {
-                "name": experiment.name,
-                "table_id": f"confusions-{index}",
-                "num_errors": found.overall.num_errors,
-                "map": _confusion_map(found.overall, has_scripts) if found.overall.substitutions else None,
-                "langs": list(langs),
-                "table": table_of(records),
-            }
-        )
-    return {"systems": systems, "max_confusions": MAX_CONFUSIONS}
-
-
-def _confusion_records(found: Confusions, name_scripts: bool) -> Iterator[Record]:
-    kinds = {"substituted": found.substitutions, "deleted": found.deletions, "inserted": found.insertions}
-    for kind, pairs in kinds.items():
-        for pair in pairs[:MAX_CONFUSIONS]:
-            ref, hyp = show_pair(pair, gap=_NONE, name_scripts=name_scripts)
-            of_unit = "" if pair.of_unit is None else percent(pair.of_unit)
-            record = {"kind": kind, "reference": ref, "recognised": hyp, "count": f"{pair.count:,}"}
-            yield record | {"of errors, %": percent(pair.share), "of the unit, %": of_unit}
-
-
-def _confusion_map(found: Confusions, has_scripts: bool) -> dict[str, Any]:
-    """Counts of the most confused units, as rows (reference) and columns (recognised).
-
-    All rarer units are one row and one column, so that all errors are in the map. A cell's weight is the root of its
-    share of the largest count, so that small counts stay visible.
-    """
-    pairs = (*found.substitutions, *found.deletions, *found.insertions)
-    totals = Counter[str]()
-    for pair in pairs:
-        totals.update({unit: pair.count for unit in (pair.ref, pair.hyp) if unit is not None})
-    units = sorted(totals, key=lambda unit: (-totals[unit], unit))[:MAP_SIZE]
-    counts = Counter[tuple[str | None, str | None]]()
-    for pair in pairs:
-        ref, hyp = (unit if unit is None or unit in units else _OTHERS for unit in (pair.ref, pair.hyp))
-        counts[ref, hyp] += pair.count
-    rows = [*units, *(end for end in (_OTHERS, None) if any(ref == end for ref, _ in counts))]
-    columns = [*units, *(end for end in (_OTHERS, None) if any(hyp == end for _, hyp in counts))]
-    top = max((count for cell, count in counts.items() if _OTHERS not in cell), default=1)
-    name_scripts = has_scripts and len({*map(script_of, units)} - {""}) > 1
-    labels = {unit: (show_unit(unit), script_of(unit) if name_scripts else "") for unit in units}
-    labels[_OTHERS] = "others", ""
-
-    def cell(ref: str | None, hyp: str | None) -> tuple[int, float]:
-        count = counts[ref, hyp]
-        return count, 0.0 if _OTHERS in (ref, hyp) else (count / top) ** 0.5
-
-    return {
-        "columns": [("left out", "") if hyp is None else labels[hyp] for hyp in columns],
-        "rows": [
-            (("inserted", "") if ref is None else labels[ref], [cell(ref, hyp) for hyp in columns]) for ref in rows
-        ],
-        "num_units": len(units),
-        "has_others": _OTHERS in columns,
-    }
-
-
 # ---- length against error
 
 MAX_RATE = 2.0  # larger rates are drawn at this rate, so that one utterance with many insertions does not flatten all
@@ -434,20 +297,22 @@ _INPUT_FILES = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
     """Signatures and counts of the error rates, the provenance of the models, and the hashes of all input files."""
-    scores, provenance, files = [], [], []
+    scores, files, provenance = list[Record](), list[Record](), dict[str, Record]()
     for found in data.experiments:
         for mode, report in found.scores.items():
-            numbers = (f"{report.num_resamples:,}", f"{len(report.missing):,}")
-            scores.append([found.name, mode, report.signature, format_counts(report.micro), *numbers])
+            record = {"experiment": found.name, "mode": mode, "signature": report.signature}
+            record |= {"counts": format_counts(report.micro), "resamples": f"{report.num_resamples:,}"}
+            scores.append(record | {"missing": f"{len(report.missing):,}"})
         facts = found.provenance | {key: value for key, value in found.settings.items() if key == "seed"}
-        provenance.append((found.name, {str(key): str(value) for key, value in facts.items()}))
+        provenance[found.name] = {str(key): str(value) for key, value in facts.items()}
     for path in filter(Path.is_file, dict.fromkeys(_input_paths(data))):
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        files.append([str(path), changed, f"{path.stat().st_size:,}", file_sha256(path)])
+        record = {"file": str(path), "changed, UTC": changed, "bytes": f"{path.stat().st_size:,}"}
+        files.append(record | {"SHA-256": file_sha256(path)})
     return {
-        "scores": Table(names=["experiment", "mode", "signature", "counts", "resamples", "missing"], rows=scores),
+        "scores": scores,
         "provenance": compare_columns("training", provenance, UNDEFINED),
-        "files": Table(names=["file", "changed, UTC", "bytes", "SHA-256"], rows=files),
+        "files": files,
     }
 
 

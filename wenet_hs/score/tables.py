@@ -32,6 +32,8 @@ from wenet_hs.score.error_rate import (
 from wenet_hs.score.rules import UNIT_NAMES, Rules
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison, SeedDifference
 
+Record = dict[str, str]
+"""One row of a table: name of the column → text."""
 FORMAT = "wenet_hs.score/1"
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 
@@ -130,6 +132,12 @@ def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator
         left = [cell + gap for cell, gap in zip(row[:num_left], gaps, strict=False)]
         right = [gap + cell for cell, gap in zip(row[num_left:], gaps[num_left:], strict=True)]
         yield "  ".join(left + right).rstrip()
+
+
+def header_and_rows(records: Sequence[Record], missing: str = UNDEFINED) -> tuple[list[str], list[list[str]]]:
+    """The names of all columns in the order in which they first occur, and the cells of each record."""
+    names = list(dict.fromkeys(name for record in records for name in record))
+    return names, [[record.get(name, missing) for name in names] for record in records]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
