@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 from head_training import frequencies
-from p_thsm_table2 import LevelByLevel
+from p_thsm_table2 import LevelByLevel, PlainTreeHead
 from paired import alternate, common_arguments, markdown_table, medians_ms, number, publish, ratios
 from torch import Tensor, nn
 
@@ -51,8 +51,8 @@ def make_loss(row: str, num_units: int) -> tuple[nn.Module, Callable[[Tensor, Te
         case "tHSM":
             found = LevelByLevel(DIM, Tree.huffman(counts))
         case _:
-            route = "torch-path" if row == "p-tHSM" else "auto"
-            found = HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=row != "tree, dense", route=route)
+            kind = PlainTreeHead if row == "p-tHSM" else HSoftmaxHead
+            found = kind(DIM, Tree.huffman(counts), sparse_grad=row != "tree, dense")
     return found, found.nll
 
 

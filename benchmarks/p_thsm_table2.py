@@ -63,6 +63,15 @@ class LevelByLevel(nn.Module):
         return cost_N
 
 
+class PlainTreeHead(HSoftmaxHead):
+    """p-tHSM: the nodes on the targets' paths by PyTorch's operations, at every size."""
+
+    _cost = HSoftmaxHead._plain_cost
+
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        return True
+
+
 def make_head(row: str, num_units: int) -> nn.Module:
     """The head of one row."""
     torch.manual_seed(0)
@@ -77,8 +86,8 @@ def make_head(row: str, num_units: int) -> nn.Module:
             return LevelByLevel(DIM, Tree.huffman(counts))
         case "adaptive":
             return AdaptiveHead(DIM, counts)
-    route = "torch-path" if name == "p-tHSM" else "auto"
-    return HSoftmaxHead(DIM, Tree.huffman(counts), sparse_grad=bool(option), route=route)
+    kind = PlainTreeHead if name == "p-tHSM" else HSoftmaxHead
+    return kind(DIM, Tree.huffman(counts), sparse_grad=bool(option))
 
 
 def total_and_forward(head: nn.Module, data: tuple[Tensor, Tensor]) -> tuple[Callable[[], None], Callable[[], object]]:

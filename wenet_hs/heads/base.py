@@ -7,9 +7,7 @@ I inner nodes and E edges of a tree, M edges on the paths of some units.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, cast, get_args
 
 import numpy as np
 import torch
@@ -17,14 +15,16 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.kernels.search import topk_lowest_id_first
+from wenet_hs.heads.kernels.search import Found, topk_lowest_id_first
 
 if TYPE_CHECKING:
     from wenet_hs.tree.tree import UnitTree
 
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
-
+Route = Literal["auto", "path", "all"]
+"""How a cost without leaf smoothing is computed: from the nodes on the targets' paths, or from all nodes; "auto": the
+faster way."""
+Search = Literal["auto", "best_first", "all"]
+"""How the k best units are found: by a search from the root, or from all log-probabilities; "auto": the faster way."""
 SmoothingKind = Literal["leaf", "node"]
 """What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
 
@@ -198,15 +198,6 @@ class OutputHead(nn.Module, ABC):
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
-    def _complete(
-        self, values_NK: Tensor, ids_NK: Tensor, given_up_G: Tensor | None, hidden_ND: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The results of a search with those of the rows that it gave up, from all their log-probabilities."""
-        if given_up_G is not None and len(given_up_G):
-            found = OutputHead._topk(self, hidden_ND.index_select(0, given_up_G), values_NK.size(1))
-            values_NK[given_up_G], ids_NK[given_up_G] = found
-        return values_NK, ids_NK
-
     def _wants_gradient(self, hidden_ND: Tensor) -> bool:
         tensors = (hidden_ND, *self.parameters()) if torch.is_grad_enabled() else ()
         return any(tensor.requires_grad for tensor in tensors)
@@ -260,40 +251,67 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
 # ---- for the heads over trees
 
 
-def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`torch.compiler.disable` for functions that call Numba or NumPy.
-
-    torch's own takes a second of imports. Here only a process that compiles imports them.
-    """
-
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if torch.compiler.is_compiling():
-            disabled: Callable[_P, _R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-            return disabled(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
-_WITH_KERNELS = ("_log_probs", "_cross_entropy", "_node_smoothed_loss", "_eval_metrics", "_topk", "_label_log_probs")
-
-
 class NodeHead(OutputHead):
-    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse.
-
-    torch.compile does not trace the methods of a subclass that call kernels or NumPy.
-    """
+    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse."""
 
     has_partial_log_probs = True
     layer_name: ClassVar[str]
-    sparse_grad: bool
+    tree: "UnitTree"
 
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        for name in _WITH_KERNELS:
-            if name in cls.__dict__:
-                setattr(cls, name, compile_disable(cls.__dict__[name]))
+    def __init__(self, dim: int, num_units: int, *, sparse_grad: bool, route: Route, search: Search) -> None:
+        super().__init__(dim, num_units)
+        for name, value, options in (("route", route, Route), ("search", search, Search)):
+            if value not in get_args(options):
+                raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
+        self.sparse_grad, self.route, self.search = sparse_grad, route, search
+
+    @abstractmethod
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        """Whether the nodes on the targets' paths are faster than all nodes, on the device and in the dtype given."""
+
+    @abstractmethod
+    def _can_search(self, hidden: Tensor, k: int) -> bool:
+        """Whether `_best_first` can run on the device and in the dtype given."""
+
+    @abstractmethod
+    def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
+        """Whether `_best_first`, which can run, is faster than all log-probabilities."""
+
+    @abstractmethod
+    def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
+        """The k best units without gradients."""
+
+    def uses_paths(self, hidden: Tensor) -> bool:
+        """Whether a cost without leaf smoothing is computed from the nodes on the targets' paths.
+
+        `hidden` is a tensor of the device and dtype of the computation. The choice does not depend on its shape.
+        """
+        return self._is_path_faster(hidden) if self.route == "auto" else self.route == "path"
+
+    def uses_search(self, hidden: Tensor, k: int) -> bool:
+        """Whether the k best units of hidden (N, D) are searched, if no gradient is wanted.
+
+        Raises ValueError if the head has to search, and cannot.
+        """
+        if self.search == "all":
+            return False
+        can_search = self._can_search(hidden, k)
+        if self.search == "best_first" and not can_search:
+            raise ValueError(f'search: "best_first" cannot run for {hidden.dtype} on {hidden.device.type} and k = {k}')
+        return can_search and (self.search == "best_first" or self._is_search_faster(hidden, k))
+
+    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        if not self.uses_search(hidden_ND, k) or self._wants_gradient(hidden_ND):
+            return super()._topk(hidden_ND, k)
+        values_NK, ids_NK, given_up_G = self._best_first(hidden_ND.contiguous(), k)
+        if given_up_G is not None and len(given_up_G):
+            values_NK[given_up_G], ids_NK[given_up_G] = super()._topk(hidden_ND.index_select(0, given_up_G), k)
+        return values_NK, ids_NK
+
+    def extra_repr(self) -> str:
+        """With how a cost without leaf smoothing is computed."""
+        chosen = "path" if self.uses_paths(self._rows(self._layer.weight[:1])) else "all"
+        return f"{super().extra_repr()}, depth={self.tree.depth}, route={self.route}: {chosen}, search={self.search}"
 
     @property
     def _layer(self) -> nn.Linear:

@@ -12,7 +12,7 @@ U edges of some nodes; in the padded reference: B nodes, R rows at a node, C its
 import functools
 import math
 from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,20 +23,17 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import (
     CostWeights,
     NodeHead,
+    Route,
+    Search,
     leaf_sums,
     path_edges,
     weighted_cost,
 )
-from wenet_hs.heads.kernels.search import can_use_kernels
+from wenet_hs.heads.kernels.search import Found, can_use_kernels
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
-
-ClassRoute = Literal["auto", "path", "all"]
-"""How a cost without smoothing is computed: from the nodes on the targets' paths, or from all edges' scores."""
-ClassSearch = Literal["auto", "best_first", "all"]
-"""How the k best are found: from the most probable nodes, on a CPU in float32, or from all log-probabilities."""
 
 ALL_EDGES_BELOW = 128
 """With fewer edges than this on a CPU, all scores are faster than a product per node."""
@@ -57,6 +54,7 @@ class ClassHead(NodeHead):
     """
 
     layer_name = "output"
+    tree: NaryTree
     offsets: Tensor
     """(I+1,) the first edge of each node."""
     edge_nodes: Tensor
@@ -72,21 +70,17 @@ class ClassHead(NodeHead):
         tree: NaryTree | Tree,
         *,
         sparse_grad: bool = False,
-        route: ClassRoute = "auto",
-        search: ClassSearch = "auto",
+        route: Route = "auto",
+        search: Search = "auto",
     ) -> None:
         """
         Args:
             tree: over the V units; a binary one becomes two levels by `NaryTree.from_binary(tree)`.
             sparse_grad: as of `HSoftmaxHead`; along the paths it has all edges of the nodes on them.
-            route, search: "auto" chooses by size and device. The others are for tests and benchmarks.
+            route, search: as of `HSoftmaxHead`.
         """
-        super().__init__(dim, tree.num_units)
+        super().__init__(dim, tree.num_units, sparse_grad=sparse_grad, route=route, search=search)
         tree = NaryTree.from_binary(tree) if isinstance(tree, Tree) else tree
-        if route not in get_args(ClassRoute) or search not in get_args(ClassSearch):
-            known = f"route {', '.join(get_args(ClassRoute))}; search {', '.join(get_args(ClassSearch))}"
-            raise ValueError(f"class head: route {route!r} and search {search!r} must be among: {known}")
-        self.sparse_grad, self.route, self.search = sparse_grad, route, search
         self.output = nn.Linear(dim, tree.num_edges)
         self.tree = tree
         self._path_lengths = tree.depths()  # (V,)
@@ -95,28 +89,9 @@ class ClassHead(NodeHead):
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
-    def extra_repr(self) -> str:
-        shape = f"nodes={self.tree.num_inner}, depth={self.tree.depth}"
-        settings = f"route={self.route}, search={self.search}, sparse_grad={self.sparse_grad}"
-        return f"{super().extra_repr()}, {shape}, {settings}"
-
-    def cost_route(self, device_type: str) -> Literal["path", "all"]:
-        """How a cost without smoothing is computed: `route`, or the choice of "auto" for the size and device."""
-        if self.route == "auto":
-            below = ALL_EDGES_BELOW if device_type == "cpu" else ALL_EDGES_BELOW_GPU
-            return "all" if self.tree.num_edges < below else "path"
-        return self.route
-
-    def search_route(self, hidden: Tensor, k: int) -> Literal["best_first", "all"]:
-        """How the k best are found if no gradient is wanted. Raises ValueError if the wanted search cannot run."""
-        can_run = can_use_kernels(hidden)
-        if self.search == "best_first" and not can_run:
-            where = f"{hidden.dtype} on {hidden.device.type}"
-            raise ValueError(f'search: "best_first" is a Numba kernel for float32 on a CPU, here is {where}')
-        if not can_run or self.search == "all":
-            return "all"
-        large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
-        return "best_first" if large or self.search == "best_first" else "all"
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        below = ALL_EDGES_BELOW if hidden.device.type == "cpu" else ALL_EDGES_BELOW_GPU
+        return self.tree.num_edges >= below
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         return self._sum_choices(hidden_ND, log_softmax_of_nodes)
@@ -130,7 +105,7 @@ class ClassHead(NodeHead):
         return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self.tree.level_starts)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        if not on_all and self.cost_route(hidden_ND.device.type) == "path":
+        if not on_all and self.uses_paths(hidden_ND):
             return self._cost_of_nodes_on_paths(hidden_ND, targets_N, 0.0)
         if not can_use_kernels(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
@@ -146,7 +121,7 @@ class ClassHead(NodeHead):
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
-        if can_use_kernels(hidden_ND) and self.cost_route("cpu") == "all":
+        if can_use_kernels(hidden_ND) and not self.uses_paths(hidden_ND):
             cost_N = self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         else:
             cost_N = self._cost_of_nodes_on_paths(hidden_ND, targets_N, smoothing)
@@ -162,23 +137,25 @@ class ClassHead(NodeHead):
         return cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        if self.search_route(hidden_ND, 1) == "all":
+        if not self.uses_search(hidden_ND, 1):
             return super()._eval_metrics(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        route = self.search_route(hidden_ND, k)
-        if route == "all" or self._wants_gradient(hidden_ND):
-            return super()._topk(hidden_ND, k)
+    def _can_search(self, hidden: Tensor, k: int) -> bool:
+        return can_use_kernels(hidden)
+
+    def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
+        return self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
+
+    def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
         from wenet_hs.heads.kernels.classes import best_units
 
         weight_ED, bias_E = (tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype))
-        hidden_ND = hidden_ND.detach().contiguous()
+        hidden_ND = hidden_ND.detach()
         at_root = int(self.tree.offsets[1])
         root_NC = linear(hidden_ND, weight_ED[:at_root], bias_E[:at_root])
         budget = self.tree.num_edges if self.search == "best_first" else self.tree.num_edges // SEARCH_BUDGET
-        found = best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
-        return self._complete(*found, hidden_ND)
+        return best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
@@ -189,7 +166,7 @@ class ClassHead(NodeHead):
         edges_U = np.flatnonzero(is_above_I[self.tree.edge_nodes])
         if 2 * len(edges_U) > self.tree.num_edges or not len(edges_U):
             return super()._label_log_probs(hidden_BTD, labels_BL)
-        to_device = functools.partial(torch.tensor, device=hidden_BTD.device)
+        to_device = functools.partial(torch.as_tensor, device=hidden_BTD.device)
         weight_ED, bias_E = self._vectors(hidden_BTD.dtype)
         index_U = to_device(edges_U)
         weight_UD = F.embedding(index_U, weight_ED, sparse=self._is_sparse(weight_ED))
@@ -260,7 +237,7 @@ def torch_cost_of_decisions(
     hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, *, smoothing: float, sparse: bool
 ) -> Tensor:
     """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
-    to_device = functools.partial(torch.tensor, device=hidden.device)
+    to_device = functools.partial(torch.as_tensor, device=hidden.device)
     # Within a factor of 2 in the number of children, and of 8 in the number of rows.
     shapes_G = 64 * np.ceil(np.log2(groups.degrees)).astype(np.int64) + np.log2(groups.sizes).astype(np.int64) // 3
     nodes = [np.flatnonzero(shapes_G == shape)[:, None] for shape in np.unique(shapes_G)]
