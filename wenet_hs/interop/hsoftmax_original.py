@@ -96,9 +96,9 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
         options = {"source": "hsoftmax original", "folder": str(folder)}
         return Tree("original", tuple(units), children, frequencies, options)
     except RecursionError as error:
-        raise DataError(f"{path}: nested too deeply; a tree of counts has less than a hundred levels") from error
+        raise DataError(path, "nested too deeply", "a tree of counts has less than a hundred levels") from error
     except ValueError as error:
-        raise DataError(f"{path}: {one_line(error)}; copy the folder again from where it was made") from error
+        raise DataError(path, one_line(error), "copy the folder again from where it was made") from error
 
 
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
@@ -111,7 +111,7 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
     try:
         nodes, turns = tree.paths()
     except ValueError as error:
-        raise DataError(f"{folder}: {error}; the original's format has no other form of it") from error
+        raise DataError(folder, str(error), "the original's format has no other form of it") from error
     write_atomic(folder / STRUCT, _struct_text(tree, numbers))
     write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
     # (V, P+1): the last column is padding, because they count the levels with the leaves.
@@ -197,23 +197,23 @@ def _tree_of_state(state: Mapping[str, Tensor]) -> RenumberedTree:
     buffers = [f"{_BUFFERS}{name}" for name in ("index", "sign", "bias")]
     missing = [name for name in buffers if name not in state]
     if missing:
-        raise CheckpointError(f"state_dict: {VECTORS} without {missing[0]}; take the complete checkpoint")
+        raise CheckpointError("state_dict", f"{VECTORS} without {missing[0]}", "take the complete checkpoint")
     shape = tuple(state[VECTORS].shape)
     if len(shape) != 2:
-        raise CheckpointError(f"state_dict: {VECTORS} has shape {shape}, expected (N, D); {_OTHER}")
+        raise CheckpointError("state_dict", f"{VECTORS} has shape {shape}, expected (N, D)", _OTHER)
     num_units = shape[0] + 1
     # Averaging checkpoints makes them floats; they are equal in all checkpoints, so they are still whole numbers.
     flat = [state[name].double().round().long().numpy() for name in buffers]
     if len({array.size for array in flat}) != 1 or flat[0].size % num_units:
         sizes = ", ".join(str(array.size) for array in flat)
-        raise CheckpointError(f"state_dict: {_BUFFERS}* of {sizes} numbers for {num_units} units; {_OTHER}")
+        raise CheckpointError("state_dict", f"{_BUFFERS}* of {sizes} numbers for {num_units} units", _OTHER)
     index, sign, bias = (array.reshape(num_units, -1) for array in flat)
     try:
         if not (np.isin(sign, (-1, 0, 1)).all() and (bias == (sign != 1)).all()):
             raise ValueError(f"{_BUFFERS}sign and {_BUFFERS}bias contradict each other")
         return tree_from_paths(index, sign)
     except ValueError as error:
-        raise CheckpointError(f"state_dict: {error}; {_OTHER}") from error
+        raise CheckpointError("state_dict", str(error), _OTHER) from error
 
 
 def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
@@ -223,8 +223,8 @@ def saved_tree(state: Mapping[str, Tensor], num_units: int, where: str) -> Tree:
     """
     children = _tree_of_state(state).children
     if len(children) + 1 != num_units:
-        what = f"{where}: its tree has {len(children) + 1} units, but its decoder has {num_units}"
-        raise CheckpointError(f"{what}; {_OTHER}")
+        found = f"its tree has {len(children) + 1} units, but its decoder has {num_units}"
+        raise CheckpointError(where, found, _OTHER)
     ones = np.ones(len(children) + 1)
     return Tree.build("original", lambda _: children, ones, options={"source": "hsoftmax original"})
 

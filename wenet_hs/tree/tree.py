@@ -328,10 +328,9 @@ class Tree(UnitTree):
         tree = load_tree(path)
         if isinstance(tree, Tree):
             return tree
-        raise DataError(
-            f"{path}: an n-ary tree (kind {tree.kind}, up to {np.diff(tree.offsets).max(initial=0)} children), for "
-            "`head: class`; build a binary one with `wenet-hs tree build --kind huffman`"
-        )
+        shape = f"kind {tree.kind}, up to {np.diff(tree.offsets).max(initial=0)} children"
+        to_do = "build a binary one with `wenet-hs tree build --kind huffman`"
+        raise DataError(path, f"an n-ary tree ({shape}), for `head: class`", to_do)
 
 
 class NaryTree(UnitTree):
@@ -434,7 +433,7 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
             return Tree(file.kind, units, np.array(file.children), frequencies, file.options)
         return NaryTree.from_rows(file.children, frequencies, units=units, kind=file.kind, options=file.options)
     except ValueError as error:
-        raise DataError(f"{path}: {error}") from error
+        raise DataError(path, str(error)) from error
 
 
 def _names(units: Names, num_units: int) -> tuple[str, ...]:
