@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from wenet_hs.heads.kernels.search import Found, topk_lowest_id_first
 
 if TYPE_CHECKING:
-    from wenet_hs.tree.tree import UnitTree
+    from wenet_hs.tree.unit_tree import UnitTree
 
 Route = Literal["auto", "path", "all"]
 """How a cost without leaf smoothing is computed: from the nodes on the targets' paths, or from all nodes; "auto": the

@@ -71,7 +71,11 @@ class HSoftmaxHead(NodeHead):
         self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
         self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
         self._mean_path = tree.mean_code_length()
-        tables = {"edges": tree.edges, "node_children": tree.children, "leaf_counts": tree.leaf_counts().T}
+        tables = {
+            "edges": tree.edges,
+            "node_children": tree.children,
+            "leaf_counts": tree.num_leaves()[tree.children].T,
+        }
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None

@@ -172,13 +172,8 @@ def _struct_text(tree: Tree, numbers: NDArray[np.int64]) -> str:
 
 def _preorder(tree: Tree) -> NDArray[np.int64]:
     """(N,) their number of each inner node: a node, then all below its left child, then all below its right child."""
-    numbers = np.zeros(2 * tree.num_units - 1, dtype=np.int64)
-    inner_below = tree.num_leaves() - 1
-    for start, end in zip(tree.level_starts[:-1], tree.level_starts[1:], strict=True):
-        left, right = tree.children[start:end].T
-        numbers[left] = numbers[start:end] + 1
-        numbers[right] = numbers[start:end] + 1 + inner_below[left]
-    return numbers[: tree.num_inner]
+    # Nodes with the same first leaf are on one path, and in breadth-first order the upper one has the lower number.
+    return np.argsort(np.argsort(tree.first_leaves()[: tree.num_inner], kind="stable"))
 
 
 # ---- checkpoints
