@@ -248,6 +248,12 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
     return cost_N - on_all * log_probs.sum(-1) if on_all else cost_N
 
 
+def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """(N,): KL(q ‖ p) of the smoothed target q, from all log-probabilities (N, V)."""
+    weights = smoothing_weights(smoothing, log_probs.size(-1))
+    return weighted_cost(log_probs, targets, weights.on_target, weights.on_all) + weights.constant
+
+
 # ---- for the heads over trees
 
 

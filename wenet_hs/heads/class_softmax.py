@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class head: a softmax at each inner node of a tree over its children (Goodman 2001; p-tHSM's cHSM).
 
-A unit's probability is the product of the choices on its path from the root. The common form has two levels of about
-√V classes of √V units each. Trees with any number of children are allowed.
+P(v) is the product of softmax(W_n·h + b_n)[child on the path] over the nodes n on the path of v from the root. The
+common form has two levels of about √V classes of √V units each. Trees with any number of children are allowed.
 
 Dimension key: N rows, D width, V units, I inner nodes, E = I+V-1 edges (children of all nodes, node by node),
 B batch, T frames, L labels, K best, M decisions on the paths of N targets, G groups of decisions at one node,
@@ -89,10 +89,6 @@ class ClassHead(NodeHead):
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
-    def _is_path_faster(self, hidden: Tensor) -> bool:
-        below = ALL_EDGES_BELOW if hidden.device.type == "cpu" else ALL_EDGES_BELOW_GPU
-        return self.tree.num_edges >= below
-
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
         return self._sum_choices(hidden_ND, log_softmax_of_nodes)
 
@@ -140,6 +136,10 @@ class ClassHead(NodeHead):
         if not self.uses_search(hidden_ND, 1):
             return super()._eval_metrics(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
+
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        below = ALL_EDGES_BELOW if hidden.device.type == "cpu" else ALL_EDGES_BELOW_GPU
+        return self.tree.num_edges >= below
 
     def _can_search(self, hidden: Tensor, k: int) -> bool:
         return can_use_kernels(hidden)

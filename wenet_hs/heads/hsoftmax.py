@@ -80,6 +80,21 @@ class HSoftmaxHead(NodeHead):
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None
 
+    def _node_scores(self, hidden_ND: Tensor) -> Tensor:
+        return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
+
+    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        scores_NI = self._node_scores(hidden_ND)
+        turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
+        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
+
+    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
+        if not can_use_kernels(hidden_ND):
+            return self._plain_log_probs(hidden_ND)
+        from wenet_hs.heads.kernels.tree_numba import tree_log_probs
+
+        return tree_log_probs(self._node_scores(hidden_ND), self.node_children)
+
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
         return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
 
@@ -127,18 +142,6 @@ class HSoftmaxHead(NodeHead):
         nodes_VP, turns_VP = self._path_tables
         return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
 
-    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        if not can_use_kernels(hidden_ND):
-            return self._plain_log_probs(hidden_ND)
-        from wenet_hs.heads.kernels.tree_numba import tree_log_probs
-
-        return tree_log_probs(self._node_scores(hidden_ND), self.node_children)
-
-    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NI = self._node_scores(hidden_ND)
-        turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
-        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
-
     def _can_search(self, hidden: Tensor, k: int) -> bool:
         return can_search(hidden, k)
 
@@ -180,9 +183,6 @@ class HSoftmaxHead(NodeHead):
             scores_TU = F.linear(hidden_TD, vectors_UD, bias_U)
             found.append(F.logsigmoid(scores_TU) @ left_UL + F.logsigmoid(-scores_TU) @ right_UL)
         return torch.stack(found)
-
-    def _node_scores(self, hidden_ND: Tensor) -> Tensor:
-        return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
     def _is_path_faster(self, hidden: Tensor) -> bool:
         if can_use_kernels(hidden):
