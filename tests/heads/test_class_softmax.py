@@ -81,7 +81,7 @@ def test_a_sparse_gradient_contains_the_nodes_on_the_paths(dtype: torch.dtype) -
         gradient, bias = torch.autograd.grad(head.loss(hidden, targets, smoothing, "node").sum(), [*head.parameters()])
         gradient = gradient.coalesce()
         assert gradient.is_sparse and not bias.is_sparse
-        nodes = np.unique(tree.edge_nodes[class_softmax.path_edges(tree, targets.numpy())[1]])
+        nodes = np.unique(tree.edge_nodes[tree.path_edges(targets.numpy())[1]])
         assert gradient.indices()[0].tolist() == np.flatnonzero(np.isin(tree.edge_nodes, nodes)).tolist()
         expected = torch.autograd.grad(dense.loss(hidden, targets, smoothing, "node").sum(), [*dense.parameters()])
         torch.testing.assert_close((gradient.to_dense(), bias), expected)

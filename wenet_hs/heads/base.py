@@ -344,18 +344,6 @@ class NodeHead(OutputHead):
         return self.sparse_grad and weight is self._layer.weight
 
 
-def path_edges(tree: "UnitTree", units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
-    rows, edges = np.arange(len(units)), tree.edges[tree.num_inner + units]
-    found = [(rows[:0], edges[:0])]
-    while len(edges):
-        rows, edges = rows[edges >= 0], edges[edges >= 0]
-        found.append((rows, edges))
-        edges = tree.edges[tree.edge_nodes[edges]]
-    all_rows, all_edges = zip(*found, strict=True)
-    return np.concatenate(all_rows), np.concatenate(all_edges)
-
-
 def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: NDArray[np.int64]) -> Tensor:
     """The sums (N, V) of the edges' values on the paths to all leaves, level by level from the root.
 

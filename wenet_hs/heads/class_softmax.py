@@ -26,7 +26,6 @@ from wenet_hs.heads.base import (
     Route,
     Search,
     leaf_sums,
-    path_edges,
     weighted_cost,
 )
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
@@ -160,7 +159,7 @@ class ClassHead(NodeHead):
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
         units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
-        rows_M, path_M = path_edges(self.tree, units)
+        rows_M, path_M = self.tree.path_edges(units)
         is_above_I = np.zeros(self.tree.num_inner, np.bool_)
         is_above_I[self.tree.edge_nodes[path_M]] = True
         edges_U = np.flatnonzero(is_above_I[self.tree.edge_nodes])
@@ -223,7 +222,7 @@ class DecisionGroups(NamedTuple):
 
 def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
     """The decisions on the paths to `targets` (N,)."""
-    rows, path = path_edges(tree, targets)
+    rows, path = tree.path_edges(targets)
     nodes = tree.edge_nodes[path]
     order = np.lexsort((rows, nodes))
     rows, path, nodes = rows[order], path[order], nodes[order]

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, NodeHead, Route, Search, leaf_sums, path_edges
+from wenet_hs.heads.base import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.heads.kernels.search import Found, best_first, can_search, can_use_kernels, is_search_faster
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
@@ -168,7 +168,7 @@ class HSoftmaxHead(NodeHead):
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
         nodes, masks = [], []
         for labels_L in labels_BL.cpu().numpy():
-            label_M, edge_M = path_edges(self.tree, labels_L)
+            label_M, edge_M = self.tree.path_edges(labels_L)
             nodes_U, node_M = np.unique(edge_M >> 1, return_inverse=True)
             is_on_path = np.zeros((2, len(nodes_U), len(labels_L)), np.bool_)  # by a left and by a right turn
             is_on_path[edge_M & 1, node_M, label_M] = True

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What binary and n-ary trees share: the value, its levels, sums over leaves and over paths, codes, code lengths.
 
-Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to deepest leaf).
+Dimension key: V units (leaves), I inner nodes, E = I+V-1 edges, P longest path (edges from root to deepest leaf),
+M edges on the paths to some units.
 
 Numbering: inner nodes 0…I-1 breadth first from the root 0, left to right; the leaf of unit i is I+i.
 """
@@ -140,6 +141,17 @@ class UnitTree:
         starts, at = self.level_starts.tolist(), self.offsets[self.level_starts].tolist()
         slices = [[slice(*pair) for pair in pairwise(ends)] for ends in (starts, at)]
         return list(zip(*slices, strict=True))
+
+    def path_edges(self, units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
+        rows, edges = np.arange(len(units)), self.edges[self.num_inner + units]
+        found = [(rows[:0], edges[:0])]
+        while len(edges):
+            rows, edges = rows[edges >= 0], edges[edges >= 0]
+            found.append((rows, edges))
+            edges = self.edges[self.edge_nodes[edges]]
+        all_rows, all_edges = zip(*found, strict=True)
+        return np.concatenate(all_rows), np.concatenate(all_edges)
 
     def path_sums(self, values: NDArray[Any]) -> NDArray[Any]:
         """Values (I,), one per inner node, summed along the path to each unit: (V,)."""
