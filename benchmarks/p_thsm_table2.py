@@ -66,7 +66,7 @@ class LevelByLevel(nn.Module):
 class PlainTreeHead(HSoftmaxHead):
     """p-tHSM: the nodes on the targets' paths by PyTorch's operations, at every size."""
 
-    _cost = HSoftmaxHead._plain_cost
+    _kernel_cost = HSoftmaxHead._plain_cost
 
     def _is_path_faster(self, hidden: Tensor) -> bool:
         return True

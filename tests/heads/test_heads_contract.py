@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from trees import comb, merge_levels
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead, class_softmax, hsoftmax
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead, base, class_softmax, hsoftmax
 from wenet_hs.heads.base import NodeHead, Route, Search, SmoothingKind
 from wenet_hs.tree import NaryTree, Tree
 
@@ -99,7 +99,7 @@ def each_route(head: OutputHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     for route in get_args(Route):
         head.route = route
         for has_kernels in (True, False):
-            for module in (hsoftmax, class_softmax):
+            for module in (base, hsoftmax, class_softmax):
                 monkeypatch.setattr(module, "can_use_kernels", lambda _, found=has_kernels: found)
             yield
     monkeypatch.undo()
@@ -232,7 +232,7 @@ def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int, monk
     assert head.label_log_probs(hidden, labels[:, :0]).shape == (2, 5, 0)
     assert head.label_log_probs(hidden[:0], labels[:0]).shape == (0, 5, 4)
     if num_units == 600:  # only the nodes above the labels are computed
-        monkeypatch.delattr(type(head), "_log_probs")
+        monkeypatch.delattr(NodeHead, "_log_probs")
     found = head.label_log_probs(hidden, labels)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients(head, hidden, found), gradients(head, hidden, expected), atol=1e-4, rtol=1e-4)

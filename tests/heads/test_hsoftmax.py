@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from trees import comb
 
-from wenet_hs.heads import HSoftmaxHead, hsoftmax
+from wenet_hs.heads import HSoftmaxHead, base, hsoftmax
 from wenet_hs.heads.kernels import numba_common
 from wenet_hs.heads.kernels.tree_numba import sort_by_node
 from wenet_hs.tree import Tree
@@ -83,6 +83,11 @@ def costs_and_best(head: HSoftmaxHead, kind: Any, smoothing: float, num_rows: in
     return [cost_N.detach(), *gradients, *itertools.chain(*best)]
 
 
+def set_kernels(monkeypatch: pytest.MonkeyPatch, has_kernels: bool) -> None:
+    for module in (base, hsoftmax):
+        monkeypatch.setattr(module, "can_use_kernels", lambda _: has_kernels)
+
+
 COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
 
 
@@ -140,7 +145,7 @@ def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
 def test_only_tensors_that_require_a_gradient_get_one(
     route: Any, has_kernels: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hsoftmax, "can_use_kernels", lambda _: has_kernels)
+    set_kernels(monkeypatch, has_kernels)
     hidden, targets = torch.randn(6, 8), torch.randint(20, (6,))
     for kind, smoothing in COSTS:
         head = HSoftmaxHead(8, Tree.huffman([1.0] * 20), bias=True, route=route)
@@ -153,7 +158,7 @@ def test_only_tensors_that_require_a_gradient_get_one(
 
 
 def test_tables_made_in_inference_mode_can_be_used_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hsoftmax, "can_use_kernels", lambda _: False)
+    set_kernels(monkeypatch, False)
     head = HSoftmaxHead(8, Tree.huffman(range(1, 40)))
     hidden, targets = torch.randn(1, 6, 8), torch.randint(39, (1, 6))
     for kind, smoothing in COSTS:
@@ -199,7 +204,7 @@ def test_a_confident_path_keeps_its_digits() -> None:
 
 @pytest.mark.parametrize("has_kernels", [True, False])
 def test_no_tensor_has_units_times_depth_elements(has_kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(hsoftmax, "can_use_kernels", lambda _: has_kernels)
+    set_kernels(monkeypatch, has_kernels)
     num_units, num_rows = 2000, 16
     tree = Tree.huffman([1.0] * num_units)
     head = HSoftmaxHead(4, tree)

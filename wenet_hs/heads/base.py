@@ -15,7 +15,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.kernels.search import Found, topk_lowest_id_first
+from wenet_hs.heads.kernels.search import Found, can_use_kernels, topk_lowest_id_first
+from wenet_hs.nn.cpu import linear
 
 if TYPE_CHECKING:
     from wenet_hs.tree.unit_tree import UnitTree
@@ -258,7 +259,10 @@ def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
 
 
 class NodeHead(OutputHead):
-    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse."""
+    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse.
+
+    It implements everything twice: by PyTorch's operations, and by Numba kernels where `can_use_kernels` holds.
+    """
 
     has_partial_log_probs = True
     layer_name: ClassVar[str]
@@ -270,6 +274,22 @@ class NodeHead(OutputHead):
             if value not in get_args(options):
                 raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
         self.sparse_grad, self.route, self.search = sparse_grad, route, search
+
+    @abstractmethod
+    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        """`_log_probs` by PyTorch's operations."""
+
+    @abstractmethod
+    def _kernel_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        """`_log_probs` by kernels."""
+
+    @abstractmethod
+    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        """`_cost` by PyTorch's operations, from the nodes on the targets' paths only if `is_path`."""
+
+    @abstractmethod
+    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        """`_cost` by kernels, from the nodes on the targets' paths only if `is_path`."""
 
     @abstractmethod
     def _is_path_faster(self, hidden: Tensor) -> bool:
@@ -306,6 +326,18 @@ class NodeHead(OutputHead):
             raise ValueError(f'search: "best_first" cannot run for {hidden.dtype} on {hidden.device.type} and k = {k}')
         return can_search and (self.search == "best_first" or self._is_search_faster(hidden, k))
 
+    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
+        return (self._kernel_log_probs if can_use_kernels(hidden_ND) else self._plain_log_probs)(hidden_ND)
+
+    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
+        return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
+
+    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
+        """The cost of each row (N,), without the constants of smoothing."""
+        is_path = not weights.on_all and self.uses_paths(hidden_ND)
+        compute = self._kernel_cost if can_use_kernels(hidden_ND) else self._plain_cost
+        return compute(hidden_ND, targets_N, weights, is_path)
+
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if not self.uses_search(hidden_ND, k) or self._wants_gradient(hidden_ND):
             return super()._topk(hidden_ND, k)
@@ -338,6 +370,10 @@ class NodeHead(OutputHead):
         if self._is_sparse(weight) and torch.is_grad_enabled():
             weight = F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
         return weight, bias
+
+    def _scores(self, hidden_ND: Tensor) -> Tensor:
+        """Those of all nodes or edges, (N, …)."""
+        return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
 
     def _is_sparse(self, weight: Tensor) -> bool:
         """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""

@@ -11,8 +11,7 @@ U edges of some nodes; in the padded reference: B nodes, R rows at a node, C its
 
 import functools
 import math
-from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -88,27 +87,34 @@ class ClassHead(NodeHead):
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
-    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        return self._sum_choices(hidden_ND, log_softmax_of_nodes)
-
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        return self._sum_choices(hidden_ND, torch_log_softmax_of_nodes)
+        return self._sum_choices(torch_log_softmax_of_nodes(self._scores(hidden_ND), self.offsets, self.edge_nodes))
 
-    def _sum_choices(self, hidden_ND: Tensor, log_softmax: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        scores_NE = linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
-        choices_NE = log_softmax(scores_NE, self.offsets, self.edge_nodes)
+    def _sum_choices(self, choices_NE: Tensor) -> Tensor:
+        """The log-probabilities (N, V) of the units from those of the children given their node."""
         return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self.tree.level_starts)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        if not on_all and self.uses_paths(hidden_ND):
-            return self._cost_of_nodes_on_paths(hidden_ND, targets_N, 0.0)
-        if not can_use_kernels(hidden_ND):
-            return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
-        return self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
+    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        if not (is_path or weights.per_decision):
+            return weighted_cost(self._plain_log_probs(hidden_ND), targets_N, weights.on_target, weights.on_all)
+        return torch_cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
 
-    def _cost_of_all_edges(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        from wenet_hs.heads.kernels.classes import cost_of_all_edges
+    def _decisions(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> tuple[Any, ...]:
+        """The arguments of both functions for the cost from the nodes on the targets' paths."""
+        weight_ED, bias_E = self._vectors(hidden_ND.dtype)
+        groups = group_decisions(self.tree, targets_N.cpu().numpy())
+        return hidden_ND, weight_ED, bias_E, groups, weights.per_decision, self._is_sparse(weight_ED)
 
+    def _kernel_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        from wenet_hs.heads.kernels.classes import log_softmax_in_place
+
+        return self._sum_choices(log_softmax_in_place(self._scores(hidden_ND), self.offsets))
+
+    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        from wenet_hs.heads.kernels.classes import cost_of_all_edges, cost_of_decisions
+
+        if is_path:
+            return cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
         tables = self.offsets, self.edge_nodes, self.node_edges, self.leaves
         return cost_of_all_edges(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
 
@@ -116,20 +122,8 @@ class ClassHead(NodeHead):
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
-        if can_use_kernels(hidden_ND) and not self.uses_paths(hidden_ND):
-            cost_N = self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
-        else:
-            cost_N = self._cost_of_nodes_on_paths(hidden_ND, targets_N, smoothing)
+        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         return cost_N + torch.from_numpy(constants).to(cost_N)
-
-    def _cost_of_nodes_on_paths(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        weight_ED, bias_E = self._vectors(hidden_ND.dtype)
-        groups, sparse = group_decisions(self.tree, targets_N.cpu().numpy()), self._is_sparse(weight_ED)
-        if not can_use_kernels(hidden_ND):
-            return torch_cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
-        from wenet_hs.heads.kernels.classes import cost_of_decisions
-
-        return cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if not self.uses_search(hidden_ND, 1):
@@ -233,7 +227,7 @@ def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
 
 
 def torch_cost_of_decisions(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, *, smoothing: float, sparse: bool
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, smoothing: float, sparse: bool
 ) -> Tensor:
     """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
     to_device = functools.partial(torch.as_tensor, device=hidden.device)

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from wenet_hs.heads.base import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.heads.kernels.search import Found, best_first, can_search, can_use_kernels, is_search_faster
-from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NODES_PER_DECISION = 2
@@ -80,51 +79,16 @@ class HSoftmaxHead(NodeHead):
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None
 
-    def _node_scores(self, hidden_ND: Tensor) -> Tensor:
-        return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
-
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NI = self._node_scores(hidden_ND)
+        scores_NI = self._scores(hidden_ND)
         turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
         return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
 
-    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        if not can_use_kernels(hidden_ND):
-            return self._plain_log_probs(hidden_ND)
-        from wenet_hs.heads.kernels.tree_numba import tree_log_probs
-
-        return tree_log_probs(self._node_scores(hidden_ND), self.node_children)
-
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
-
-    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
-        constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
-        return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
-
-    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
-
-    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        """The cost of each row (N,)."""
-        if not can_use_kernels(hidden_ND):
-            return self._plain_cost(hidden_ND, targets_N, weights)
-        from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes, cost_of_paths
-
-        if weights.on_all or not self.uses_paths(hidden_ND):
-            inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
-            return cost_of_all_nodes(*inputs, (self.edges, self.path_lengths, self.leaf_counts), weights)
-        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        inputs, tables = (hidden_ND, weight_ID, bias_I, targets_N), (self.edges, self.path_lengths)
-        return cost_of_paths(*inputs, tables, weights.per_decision, sparse=self._is_sparse(weight_ID))
-
-    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        """`_cost` by PyTorch's operations alone."""
+    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
         nodes_NP, turns_NP = self._paths(targets_N)
-        if weights.on_all or not self.uses_paths(hidden_ND):
+        if not is_path:
             leaves_2I = self.leaf_counts.to(hidden_ND.dtype)
-            return torch_cost_of_all_nodes(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
+            return torch_cost_of_all_nodes(self._scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         vectors_NPD = F.embedding(nodes_NP, weight_ID, sparse=self._is_sparse(weight_ID))
         scores_NP = torch.bmm(vectors_NPD, hidden_ND[:, :, None])[..., 0]
@@ -142,6 +106,29 @@ class HSoftmaxHead(NodeHead):
         nodes_VP, turns_VP = self._path_tables
         return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
 
+    def _kernel_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        from wenet_hs.heads.kernels.tree_numba import tree_log_probs
+
+        return tree_log_probs(self._scores(hidden_ND), self.node_children)
+
+    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes, cost_of_paths
+
+        if not is_path:
+            inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
+            return cost_of_all_nodes(*inputs, (self.edges, self.path_lengths, self.leaf_counts), weights)
+        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        inputs, tables = (hidden_ND, weight_ID, bias_I, targets_N), (self.edges, self.path_lengths)
+        return cost_of_paths(*inputs, tables, weights.per_decision, sparse=self._is_sparse(weight_ID))
+
+    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
+        constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
+        return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
+
+    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
+
     def _can_search(self, hidden: Tensor, k: int) -> bool:
         return can_search(hidden, k)
 
@@ -156,7 +143,7 @@ class HSoftmaxHead(NodeHead):
         if can_use_kernels(hidden_ND) and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
             from wenet_hs.heads.kernels.search_numba import scan
 
-            found = scan(self._node_scores(hidden_ND).detach(), self.node_children, k)
+            found = scan(self._scores(hidden_ND).detach(), self.node_children, k)
             if found is not None:
                 return found
         return super()._dense_topk(hidden_ND, k)

@@ -282,7 +282,7 @@ class _CostOfDecisions(torch.autograd.Function):
 
 
 def cost_of_decisions(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoothing: float, sparse: bool
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, smoothing: float, sparse: bool
 ) -> Tensor:
     """The cross-entropies of the decisions on each row's path, added up, from the nodes on the paths only.
 
