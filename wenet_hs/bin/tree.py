@@ -11,7 +11,7 @@ import argparse
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs
 from wenet_hs.tree.counts import (
-    WEIGHTINGS,
+    Weighting,
     format_excess,
     language_costs,
     unit_frequencies,
@@ -87,7 +87,7 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
         "pooled: count all languages together; per_language: each language has the same weight. Brown and embedding "
         "always learn from the pooled transcripts (default: %(default)s)"
     )
-    add("--weighting", choices=WEIGHTINGS, default="pooled", help=weighting_help)
+    add("--weighting", choices=get_args(Weighting), default="pooled", help=weighting_help)
     share_help = "for a tree under CTC: <blank> has this share of the total, 0 < S < 1 (default: it is never predicted)"
     add("--blank_share", type=float, metavar="S", help=share_help)
     add("--out", type=Path, required=True, help="tree.json to write")

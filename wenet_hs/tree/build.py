@@ -100,7 +100,7 @@ def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None
         if value < least or (most is not None and value > most):
             allowed = f"at least {least}" if value < least else f"at most {most}"
             raise ConfigError(f"--{name}", f"must be {allowed} with {num_units} units, got {value}")
-    sources = _vector_options(options)
+    sources = [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
     if len(sources) == 2:
         raise ConfigError("--embeddings and --checkpoint", "each gives the vectors", "leave one out")
     for name in ("seed", "save_embeddings"):
@@ -120,10 +120,6 @@ def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
         kinds = ", ".join(name for name in KINDS if name != CLASSES)
         raise ConfigError("--by", f"must be {BINS}, or {TOP_OF} and one of {kinds}, got {by!r}")
     return inner
-
-
-def _vector_options(options: Mapping[str, Any]) -> list[str]:
-    return [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
 
 
 # ---- the kinds that need more than one call

@@ -8,6 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +21,14 @@ from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
-WEIGHTINGS = ("pooled", "per_language")
+Weighting = Literal["pooled", "per_language"]
 _MUCH_UNKNOWN = 0.05
 ALL = "(all)"
 HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 
 
 def unit_frequencies(
-    utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: str = "pooled"
+    utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: Weighting = "pooled"
 ) -> NDArray[np.float64]:
     """How often the decoder has to predict each unit: the units of the transcripts and one end of sentence each.
 
@@ -36,11 +37,9 @@ def unit_frequencies(
     `weighting`: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
     language (the paper's equation 2), so that each language has the same weight.
     Returns: (V,) counts, or frequencies that sum to the number of languages.
-    Raises ConfigError: unknown weighting. DataError: per_language and an utterance without a language; no utterance;
-        a share of `MOST_UNKNOWN` of the units is unknown.
+    Raises DataError: per_language and an utterance without a language; no utterance; a share of `MOST_UNKNOWN` of the
+        units is unknown.
     """
-    if weighting not in WEIGHTINGS:
-        raise ConfigError("--weighting", f"must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
     num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
     counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)
     for utterance in utterances:
