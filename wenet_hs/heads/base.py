@@ -295,9 +295,9 @@ class NodeHead(OutputHead):
     def _is_path_faster(self, hidden: Tensor) -> bool:
         """Whether the nodes on the targets' paths are faster than all nodes, on the device and in the dtype given."""
 
-    @abstractmethod
     def _can_search(self, hidden: Tensor, k: int) -> bool:
         """Whether `_best_first` can run on the device and in the dtype given."""
+        return can_use_kernels(hidden)
 
     @abstractmethod
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
@@ -357,7 +357,7 @@ class NodeHead(OutputHead):
 
     def sparse_parameters(self) -> list[nn.Parameter]:
         """The weight, if its gradient is sparse."""
-        return [self._layer.get_parameter("weight")] if self.sparse_grad else []
+        return [cast(nn.Parameter, self._layer.weight)] if self.sparse_grad else []
 
     def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Any]:
         """Weight, and bias or None."""

@@ -134,9 +134,6 @@ class ClassHead(NodeHead):
         below = ALL_EDGES_BELOW if hidden.device.type == "cpu" else ALL_EDGES_BELOW_GPU
         return self.tree.num_edges >= below
 
-    def _can_search(self, hidden: Tensor, k: int) -> bool:
-        return can_use_kernels(hidden)
-
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
         return self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
 

@@ -16,7 +16,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import CostWeights, NodeHead, Route, Search, leaf_sums
-from wenet_hs.heads.kernels.search import Found, best_first, can_search, can_use_kernels, is_search_faster
+from wenet_hs.heads.kernels.search import (
+    GPU_MAX_K,
+    Found,
+    best_first,
+    can_use_kernels,
+    has_triton,
+    is_search_faster,
+)
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NODES_PER_DECISION = 2
@@ -130,7 +137,8 @@ class HSoftmaxHead(NodeHead):
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
     def _can_search(self, hidden: Tensor, k: int) -> bool:
-        return can_search(hidden, k)
+        has_kernel = hidden.device.type == "cuda" and hidden.dtype == torch.float32 and k <= GPU_MAX_K and has_triton()
+        return has_kernel or super()._can_search(hidden, k)
 
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
         return is_search_faster(len(hidden), self.num_units, k, hidden.device.type)

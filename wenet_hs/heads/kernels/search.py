@@ -36,12 +36,6 @@ def can_use_kernels(rows: Tensor) -> bool:
     return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
-def can_search(rows: Tensor, k: int) -> bool:
-    """Whether `best_first` can run: by Numba on a CPU, by Triton for some k on a GPU."""
-    has_kernel = rows.device.type == "cuda" and rows.dtype == torch.float32 and k <= GPU_MAX_K and has_triton()
-    return can_use_kernels(rows) or has_kernel
-
-
 def is_search_faster(num_rows: int, num_units: int, k: int, device_type: str) -> bool:
     """Whether `best_first`, which can run, is faster than all log-probabilities."""
     if device_type != "cpu":
@@ -66,7 +60,7 @@ def limits(num_units: int, k: int) -> tuple[int, int]:
 
 
 def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
-    """Numba's or Triton's search. No gradients. `can_search` tells whether it can run.
+    """Numba's or Triton's search. No gradients. `HSoftmaxHead` checks whether it can run.
 
     Args:
         hidden, weight, bias: (N, D), the inner nodes' vectors (V-1, D) and biases (V-1,) or None; float32, contiguous.
