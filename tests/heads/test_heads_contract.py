@@ -18,8 +18,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from trees import comb, merge_levels
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead, base, class_softmax, hsoftmax
-from wenet_hs.heads.base import NodeHead, Route, Search, SmoothingKind
+from wenet_hs.heads import (
+    AdaptiveHead,
+    ClassHead,
+    HSoftmaxHead,
+    OutputHead,
+    SoftmaxHead,
+    class_softmax,
+    hsoftmax,
+    node_head,
+)
+from wenet_hs.heads.base import SmoothingKind
+from wenet_hs.heads.node_head import NodeHead, Route, Search
 from wenet_hs.tree import NaryTree, Tree
 
 DIM = 8
@@ -99,7 +109,7 @@ def each_route(head: OutputHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
     for route in get_args(Route):
         head.route = route
         for has_kernels in (True, False):
-            for module in (base, hsoftmax, class_softmax):
+            for module in (node_head, hsoftmax, class_softmax):
                 monkeypatch.setattr(module, "can_use_kernels", lambda _, found=has_kernels: found)
             yield
     monkeypatch.undo()

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from trees import comb
 
-from wenet_hs.heads import HSoftmaxHead, base, hsoftmax
+from wenet_hs.heads import HSoftmaxHead, hsoftmax, node_head
 from wenet_hs.heads.kernels import numba_common
 from wenet_hs.heads.kernels.tree_numba import sort_by_node
 from wenet_hs.tree import Tree
@@ -84,7 +84,7 @@ def costs_and_best(head: HSoftmaxHead, kind: Any, smoothing: float, num_rows: in
 
 
 def set_kernels(monkeypatch: pytest.MonkeyPatch, has_kernels: bool) -> None:
-    for module in (base, hsoftmax):
+    for module in (node_head, hsoftmax):
         monkeypatch.setattr(module, "can_use_kernels", lambda _: has_kernels)
 
 

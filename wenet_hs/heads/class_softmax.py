@@ -19,15 +19,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import (
-    CostWeights,
-    NodeHead,
-    Route,
-    Search,
-    leaf_sums,
-    weighted_cost,
-)
+from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
+from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 

@@ -15,7 +15,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.heads.kernels.search import (
     GPU_MAX_K,
     Found,
@@ -24,6 +23,7 @@ from wenet_hs.heads.kernels.search import (
     has_triton,
     is_search_faster,
 )
+from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NODES_PER_DECISION = 2
