@@ -82,7 +82,8 @@ class ClassHead(NodeHead):
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        return self._sum_choices(torch_log_softmax_of_nodes(self._scores(hidden_ND), self.offsets, self.edge_nodes))
+        scores_NE = self._scores(hidden_ND)
+        return self._sum_choices(log_softmax_of_nodes(scores_NE, self.tree.num_inner, self.edge_nodes))
 
     def _sum_choices(self, choices_NE: Tensor) -> Tensor:
         """The log-probabilities (N, V) of the units from those of the children given their node."""
@@ -157,7 +158,12 @@ class ClassHead(NodeHead):
         scores_NU = F.linear(hidden_BTD.flatten(0, 1), weight_UD, bias_E.index_select(0, index_U))
         degrees = np.diff(self.tree.offsets)[is_above_I]
         offsets, node_of_U = np.append(0, np.cumsum(degrees)), np.repeat(np.arange(len(degrees)), degrees)
-        choices_NU = log_softmax_of_nodes(scores_NU, torch.from_numpy(offsets), to_device(node_of_U))
+        if can_use_kernels(scores_NU):
+            from wenet_hs.heads.kernels.classes import log_softmax_in_place
+
+            choices_NU = log_softmax_in_place(scores_NU, torch.from_numpy(offsets))
+        else:
+            choices_NU = log_softmax_of_nodes(scores_NU, len(degrees), to_device(node_of_U))
         path_NM = choices_NU.index_select(1, to_device(np.searchsorted(edges_U, path_M)))
         sums = path_NM.new_zeros(len(path_NM), len(units)).index_add(1, to_device(rows_M), path_NM)
         index_BL = to_device(unit_of_label.reshape(labels_BL.shape))
@@ -165,23 +171,12 @@ class ClassHead(NodeHead):
         return sums.gather(2, index_BL[:, None].expand(-1, hidden_BTD.size(1), -1))
 
 
-def log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
-    """Scores of edges (N, E) to log-probabilities of the children given their node (N, E); may overwrite the scores.
+def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> Tensor:
+    """Scores of edges (N, E) to log-probabilities of the children given their node (N, E), in plain PyTorch.
 
-    Args:
-        offsets: (I+1,) the first edge of each node.
-        edge_nodes: (E,) the node that each edge leaves, on the device of the scores.
+    `edge_nodes`: (E,) the node that each edge leaves, on the device of the scores.
     """
-    if can_use_kernels(scores):
-        from wenet_hs.heads.kernels import classes
-
-        return classes.log_softmax_in_place(scores, offsets)
-    return torch_log_softmax_of_nodes(scores, offsets, edge_nodes)
-
-
-def torch_log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
-    """`log_softmax_of_nodes` in plain PyTorch."""
-    tops_NI = scores.new_full((len(scores), len(offsets) - 1), -torch.inf)
+    tops_NI = scores.new_full((len(scores), num_nodes), -torch.inf)
     tops_NI = tops_NI.scatter_reduce(1, edge_nodes.expand_as(scores), scores.detach(), "amax")
     scores = scores - tops_NI.index_select(1, edge_nodes)
     sums_NI = torch.zeros_like(tops_NI).index_add(1, edge_nodes, scores.exp())
