@@ -65,6 +65,15 @@ class LevelByLevel(nn.Module):
         return cost_N
 
 
+class PlainTreeHead(HSoftmaxHead):
+    """p-tHSM: the nodes on the targets' paths by PyTorch's operations, at every size."""
+
+    _kernel_cost = HSoftmaxHead._plain_cost
+
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        return True
+
+
 def make_head(row: str, num_units: int) -> nn.Module:
     """The head of one row."""
     torch.manual_seed(0)
@@ -73,7 +82,7 @@ def make_head(row: str, num_units: int) -> nn.Module:
         case "tHSM", _, _:
             return LevelByLevel(DIM, tree)
         case "p-tHSM", _, option:
-            return HSoftmaxHead(DIM, tree, sparse_grad=option == "sparse", route="torch-path")
+            return PlainTreeHead(DIM, tree, sparse_grad=option == "sparse")
     return head_training.make_head(SIDES.get(row, row), num_units)
 
 

@@ -21,12 +21,12 @@ def find_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError as error:
-        raise ConfigError(f"--device {name}: not a device; use cpu, cuda or cuda:N") from error
+        raise ConfigError(f"--device {name}", "not a device", "use cpu, cuda or cuda:N") from error
     if device.type not in ("cpu", "cuda"):
-        raise ConfigError(f"--device {name}: not supported; use cpu, cuda or cuda:N")
+        raise ConfigError(f"--device {name}", "not supported", "use cpu, cuda or cuda:N")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        count = torch.cuda.device_count()
-        raise ConfigError(f"--device {name}: there are {count} CUDA devices here; use another one or --device cpu")
+        found = f"there are {torch.cuda.device_count()} CUDA devices here"
+        raise ConfigError(f"--device {name}", found, "use another one or --device cpu")
     return device
 
 

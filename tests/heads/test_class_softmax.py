@@ -81,7 +81,7 @@ def test_a_sparse_gradient_contains_the_nodes_on_the_paths(dtype: torch.dtype) -
         gradient, bias = torch.autograd.grad(head.loss(hidden, targets, smoothing, "node").sum(), [*head.parameters()])
         gradient = gradient.coalesce()
         assert gradient.is_sparse and not bias.is_sparse
-        nodes = np.unique(tree.edge_nodes[class_softmax.path_edges(tree, targets.numpy())[1]])
+        nodes = np.unique(tree.edge_nodes[tree.path_edges(targets.numpy())[1]])
         assert gradient.indices()[0].tolist() == np.flatnonzero(np.isin(tree.edge_nodes, nodes)).tolist()
         expected = torch.autograd.grad(dense.loss(hidden, targets, smoothing, "node").sum(), [*dense.parameters()])
         torch.testing.assert_close((gradient.to_dense(), bias), expected)
@@ -122,7 +122,7 @@ def test_rows_beyond_the_budget_are_computed_by_the_product(monkeypatch: pytest.
     hidden[::2] = 0.0
     for scale in (0.01, 1.0):  # about uniform, so that every class has to be opened, and not
         head = trained(TREES["two levels"], scale)
-        assert head.search_route(torch.empty(0), 5) == "best_first"
+        assert head.uses_search(torch.empty(0), 5)
         expected = head.log_probs(hidden).topk(5).values
         torch.testing.assert_close(head.topk(hidden, 5)[0], expected, atol=2e-5, rtol=1e-5)
 
@@ -137,15 +137,10 @@ def test_rows_whose_search_meets_a_nan_are_computed_by_the_product() -> None:
     assert sorted(ids[0, :3].tolist()) == [1, 2, 3] and ids[0, 3] in (4, 5)
 
 
-def test_settings_are_checked_and_printed() -> None:
+def test_choices_of_a_route_and_a_search() -> None:
     head = ClassHead(4, NaryTree.frequency_bins(1 / np.arange(1, 5001)))
-    assert "dim=4, num_units=5000, nodes=" in repr(head)
-    assert "depth=2, route=auto, search=auto, sparse_grad=False" in repr(head)
-    assert "route=all, search=auto" in repr(ClassHead(4, SIX, route="all"))
-    assert (head.cost_route("cpu"), head.cost_route("cuda")) == ("path", "all")
-    routes = [head.search_route(*case) for case in ((torch.empty(0), 500), (torch.empty(0, device="meta"), 5))]
-    assert routes == ["all", "all"] and head.search_route(torch.empty(0, dtype=torch.float64), 5) == "all"
-    with pytest.raises(ValueError, match="class head: route 'fast' and search 'auto' must be among: route auto, path"):
-        ClassHead(4, SIX, route="fast")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match='search: "best_first" is a Numba kernel for float32 on a CPU, here is'):
-        ClassHead(4, SIX, search="best_first").double().topk(torch.zeros(1, 4, dtype=torch.float64), 2)
+    assert "dim=4, num_units=5000, depth=2, route=auto: path, search=auto" in repr(head)
+    on_cpu, on_gpu = torch.empty(0), torch.empty(0, device="meta")
+    assert head.uses_paths(on_cpu) and not head.uses_paths(on_gpu)
+    assert head.uses_search(on_cpu, 5) and not head.uses_search(on_cpu, 500)
+    assert not head.uses_search(on_gpu, 5) and not head.uses_search(on_cpu.double(), 5)

@@ -8,7 +8,7 @@ Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import get_args
 
 import numpy as np
@@ -18,11 +18,18 @@ import torch.nn.functional as F
 from torch import Tensor
 from trees import comb, merge_levels
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.heads import (
+    AdaptiveHead,
+    ClassHead,
+    HSoftmaxHead,
+    OutputHead,
+    SoftmaxHead,
+    class_softmax,
+    hsoftmax,
+    node_head,
+)
 from wenet_hs.heads.base import SmoothingKind
-from wenet_hs.heads.class_softmax import ClassRoute, ClassSearch
-from wenet_hs.heads.hsoftmax import RouteOption
-from wenet_hs.heads.kernels.search import SearchMethod
+from wenet_hs.heads.node_head import NodeHead, Route, Search
 from wenet_hs.tree import NaryTree, Tree
 
 DIM = 8
@@ -92,8 +99,27 @@ OTHERS = ("hsoftmax:balanced", "hsoftmax:random+bias", "hsoftmax:comb", *(f"clas
 HEADS = MAIN + OTHERS
 CASES = [*((kind, v) for kind in MAIN for v in (2, 60)), *((kind, 40) for kind in OTHERS)]
 LOSSES: list[tuple[float, SmoothingKind]] = [(0.0, "leaf"), (0.1, "leaf"), (0.1, "node")]
-ROUTES: dict[type, tuple[str, ...]] = {HSoftmaxHead: get_args(RouteOption), ClassHead: get_args(ClassRoute)}
-SEARCHES: dict[type, tuple[str, ...]] = {HSoftmaxHead: get_args(SearchMethod), ClassHead: get_args(ClassSearch)}
+
+
+def each_route(head: OutputHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """The head with each of its routes, by kernels and, as on a GPU, by PyTorch."""
+    if not isinstance(head, NodeHead):
+        yield
+        return
+    for route in get_args(Route):
+        head.route = route
+        for has_kernels in (True, False):
+            for module in (node_head, hsoftmax, class_softmax):
+                monkeypatch.setattr(module, "can_use_kernels", lambda _, found=has_kernels: found)
+            yield
+    monkeypatch.undo()
+
+
+def each_search(head: OutputHead) -> Iterator[None]:
+    """The head with each way to find the best units."""
+    for search in get_args(Search) if isinstance(head, NodeHead) else ("auto",):
+        head.search = search
+        yield
 
 
 def rows(head: OutputHead, num_rows: int = 6, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -157,8 +183,7 @@ def test_equal_units_come_in_the_order_of_their_ids(kind: str) -> None:
         parameter.zero_()
     log_probs = head.log_probs(torch.zeros(DIM)).tolist()
     order = sorted(range(50), key=lambda unit: (-log_probs[unit], unit))
-    for search in SEARCHES.get(type(head), ("auto",)):
-        head.search = search  # type: ignore[assignment]
+    for _ in each_search(head):
         values, ids = head.topk(torch.zeros(2, DIM), 20)
         assert ids.tolist() == [order[:20]] * 2
         assert (values[:, :-1] >= values[:, 1:]).all()
@@ -217,7 +242,7 @@ def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int, monk
     assert head.label_log_probs(hidden, labels[:, :0]).shape == (2, 5, 0)
     assert head.label_log_probs(hidden[:0], labels[:0]).shape == (0, 5, 4)
     if num_units == 600:  # only the nodes above the labels are computed
-        monkeypatch.delattr(type(head), "_log_probs")
+        monkeypatch.delattr(NodeHead, "_log_probs")
     found = head.label_log_probs(hidden, labels)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(gradients(head, hidden, found), gradients(head, hidden, expected), atol=1e-4, rtol=1e-4)
@@ -227,7 +252,9 @@ def test_label_log_probs_are_those_of_the_labels(kind: str, num_units: int, monk
 
 @pytest.mark.parametrize("scale", [1.0, 1e4])
 @pytest.mark.parametrize("kind", [kind for kind in HEADS if ":" in kind])
-def test_every_route_gives_the_values_and_gradients_of_float64(kind: str, scale: float) -> None:
+def test_every_route_gives_the_values_and_gradients_of_float64(
+    kind: str, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
     head, twin = make_head(kind, 60), make_head(kind, 60).double()
     hidden, targets = rows(head, 30)
     hidden = (scale * hidden).requires_grad_()
@@ -235,8 +262,7 @@ def test_every_route_gives_the_values_and_gradients_of_float64(kind: str, scale:
     for loss in LOSSES:
         exact = twin.loss(exact_hidden, targets, *loss)
         expected = exact, *gradients(twin, exact_hidden, exact)
-        for route in ROUTES[type(head)]:
-            head.route = route  # type: ignore[assignment]
+        for _ in each_route(head, monkeypatch):
             found = head.loss(hidden, targets, *loss)
             for value, wanted in zip((found, *gradients(head, hidden, found)), expected, strict=True):
                 size = max(1.0, wanted.abs().max().item())
@@ -245,11 +271,10 @@ def test_every_route_gives_the_values_and_gradients_of_float64(kind: str, scale:
 
 @pytest.mark.parametrize("kind", HEADS)
 @torch.no_grad()
-def test_a_nan_row_stays_nan_and_changes_no_other_row(kind: str) -> None:
+def test_a_nan_row_stays_nan_and_changes_no_other_row(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     head = make_head(kind, 60)
     hidden, targets = rows(head)
-    for search in SEARCHES.get(type(head), ("auto",)):
-        head.search = search  # type: ignore[assignment]
+    for _ in each_search(head):
         hidden[2] = 0.0
         clean = head.topk(hidden, 10)
         hidden[2, 3] = torch.nan
@@ -259,8 +284,7 @@ def test_a_nan_row_stays_nan_and_changes_no_other_row(kind: str) -> None:
         torch.testing.assert_close(values[others], clean[0][others])
         assert torch.equal(ids[others], clean[1][others])
     assert head.log_probs(hidden[2]).isnan().all()
-    for route in ROUTES.get(type(head), ("auto",)):
-        head.route = route  # type: ignore[assignment]
+    for _ in each_route(head, monkeypatch):
         for loss in LOSSES:
             assert head.loss(hidden, targets, *loss).isnan().tolist() == [False, False, True, False, False, False]
 
@@ -352,16 +376,16 @@ def test_topk_values_have_the_gradients_of_their_units(kind: str) -> None:
     assert head.topk(hidden.detach(), 2)[0].requires_grad
 
 
-@pytest.mark.parametrize(
-    ("kind", "num_units", "route"),
-    [
-        *(("hsoftmax:zipf+bias", 600, route) for route in ("path", "nodes", "torch-path", "torch-nodes")),
-        *(("class:bins", num_units, route) for num_units in (7, 600) for route in ("path", "all")),
-    ],
-)
-def test_every_cost_of_a_sparse_head_has_a_sparse_gradient(kind: str, num_units: int, route: str) -> None:
-    head = make_head(kind, num_units)
-    head.sparse_grad, head.route = True, route  # type: ignore[assignment]
+@pytest.mark.parametrize(("kind", "num_units"), [("hsoftmax:zipf+bias", 600), ("class:bins", 7), ("class:bins", 600)])
+def test_every_cost_of_a_sparse_head_has_a_sparse_gradient(
+    kind: str, num_units: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for _ in each_route(head := make_head(kind, num_units), monkeypatch):
+        check_sparse_gradients(head)
+
+
+def check_sparse_gradients(head: OutputHead) -> None:
+    head.float().sparse_grad = True  # type: ignore[assignment]
     hidden, labels = torch.randn(2, 3, DIM), torch.tensor([[1, 2, 1], [0, 1, 5]])
     (weight,) = head.sparse_parameters()
     for dtype in (torch.float32, torch.bfloat16):  # gradients are dense after a conversion of half weights

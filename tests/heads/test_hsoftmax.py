@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +20,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from trees import comb
 
-from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.heads.hsoftmax import Route, RouteOption
+from wenet_hs.heads import HSoftmaxHead, hsoftmax, node_head
 from wenet_hs.heads.kernels import numba_common
 from wenet_hs.heads.kernels.tree_numba import sort_by_node
 from wenet_hs.tree import Tree
@@ -84,45 +83,33 @@ def costs_and_best(head: HSoftmaxHead, kind: Any, smoothing: float, num_rows: in
     return [cost_N.detach(), *gradients, *itertools.chain(*best)]
 
 
+def set_kernels(monkeypatch: pytest.MonkeyPatch, has_kernels: bool) -> None:
+    for module in (node_head, hsoftmax):
+        monkeypatch.setattr(module, "can_use_kernels", lambda _: has_kernels)
+
+
 COSTS = [("leaf", 0.0), ("leaf", 0.1), ("node", 0.1)]
 
 
-def choose(num_units: int, mean_path: float = 8.0, route: RouteOption = "auto", **options: Any) -> Route:
-    head = HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, num_units + 1)), route=route)
-    head._mean_path = mean_path
-    hidden = torch.empty(0, dtype=options.get("dtype", torch.float32), device=options.get("device", "cpu"))
-    return head.cost_route(hidden, all_units=options.get("all_units", False))
-
-
 def test_choice_of_a_route() -> None:
-    assert choose(10_000) == choose(150) == "path"
-    assert choose(150, 75.0) == "nodes"  # a comb
-    assert choose(10_000, all_units=True) == "nodes"
-    assert choose(10_000, dtype=torch.float64) == choose(150, route="torch-path") == "torch-path"
-    assert choose(150, dtype=torch.float64) == "torch-nodes"
-    assert choose(10_000, device="meta") == "torch-path"
-    assert choose(2_000, device="meta") == "torch-nodes"  # 13 · 256 numbers for a path
-    assert choose(10_000, device="meta", all_units=True) == "torch-nodes"
-    assert choose(10_000, route="nodes") == choose(10_000, route="path", all_units=True) == "nodes"
-    assert choose(150, 75.0, route="path") == "path"
-    assert choose(10_000, route="torch-path", all_units=True) == choose(150, route="torch-nodes") == "torch-nodes"
+    on_cpu, on_gpu = torch.empty(0), torch.empty(0, device="meta")
+    heads = {units: HSoftmaxHead(256, Tree.huffman(1.0 / np.arange(1, units + 1))) for units in (150, 2_000, 10_000)}
+    assert all(head.uses_paths(on_cpu) for head in heads.values())
+    assert heads[10_000].uses_paths(on_gpu) and not heads[2_000].uses_paths(on_gpu)  # 13 · 256 numbers for a path
+    assert not HSoftmaxHead(4, comb(150)).uses_paths(on_cpu)
+    assert HSoftmaxHead(4, comb(150), route="path").uses_paths(on_cpu)
+    assert not HSoftmaxHead(4, heads[150].tree, route="all").uses_paths(on_cpu)
 
 
 def test_settings_are_checked_and_printed() -> None:
     tree = Tree.huffman(range(1, 8))
-    with pytest.raises(ValueError, match="route: must be one of auto, path, .*, got 'fast'"):
+    with pytest.raises(ValueError, match="route: must be one of auto, path, all, got 'fast'"):
         HSoftmaxHead(4, tree, route="fast")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="search: must be one of auto, .*, got 'fast'"):
         HSoftmaxHead(4, tree, search="fast")  # type: ignore[arg-type]
-    head = HSoftmaxHead(4, tree, route="path").double()
-    with pytest.raises(ValueError, match='route: "path" is a Numba kernel for float32 on a CPU, here is torch.float64'):
-        head.nll(torch.zeros(1, 4, dtype=torch.float64), torch.tensor([0]))
-    with pytest.raises(ValueError, match='route: "nodes" is a Numba kernel .* here is torch.float32 on meta'):
-        choose(100, device="meta", route="nodes")
-    assert "route=path" in repr(head)
-    head = HSoftmaxHead(8, Tree.huffman([1.0] * 300))
-    assert "num_units=300, depth=9, route=auto: path and nodes, search=auto" in repr(head)
-    assert "route=auto: torch-nodes and torch-nodes" in repr(head.double())
+    head = HSoftmaxHead(64, Tree.huffman([1.0] * 300))
+    assert "num_units=300, depth=9, route=auto: path, search=auto" in repr(head)
+    assert "route=auto: all" in repr(head.double())
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1])
@@ -140,7 +127,7 @@ def test_a_sparse_gradient_has_only_the_touched_rows(smoothing: float) -> None:
     assert HSoftmaxHead(4, tree).sparse_parameters() == []
 
 
-@pytest.mark.parametrize("route", ["auto", "torch-path"])
+@pytest.mark.parametrize("route", ["path", "all"])
 def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
     head = HSoftmaxHead(4, comb(700), route=route)
     hidden, targets = torch.randn(2, 4), torch.tensor([5, 699])
@@ -153,8 +140,12 @@ def test_a_comb_of_hundreds_of_levels(route: Any) -> None:
     torch.testing.assert_close(labels, log_probs[:, targets], rtol=1e-5, atol=0)
 
 
-@pytest.mark.parametrize("route", get_args(Route))
-def test_only_tensors_that_require_a_gradient_get_one(route: Any) -> None:
+@pytest.mark.parametrize("has_kernels", [True, False])
+@pytest.mark.parametrize("route", ["path", "all"])
+def test_only_tensors_that_require_a_gradient_get_one(
+    route: Any, has_kernels: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    set_kernels(monkeypatch, has_kernels)
     hidden, targets = torch.randn(6, 8), torch.randint(20, (6,))
     for kind, smoothing in COSTS:
         head = HSoftmaxHead(8, Tree.huffman([1.0] * 20), bias=True, route=route)
@@ -166,8 +157,9 @@ def test_only_tensors_that_require_a_gradient_get_one(route: Any) -> None:
         assert wanted.grad is not None and all(parameter.grad is None for parameter in head.parameters())
 
 
-def test_tables_made_in_inference_mode_can_be_used_in_training() -> None:
-    head = HSoftmaxHead(8, Tree.huffman(range(1, 40)), route="torch-path")
+def test_tables_made_in_inference_mode_can_be_used_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    set_kernels(monkeypatch, False)
+    head = HSoftmaxHead(8, Tree.huffman(range(1, 40)))
     hidden, targets = torch.randn(1, 6, 8), torch.randint(39, (1, 6))
     for kind, smoothing in COSTS:
         with torch.inference_mode():
@@ -177,7 +169,7 @@ def test_tables_made_in_inference_mode_can_be_used_in_training() -> None:
 
 def test_one_or_more_threads_and_concurrent_calls_give_the_same_bits() -> None:
     search: Any
-    for search in ("best_first", "dense"):
+    for search in ("best_first", "all"):
         head = HSoftmaxHead(16, Tree.huffman([1.0 / (1 + unit) for unit in range(400)]), bias=True, search=search)
         torch.set_num_threads(2)
         with_two = [costs_and_best(head, *cost) for cost in COSTS]
@@ -210,11 +202,12 @@ def test_a_confident_path_keeps_its_digits() -> None:
     assert gradient.item() < -1
 
 
-@pytest.mark.parametrize("route", ["auto", "torch-nodes"])
-def test_no_tensor_has_units_times_depth_elements(route: Any) -> None:
+@pytest.mark.parametrize("has_kernels", [True, False])
+def test_no_tensor_has_units_times_depth_elements(has_kernels: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_kernels(monkeypatch, has_kernels)
     num_units, num_rows = 2000, 16
     tree = Tree.huffman([1.0] * num_units)
-    head = HSoftmaxHead(4, tree, route=route)
+    head = HSoftmaxHead(4, tree)
     hidden, targets = torch.randn(num_rows, 4), torch.randint(num_units, (num_rows,))
     with LargestTensor() as seen:
         head.loss(hidden, targets, 0.1).sum().backward()

@@ -4,6 +4,7 @@
 Dimension key: N rows, D width, V units, I = V-1 inner nodes, K best.
 """
 
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ from torch import Tensor
 from wenet_hs.heads import HSoftmaxHead, base
 from wenet_hs.heads.kernels import search, search_numba
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
-from wenet_hs.heads.kernels.search import KERNEL_MAX_K, choose_search, expected_opened, topk_lowest_id_first
+from wenet_hs.heads.kernels.search import KERNEL_MAX_K, expected_opened, is_search_faster, topk_lowest_id_first
 from wenet_hs.tree import Tree
 
-METHODS = ("plain", "best_first", "dense")
+METHODS = ("plain", "best_first", "all")
 SHAPES = ("huffman", "balanced", "comb", "random")
 
 
@@ -152,26 +153,27 @@ def test_few_nodes_are_opened() -> None:
 
 def test_many_rows_are_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     head, hidden = random_head("huffman", 90), torch.randn(11, 16)
-    whole = topk(head, hidden, 10, "dense")
+    whole = topk(head, hidden, 10, "all")
     monkeypatch.setattr(base, "TOPK_MAX_SCORES", 4 * 90)
-    parts = topk(head, hidden, 10, "dense")
+    parts = topk(head, hidden, 10, "all")
     assert torch.equal(whole[1], parts[1])
     torch.testing.assert_close(whole[0], parts[0])
 
 
 def test_choice_of_a_search() -> None:
-    with pytest.raises(ValueError, match='search: "best_first" needs float32, got torch.float64; use "dense"'):
+    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float64 on cpu and k = 5'):
         topk(random_head("huffman", 50).double(), torch.randn(2, 16).double(), 5, "best_first")
-
-    def choose(num_rows: int, num_units: int, k: int = 10, device: str = "cpu", dtype: Any = torch.float32) -> str:
-        return choose_search(num_rows, num_units, k, device, dtype)
-
-    assert [choose(rows, 150) for rows in (1, 10, 160, 4000)] == ["best_first"] * 2 + ["dense"] * 2
-    assert choose(160, 1000) == choose(4000, 267_735) == choose(1, 10_000) == "best_first"
-    assert choose(10, 1000, k=500) == choose(10, 2) == choose(10, 1, k=1) == "dense"
-    assert choose(10, 10_000, dtype=torch.float64) == choose(10, 267_735, device="mps") == "dense"
-    assert choose(10, 267_735, k=100, device="cuda") == choose(10, 150, device="cuda") == "dense"
-    assert choose(10, 267_735, device="cuda") == ("best_first" if search.has_triton() else "dense")
+    assert [is_search_faster(rows, 150, 10, "cpu") for rows in (1, 10, 160, 4000)] == [True, True, False, False]
+    for sizes in ((160, 1000, 10), (4000, 267_735, 10), (1, 10_000, 10)):
+        assert is_search_faster(*sizes, "cpu")
+    for sizes in ((10, 1000, 500), (10, 2, 10), (10, 1, 1)):
+        assert not is_search_faster(*sizes, "cpu")
+    assert is_search_faster(10, 267_735, 10, "cuda") and not is_search_faster(10, 150, 10, "cuda")
+    can_search = random_head("huffman", 50)._can_search
+    assert can_search(torch.empty(0), 1000) and not can_search(torch.empty(0).double(), 1)
+    on_gpu: Any = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
+    assert can_search(on_gpu, search.GPU_MAX_K) == search.has_triton()
+    assert not can_search(on_gpu, search.GPU_MAX_K + 1)
 
 
 # ---- the k greatest values of a row, by the kernel and by torch

@@ -70,6 +70,9 @@ def test_a_written_tree_is_read_back(tmp_path: Path, num_units: int, monkeypatch
     monkeypatch.setattr("wenet_hs.tree.tree.MAX_PATH_CELLS", 10)
     with pytest.raises(DataError, match="new: tree: 20 units at depth 19 are too deep for a table of paths; the orig"):
         write_original_tree(comb(20), tmp_path / "new")
+    monkeypatch.undo()
+    with pytest.raises(DataError, match="new: maximum recursion depth exceeded .*; the original.s format has no other"):
+        write_original_tree(comb(1500), tmp_path / "new")
 
 
 LEAF = '{"freq": 7.0, "tokenid": 2, "idx": 6, "left": null, "right": null}'

@@ -40,7 +40,8 @@ def test_paths_of_the_worked_example() -> None:
     assert nodes.tolist() == [[0, 2, 3], [0, 2, 3], [0, 1, 0], [0, 1, 0], [0, 2, 0]]
     assert turns.tolist() == [[-1, 1, 1], [-1, 1, -1], [1, 1, 0], [1, -1, 0], [-1, -1, 0]]
     assert FIVE.depths().tolist() == [3, 3, 2, 2, 2]
-    assert FIVE.leaf_counts().tolist() == [[2, 3], [1, 1], [2, 1], [1, 1]]
+    assert FIVE.num_leaves()[FIVE.children].tolist() == [[2, 3], [1, 1], [2, 1], [1, 1]]
+    assert FIVE.first_leaves().tolist() == [0, 0, 2, 2, 2, 3, 0, 1, 4]
     assert FIVE.weights().tolist() == [55, 25, 30, 14, 5, 9, 12, 13, 16]
 
 
@@ -65,7 +66,7 @@ def test_figures_worked_by_hand() -> None:
     unseen = Tree.huffman([0, 0, 0, 0])
     assert (unseen.entropy(), unseen.mean_code_length()) == (2.0, 2.0)
     single = Tree.huffman([4.0], units=["a"])
-    assert [table.shape for table in (*single.paths(), single.leaf_counts())] == [(1, 0), (1, 0), (0, 2)]
+    assert [table.shape for table in (*single.paths(), single.first_leaves())] == [(1, 0), (1, 0), (1,)]
     flat = NaryTree.frequency_bins([4.0])
     for one in (single, flat, flat.binary(), NaryTree.from_binary(single)):
         assert (one.depth, one.num_inner, one.mean_code_length(), one.entropy()) == (0, 0, 0.0, 0.0)

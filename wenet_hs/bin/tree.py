@@ -11,7 +11,7 @@ import argparse
 import json
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +35,7 @@ from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs
 from wenet_hs.tree.counts import (
-    WEIGHTINGS,
+    Weighting,
     format_excess,
     language_costs,
     unit_frequencies,
@@ -87,7 +87,7 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
         "pooled: count all languages together; per_language: each language has the same weight. Brown and embedding "
         "always learn from the pooled transcripts (default: %(default)s)"
     )
-    add("--weighting", choices=WEIGHTINGS, default="pooled", help=weighting_help)
+    add("--weighting", choices=get_args(Weighting), default="pooled", help=weighting_help)
     share_help = "for a tree under CTC: <blank> has this share of the total, 0 < S < 1 (default: it is never predicted)"
     add("--blank_share", type=float, metavar="S", help=share_help)
     add("--out", type=Path, required=True, help="tree.json to write")
@@ -104,7 +104,8 @@ def _build(args: argparse.Namespace) -> None:
     check_options(args.kind, options, len(table))  # before minutes of counting
     check_bpe_model(args.tokenizer, args.bpe_model)
     if args.text and args.weighting == "per_language":
-        raise ConfigError("--weighting per_language: --text has no languages; use --data_list, or --weighting pooled")
+        to_do = "use --data_list, or --weighting pooled"
+        raise ConfigError("--weighting per_language", "--text has no languages", to_do)
     utterances = read_transcripts(args)
     tokenizer = make_tokenizer(args.tokenizer, table, args.bpe_model)
     frequencies = unit_frequencies(utterances, tokenizer, args.weighting)
@@ -145,7 +146,7 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
     folders = [path.parent, *path.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
     own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
     if own is not None and UnitTable.read(own).units != table.units:
-        raise DataError(f"{own}: the model has other units than {args.units}; use --units {own}")
+        raise DataError(own, f"the model has other units than {args.units}", f"use --units {own}")
     return checkpoint_vectors(read_weights(path), len(table), str(path))
 
 
@@ -172,12 +173,13 @@ def _add_show_arguments(parser: argparse.ArgumentParser) -> None:
 def _show(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "max_leaves")
     if args.max_leaves and not (args.svg or args.png):
-        raise ConfigError("--max_leaves: is used with --svg and --png only; add one of them, or leave --max_leaves out")
+        to_do = "add one of them, or leave --max_leaves out"
+        raise ConfigError("--max_leaves", "is used with --svg and --png only", to_do)
     if args.data_list and not args.units:
-        raise ConfigError("--data_list: needs --units as well; name the units.txt that the tree was built with")
+        raise ConfigError("--data_list", "needs --units as well", "name the units.txt that the tree was built with")
     for name in ("units", "tokenizer", "bpe_model"):
         if getattr(args, name) and not args.data_list:
-            raise ConfigError(f"--{name}: is used with --data_list only; add --data_list, or leave --{name} out")
+            raise ConfigError(f"--{name}", "is used with --data_list only", f"add --data_list, or leave --{name} out")
     tree = load_tree(args.tree)
     table = _language_table(args, tree) if args.data_list else []
     print(figures(tree))
@@ -223,9 +225,8 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
         pairs = enumerate(zip(table.units, tree.units, strict=False))
         found = next((f"unit {i} is {a!r} here and {b!r} in the tree" for i, (a, b) in pairs if a != b), None)
         found = found or f"{len(table)} units here and {tree.num_units} in the tree"
-        raise DataError(
-            f"{args.units}: not the units of {args.tree} ({found}); give the units.txt that the tree was built with"
-        )
+        found = f"not the units of {args.tree} ({found})"
+        raise DataError(args.units, found, "give the units.txt that the tree was built with")
     recorded = tree.options.get("tokenizer")
     kind = args.tokenizer or (recorded if recorded in TOKENIZERS else "char")
     check_bpe_model(kind, args.bpe_model)
@@ -245,10 +246,8 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _import(args: argparse.Namespace) -> None:
     if args.gensim:
-        what_to_do = (
-            "save its vectors in word2vec's text form, and give them to `tree build --kind embedding --embeddings`"
-        )
-        raise ConfigError(f"--gensim {args.gensim}: models of gensim are no longer read; {what_to_do}")
+        to_do = "save its vectors in word2vec's text form, and give them to `tree build --kind embedding --embeddings`"
+        raise ConfigError(f"--gensim {args.gensim}", "models of gensim are no longer read", to_do)
     from wenet_hs.interop.hsoftmax_original import read_original_tree  # imports torch
 
     tree = read_original_tree(args.original, UnitTable.read(args.units).units)

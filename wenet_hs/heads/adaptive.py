@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adaptive softmax (Grave et al. 2017, arXiv 1609.04309): PyTorch's module with the contract of the output heads.
 
-The first softmax has the most frequent units, and one entry per cluster of rarer units. Each cluster is a softmax on
-fewer dimensions, computed only for the rows that need it.
+P(v) is softmax(W·h)[v] for a frequent unit, and softmax(W·h)[c] · softmax(B_c·A_c·h)[v] for a unit of cluster c. The
+first softmax has one entry per cluster of rarer units. A_c reduces the width. A cluster is computed only for the rows
+that need it.
 
 Dimension key: N rows (M of them chosen), D width, V units, S units in the first softmax (the shortlist),
 C = S + clusters choices there, U units of a cluster.
@@ -17,7 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import OutputHead, smoothing_weights, weighted_cost
+from wenet_hs.heads.base import OutputHead, divergence, weighted_cost
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.fields import check_frequencies
 
@@ -97,11 +98,11 @@ class AdaptiveHead(OutputHead):
         starts = torch.tensor(self.cutoffs, device=ranks_N.device)
         cluster_N = torch.bucketize(ranks_N, starts, right=True) - 1
         choices_N = torch.where(cluster_N < 0, ranks_N, size + cluster_N)
-        cost_N = _divergence(first_NC, choices_N, smoothing)
+        cost_N = divergence(first_NC, choices_N, smoothing)
         for cluster, (start, _) in enumerate(self._bounds):
             rows_M = torch.nonzero(cluster_N == cluster)[:, 0]
             found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster)
-            cost_M = _divergence(found_MU, ranks_N[rows_M] - start, smoothing)
+            cost_M = divergence(found_MU, ranks_N[rows_M] - start, smoothing)
             cost_N = cost_N.index_add(0, rows_M, cost_M)
         return cost_N
 
@@ -145,9 +146,3 @@ def default_cutoffs(frequencies: NDArray[np.float64]) -> list[int]:
     mass = np.cumsum(weights)
     counts = np.searchsorted(mass, np.array(MASS_SHARES) * mass[-1]) + 1
     return sorted({min(int(count), num_units - 1) for count in counts} - {0})
-
-
-def _divergence(log_probs_MU: Tensor, choices_M: Tensor, smoothing: float) -> Tensor:
-    """(M,) the divergence of one softmax from its smoothed target."""
-    weights = smoothing_weights(smoothing, log_probs_MU.size(-1))
-    return weighted_cost(log_probs_MU, choices_M, weights.on_target, weights.on_all) + weights.constant

@@ -1,29 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The contract of the output heads and their shared code: checks, float32 computation, label smoothing, the k best.
 
-Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B batch, T time, L labels,
-I inner nodes and E edges of a tree, M edges on the paths of some units.
+Dimension key: N rows (all leading dimensions of `hidden` as one), D width, V units, K best, B batch, T time, L labels.
 """
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, ParamSpec, TypeVar, cast, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
-import numpy as np
 import torch
-import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
-
-if TYPE_CHECKING:
-    from wenet_hs.tree.tree import UnitTree
-
-_P = ParamSpec("_P")
-_R = TypeVar("_R")
 
 SmoothingKind = Literal["leaf", "node"]
 """What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
@@ -38,18 +26,6 @@ class SmoothingWeights(NamedTuple):
     on_target: float
     on_all: float
     constant: float
-
-
-class CostWeights(NamedTuple):
-    """What the cost of a row over a tree consists of: plain, leaf-smoothed (`on_all` > 0) or node-smoothed."""
-
-    on_target: float
-    """The weight of -log P(target): the sum over the decisions on the target's path."""
-    on_all: float
-    """The weight of -Σ_v log P(v) over all units."""
-    per_decision: float
-    """ε > 0: each decision on the path has 1-ε for the right child and shares ε among the others. Then `on_target` is 1
-    and `on_all` 0. For two children and the right child's score s: -(1-ε)·log σ(s) - ε·log σ(-s) = -log σ(s) + ε·s."""
 
 
 class OutputHead(nn.Module, ABC):
@@ -198,15 +174,6 @@ class OutputHead(nn.Module, ABC):
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         return topk_lowest_id_first(self._log_probs(hidden_ND), k)
 
-    def _complete(
-        self, values_NK: Tensor, ids_NK: Tensor, given_up_G: Tensor | None, hidden_ND: Tensor
-    ) -> tuple[Tensor, Tensor]:
-        """The results of a search with those of the rows that it gave up, from all their log-probabilities."""
-        if given_up_G is not None and len(given_up_G):
-            found = OutputHead._topk(self, hidden_ND.index_select(0, given_up_G), values_NK.size(1))
-            values_NK[given_up_G], ids_NK[given_up_G] = found
-        return values_NK, ids_NK
-
     def _wants_gradient(self, hidden_ND: Tensor) -> bool:
         tensors = (hidden_ND, *self.parameters()) if torch.is_grad_enabled() else ()
         return any(tensor.requires_grad for tensor in tensors)
@@ -257,98 +224,7 @@ def weighted_cost(log_probs: Tensor, targets: Tensor, on_target: float, on_all: 
     return cost_N - on_all * log_probs.sum(-1) if on_all else cost_N
 
 
-# ---- for the heads over trees
-
-
-def compile_disable(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """`torch.compiler.disable` for functions that call Numba or NumPy.
-
-    torch's own takes a second of imports. Here only a process that compiles imports them.
-    """
-
-    @wraps(function)
-    def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-        if torch.compiler.is_compiling():
-            disabled: Callable[_P, _R] = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
-            return disabled(*args, **kwargs)
-        return function(*args, **kwargs)
-
-    return call
-
-
-_WITH_KERNELS = ("_log_probs", "_cross_entropy", "_node_smoothed_loss", "_eval_metrics", "_topk", "_label_log_probs")
-
-
-class NodeHead(OutputHead):
-    """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse.
-
-    torch.compile does not trace the methods of a subclass that call kernels or NumPy.
-    """
-
-    has_partial_log_probs = True
-    layer_name: ClassVar[str]
-    sparse_grad: bool
-
-    def __init_subclass__(cls) -> None:
-        super().__init_subclass__()
-        for name in _WITH_KERNELS:
-            if name in cls.__dict__:
-                setattr(cls, name, compile_disable(cls.__dict__[name]))
-
-    @property
-    def _layer(self) -> nn.Linear:
-        return cast(nn.Linear, getattr(self, self.layer_name))
-
-    def sparse_parameters(self) -> list[nn.Parameter]:
-        """The weight, if its gradient is sparse."""
-        return [self._layer.get_parameter("weight")] if self.sparse_grad else []
-
-    def _vectors(self, dtype: torch.dtype) -> tuple[Tensor, Any]:
-        """Weight, and bias or None."""
-        bias = self._layer.bias
-        return self._layer.weight.to(dtype), None if bias is None else bias.to(dtype)
-
-    def _all_vectors(self, dtype: torch.dtype) -> tuple[Tensor, Any]:
-        """`_vectors`; with `sparse_grad` the gradient of the weight is a sparse tensor of all rows."""
-        weight, bias = self._vectors(dtype)
-        if self._is_sparse(weight) and torch.is_grad_enabled():
-            weight = F.embedding(torch.arange(len(weight), device=weight.device), weight, sparse=True)
-        return weight, bias
-
-    def _is_sparse(self, weight: Tensor) -> bool:
-        """Whether the gradient is sparse. It is dense after a conversion of half-precision weights."""
-        return self.sparse_grad and weight is self._layer.weight
-
-
-def path_edges(tree: "UnitTree", units: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The edges on the paths to `units` (N,): the index into `units` and the edge of each, (M,) each."""
-    rows, edges = np.arange(len(units)), tree.edges[tree.num_inner + units]
-    found = [(rows[:0], edges[:0])]
-    while len(edges):
-        rows, edges = rows[edges >= 0], edges[edges >= 0]
-        found.append((rows, edges))
-        edges = tree.edges[tree.edge_nodes[edges]]
-    all_rows, all_edges = zip(*found, strict=True)
-    return np.concatenate(all_rows), np.concatenate(all_edges)
-
-
-def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: NDArray[np.int64]) -> Tensor:
-    """The sums (N, V) of the edges' values on the paths to all leaves, level by level from the root.
-
-    Args:
-        edges, parents: (I+V,) the edge that leads to each node, and the inner node above it; any value for the root.
-        level_starts: of the tree.
-    """
-    above = [values_NE.new_zeros(len(values_NE), 1)]  # of the inner nodes of each level
-    for start, end, previous in zip(level_starts[1:], level_starts[2:], level_starts, strict=False):
-        last = above[-1].index_select(1, parents[start:end] - int(previous))
-        above.append(last + values_NE.index_select(1, edges[start:end]))
-    leaves = slice(int(level_starts[-1]), None)
-    return torch.cat(above, dim=1).index_select(1, parents[leaves]) + values_NE.index_select(1, edges[leaves])
-
-
-def sparse_rows(rows: Tensor, values: Tensor, shape: torch.Size) -> Tensor:
-    """A coalesced sparse tensor of this shape from ascending rows (U,) and their values (U, …)."""
-    # Not the argument check_invariants: PyTorch 2.11 then still warns that the checks are neither on nor off.
-    with torch.sparse.check_sparse_tensor_invariants(False):  # type: ignore[no-untyped-call]
-        return torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True)
+def divergence(log_probs: Tensor, targets: Tensor, smoothing: float) -> Tensor:
+    """(N,): KL(q ‖ p) of the smoothed target q, from all log-probabilities (N, V)."""
+    weights = smoothing_weights(smoothing, log_probs.size(-1))
+    return weighted_cost(log_probs, targets, weights.on_target, weights.on_all) + weights.constant

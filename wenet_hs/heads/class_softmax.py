@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The class head: a softmax at each inner node of a tree over its children (Goodman 2001; p-tHSM's cHSM).
 
-A unit's probability is the product of the choices on its path from the root. The common form has two levels of about
-√V classes of √V units each. Trees with any number of children are allowed.
+P(v) is the product of softmax(W_n·h + b_n)[child on the path] over the nodes n on the path of v from the root. The
+common form has two levels of about √V classes of √V units each. Trees with any number of children are allowed.
 
 Dimension key: N rows, D width, V units, I inner nodes, E = I+V-1 edges (children of all nodes, node by node),
 B batch, T frames, L labels, K best, M decisions on the paths of N targets, G groups of decisions at one node,
@@ -11,8 +11,7 @@ U edges of some nodes; in the padded reference: B nodes, R rows at a node, C its
 
 import functools
 import math
-from collections.abc import Callable
-from typing import Literal, NamedTuple, get_args
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,23 +19,13 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import (
-    CostWeights,
-    NodeHead,
-    leaf_sums,
-    path_edges,
-    weighted_cost,
-)
-from wenet_hs.heads.kernels.search import can_use_kernels
+from wenet_hs.heads.base import weighted_cost
+from wenet_hs.heads.kernels.search import Found, can_use_kernels
+from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]
-
-ClassRoute = Literal["auto", "path", "all"]
-"""How a cost without smoothing is computed: from the nodes on the targets' paths, or from all edges' scores."""
-ClassSearch = Literal["auto", "best_first", "all"]
-"""How the k best are found: from the most probable nodes, on a CPU in float32, or from all log-probabilities."""
 
 ALL_EDGES_BELOW = 128
 """With fewer edges than this on a CPU, all scores are faster than a product per node."""
@@ -57,6 +46,7 @@ class ClassHead(NodeHead):
     """
 
     layer_name = "output"
+    tree: NaryTree
     offsets: Tensor
     """(I+1,) the first edge of each node."""
     edge_nodes: Tensor
@@ -72,21 +62,17 @@ class ClassHead(NodeHead):
         tree: NaryTree | Tree,
         *,
         sparse_grad: bool = False,
-        route: ClassRoute = "auto",
-        search: ClassSearch = "auto",
+        route: Route = "auto",
+        search: Search = "auto",
     ) -> None:
         """
         Args:
             tree: over the V units; a binary one becomes two levels by `NaryTree.from_binary(tree)`.
             sparse_grad: as of `HSoftmaxHead`; along the paths it has all edges of the nodes on them.
-            route, search: "auto" chooses by size and device. The others are for tests and benchmarks.
+            route, search: as of `HSoftmaxHead`.
         """
-        super().__init__(dim, tree.num_units)
+        super().__init__(dim, tree.num_units, sparse_grad=sparse_grad, route=route, search=search)
         tree = NaryTree.from_binary(tree) if isinstance(tree, Tree) else tree
-        if route not in get_args(ClassRoute) or search not in get_args(ClassSearch):
-            known = f"route {', '.join(get_args(ClassRoute))}; search {', '.join(get_args(ClassSearch))}"
-            raise ValueError(f"class head: route {route!r} and search {search!r} must be among: {known}")
-        self.sparse_grad, self.route, self.search = sparse_grad, route, search
         self.output = nn.Linear(dim, tree.num_edges)
         self.tree = tree
         self._path_lengths = tree.depths()  # (V,)
@@ -95,50 +81,35 @@ class ClassHead(NodeHead):
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
-    def extra_repr(self) -> str:
-        shape = f"nodes={self.tree.num_inner}, depth={self.tree.depth}"
-        settings = f"route={self.route}, search={self.search}, sparse_grad={self.sparse_grad}"
-        return f"{super().extra_repr()}, {shape}, {settings}"
-
-    def cost_route(self, device_type: str) -> Literal["path", "all"]:
-        """How a cost without smoothing is computed: `route`, or the choice of "auto" for the size and device."""
-        if self.route == "auto":
-            below = ALL_EDGES_BELOW if device_type == "cpu" else ALL_EDGES_BELOW_GPU
-            return "all" if self.tree.num_edges < below else "path"
-        return self.route
-
-    def search_route(self, hidden: Tensor, k: int) -> Literal["best_first", "all"]:
-        """How the k best are found if no gradient is wanted. Raises ValueError if the wanted search cannot run."""
-        can_run = can_use_kernels(hidden)
-        if self.search == "best_first" and not can_run:
-            where = f"{hidden.dtype} on {hidden.device.type}"
-            raise ValueError(f'search: "best_first" is a Numba kernel for float32 on a CPU, here is {where}')
-        if not can_run or self.search == "all":
-            return "all"
-        large = self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
-        return "best_first" if large or self.search == "best_first" else "all"
-
-    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        return self._sum_choices(hidden_ND, log_softmax_of_nodes)
-
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        return self._sum_choices(hidden_ND, torch_log_softmax_of_nodes)
+        scores_NE = self._scores(hidden_ND)
+        return self._sum_choices(log_softmax_of_nodes(scores_NE, self.tree.num_inner, self.edge_nodes))
 
-    def _sum_choices(self, hidden_ND: Tensor, log_softmax: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
-        scores_NE = linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
-        choices_NE = log_softmax(scores_NE, self.offsets, self.edge_nodes)
+    def _sum_choices(self, choices_NE: Tensor) -> Tensor:
+        """The log-probabilities (N, V) of the units from those of the children given their node."""
         return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self.tree.level_starts)
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        if not on_all and self.cost_route(hidden_ND.device.type) == "path":
-            return self._cost_of_nodes_on_paths(hidden_ND, targets_N, 0.0)
-        if not can_use_kernels(hidden_ND):
-            return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
-        return self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
+    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        if not (is_path or weights.per_decision):
+            return weighted_cost(self._plain_log_probs(hidden_ND), targets_N, weights.on_target, weights.on_all)
+        return torch_cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
 
-    def _cost_of_all_edges(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        from wenet_hs.heads.kernels.classes import cost_of_all_edges
+    def _decisions(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> tuple[Any, ...]:
+        """The arguments of both functions for the cost from the nodes on the targets' paths."""
+        weight_ED, bias_E = self._vectors(hidden_ND.dtype)
+        groups = group_decisions(self.tree, targets_N.cpu().numpy())
+        return hidden_ND, weight_ED, bias_E, groups, weights.per_decision, self._is_sparse(weight_ED)
 
+    def _kernel_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        from wenet_hs.heads.kernels.classes import log_softmax_in_place
+
+        return self._sum_choices(log_softmax_in_place(self._scores(hidden_ND), self.offsets))
+
+    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        from wenet_hs.heads.kernels.classes import cost_of_all_edges, cost_of_decisions
+
+        if is_path:
+            return cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
         tables = self.offsets, self.edge_nodes, self.node_edges, self.leaves
         return cost_of_all_edges(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
 
@@ -146,57 +117,53 @@ class ClassHead(NodeHead):
         targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
         constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
-        if can_use_kernels(hidden_ND) and self.cost_route("cpu") == "all":
-            cost_N = self._cost_of_all_edges(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
-        else:
-            cost_N = self._cost_of_nodes_on_paths(hidden_ND, targets_N, smoothing)
+        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
         return cost_N + torch.from_numpy(constants).to(cost_N)
 
-    def _cost_of_nodes_on_paths(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        weight_ED, bias_E = self._vectors(hidden_ND.dtype)
-        groups, sparse = group_decisions(self.tree, targets_N.cpu().numpy()), self._is_sparse(weight_ED)
-        if not can_use_kernels(hidden_ND):
-            return torch_cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
-        from wenet_hs.heads.kernels.classes import cost_of_decisions
-
-        return cost_of_decisions(hidden_ND, weight_ED, bias_E, groups, smoothing=smoothing, sparse=sparse)
-
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        if self.search_route(hidden_ND, 1) == "all":
+        if not self.uses_search(hidden_ND, 1):
             return super()._eval_metrics(hidden_ND, targets_N)
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        route = self.search_route(hidden_ND, k)
-        if route == "all" or self._wants_gradient(hidden_ND):
-            return super()._topk(hidden_ND, k)
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        below = ALL_EDGES_BELOW if hidden.device.type == "cpu" else ALL_EDGES_BELOW_GPU
+        return self.tree.num_edges >= below
+
+    def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
+        return self.tree.num_edges >= SEARCH_FROM_EDGES and k <= SEARCH_BEST
+
+    def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
         from wenet_hs.heads.kernels.classes import best_units
 
         weight_ED, bias_E = (tensor.detach().contiguous() for tensor in self._vectors(hidden_ND.dtype))
-        hidden_ND = hidden_ND.detach().contiguous()
+        hidden_ND = hidden_ND.detach()
         at_root = int(self.tree.offsets[1])
         root_NC = linear(hidden_ND, weight_ED[:at_root], bias_E[:at_root])
         budget = self.tree.num_edges if self.search == "best_first" else self.tree.num_edges // SEARCH_BUDGET
-        found = best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
-        return self._complete(*found, hidden_ND)
+        return best_units(hidden_ND, weight_ED, bias_E, root_NC, tree=self.tree, k=k, budget=budget)
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
         units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
-        rows_M, path_M = path_edges(self.tree, units)
+        rows_M, path_M = self.tree.path_edges(units)
         is_above_I = np.zeros(self.tree.num_inner, np.bool_)
         is_above_I[self.tree.edge_nodes[path_M]] = True
         edges_U = np.flatnonzero(is_above_I[self.tree.edge_nodes])
         if 2 * len(edges_U) > self.tree.num_edges or not len(edges_U):
             return super()._label_log_probs(hidden_BTD, labels_BL)
-        to_device = functools.partial(torch.tensor, device=hidden_BTD.device)
+        to_device = functools.partial(torch.as_tensor, device=hidden_BTD.device)
         weight_ED, bias_E = self._vectors(hidden_BTD.dtype)
         index_U = to_device(edges_U)
         weight_UD = F.embedding(index_U, weight_ED, sparse=self._is_sparse(weight_ED))
         scores_NU = F.linear(hidden_BTD.flatten(0, 1), weight_UD, bias_E.index_select(0, index_U))
         degrees = np.diff(self.tree.offsets)[is_above_I]
         offsets, node_of_U = np.append(0, np.cumsum(degrees)), np.repeat(np.arange(len(degrees)), degrees)
-        choices_NU = log_softmax_of_nodes(scores_NU, torch.from_numpy(offsets), to_device(node_of_U))
+        if can_use_kernels(scores_NU):
+            from wenet_hs.heads.kernels.classes import log_softmax_in_place
+
+            choices_NU = log_softmax_in_place(scores_NU, torch.from_numpy(offsets))
+        else:
+            choices_NU = log_softmax_of_nodes(scores_NU, len(degrees), to_device(node_of_U))
         path_NM = choices_NU.index_select(1, to_device(np.searchsorted(edges_U, path_M)))
         sums = path_NM.new_zeros(len(path_NM), len(units)).index_add(1, to_device(rows_M), path_NM)
         index_BL = to_device(unit_of_label.reshape(labels_BL.shape))
@@ -204,23 +171,12 @@ class ClassHead(NodeHead):
         return sums.gather(2, index_BL[:, None].expand(-1, hidden_BTD.size(1), -1))
 
 
-def log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
-    """Scores of edges (N, E) to log-probabilities of the children given their node (N, E); may overwrite the scores.
+def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> Tensor:
+    """Scores of edges (N, E) to log-probabilities of the children given their node (N, E), in plain PyTorch.
 
-    Args:
-        offsets: (I+1,) the first edge of each node.
-        edge_nodes: (E,) the node that each edge leaves, on the device of the scores.
+    `edge_nodes`: (E,) the node that each edge leaves, on the device of the scores.
     """
-    if can_use_kernels(scores):
-        from wenet_hs.heads.kernels import classes
-
-        return classes.log_softmax_in_place(scores, offsets)
-    return torch_log_softmax_of_nodes(scores, offsets, edge_nodes)
-
-
-def torch_log_softmax_of_nodes(scores: Tensor, offsets: Tensor, edge_nodes: Tensor) -> Tensor:
-    """`log_softmax_of_nodes` in plain PyTorch."""
-    tops_NI = scores.new_full((len(scores), len(offsets) - 1), -torch.inf)
+    tops_NI = scores.new_full((len(scores), num_nodes), -torch.inf)
     tops_NI = tops_NI.scatter_reduce(1, edge_nodes.expand_as(scores), scores.detach(), "amax")
     scores = scores - tops_NI.index_select(1, edge_nodes)
     sums_NI = torch.zeros_like(tops_NI).index_add(1, edge_nodes, scores.exp())
@@ -246,7 +202,7 @@ class DecisionGroups(NamedTuple):
 
 def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
     """The decisions on the paths to `targets` (N,)."""
-    rows, path = path_edges(tree, targets)
+    rows, path = tree.path_edges(targets)
     nodes = tree.edge_nodes[path]
     order = np.lexsort((rows, nodes))
     rows, path, nodes = rows[order], path[order], nodes[order]
@@ -257,10 +213,10 @@ def group_decisions(tree: NaryTree, targets: Ints) -> DecisionGroups:
 
 
 def torch_cost_of_decisions(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, *, smoothing: float, sparse: bool
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, smoothing: float, sparse: bool
 ) -> Tensor:
     """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
-    to_device = functools.partial(torch.tensor, device=hidden.device)
+    to_device = functools.partial(torch.as_tensor, device=hidden.device)
     # Within a factor of 2 in the number of children, and of 8 in the number of rows.
     shapes_G = 64 * np.ceil(np.log2(groups.degrees)).astype(np.int64) + np.log2(groups.sizes).astype(np.int64) // 3
     nodes = [np.flatnonzero(shapes_G == shape)[:, None] for shape in np.unique(shapes_G)]

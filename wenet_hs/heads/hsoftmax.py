@@ -9,30 +9,26 @@ M decisions on the paths of some labels, U inner nodes above them.
 """
 
 import math
-from typing import Literal, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.heads.base import CostWeights, NodeHead, leaf_sums, path_edges
-from wenet_hs.heads.kernels.search import SearchMethod, best_first, can_use_kernels, choose_search
-from wenet_hs.nn.cpu import linear
+from wenet_hs.heads.kernels.search import (
+    GPU_MAX_K,
+    Found,
+    best_first,
+    can_use_kernels,
+    has_triton,
+    is_search_faster,
+)
+from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.tree.tree import NaryTree, Tree
-
-Route = Literal["path", "nodes", "torch-path", "torch-nodes"]
-"""How a cost is computed: with the vectors on the targets' paths or with those of all nodes, by Numba kernels (float32
-on a CPU) or by PyTorch (anywhere)."""
-
-RouteOption = Literal["auto", "path", "nodes", "torch-path", "torch-nodes"]
-"""The setting: a route, or "auto" for the fastest one."""
 
 NODES_PER_DECISION = 2
 """On a CPU the product with two nodes takes as long as one decision of the path kernels. So a path is slower only in a
 tree like a comb, if its deep leaves are frequent."""
-TORCH_NODES_PER_DECISION = 40
-"""The same for PyTorch's two routes on a CPU: they are equal at V = 300 with 6.6 decisions per target."""
 LABEL_NODES_MIN_UNITS = 512
 """From this V on `label_log_probs` computes only the nodes on the labels' paths."""
 SCAN_MAX_K = 64
@@ -47,6 +43,7 @@ class HSoftmaxHead(NodeHead):
     """
 
     layer_name = "inner_vector"
+    tree: Tree
     edges: Tensor
     """(2V-1,) the edge to each node: twice the inner node above it, plus 1 for its right child; -1 for the root."""
     node_children: Tensor
@@ -63,8 +60,8 @@ class HSoftmaxHead(NodeHead):
         bias: bool = False,
         *,
         sparse_grad: bool = False,
-        route: RouteOption = "auto",
-        search: SearchMethod = "auto",
+        route: Route = "auto",
+        search: Search = "auto",
     ) -> None:
         """
         Args:
@@ -73,54 +70,35 @@ class HSoftmaxHead(NodeHead):
             bias: whether each node has a bias.
             sparse_grad: whether the gradient of the weight (never of the bias) is a sparse tensor, for optimizers like
                 torch.optim.SparseAdam. Along the paths it has only their rows. Half-precision weights get a dense one.
-            route, search: how costs are computed and how the k best units are found; "auto" is the fastest. The others
-                are for tests and benchmarks.
+            route, search: how costs are computed and how the k best units are found; others than "auto" are for tests
+                and benchmarks.
         """
-        super().__init__(dim, tree.num_units)
-        for name, value, options in (("route", route, RouteOption), ("search", search, SearchMethod)):
-            if value not in get_args(options):
-                raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
+        super().__init__(dim, tree.num_units, sparse_grad=sparse_grad, route=route, search=search)
         self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
         self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
-        self.sparse_grad, self.route, self.search = sparse_grad, route, search
         self._mean_path = tree.mean_code_length()
-        tables = {"edges": tree.edges, "node_children": tree.children, "leaf_counts": tree.leaf_counts().T}
+        tables = {
+            "edges": tree.edges,
+            "node_children": tree.children,
+            "leaf_counts": tree.num_leaves()[tree.children].T,
+        }
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
         self._path_tables: tuple[Tensor, Tensor] | None = None
 
-    def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        return self._cost(hidden_ND, targets_N, CostWeights(on_target, on_all, 0.0))
+    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
+        scores_NI = self._scores(hidden_ND)
+        turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
+        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
 
-    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
-        constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
-        return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
-
-    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
-        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
-
-    def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
-        """The cost of each row (N,), computed by the route of `cost_route`."""
-        route = self.cost_route(hidden_ND, all_units=weights.on_all != 0)
-        if route == "nodes":
-            from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes
-
-            inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
-            return cost_of_all_nodes(*inputs, (self.edges, self.path_lengths, self.leaf_counts), weights)
-        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        sparse = self._is_sparse(weight_ID)
-        if route == "path":
-            from wenet_hs.heads.kernels.tree_numba import cost_of_paths
-
-            inputs = hidden_ND, weight_ID, bias_I, targets_N
-            return cost_of_paths(*inputs, (self.edges, self.path_lengths), weights.per_decision, sparse=sparse)
+    def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
         nodes_NP, turns_NP = self._paths(targets_N)
-        if route == "torch-nodes":
+        if not is_path:
             leaves_2I = self.leaf_counts.to(hidden_ND.dtype)
-            return torch_cost_of_all_nodes(self._node_scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
-        # The route is "torch-path": the scores of the paths' nodes from their vectors only.
-        scores_NP = torch.bmm(F.embedding(nodes_NP, weight_ID, sparse=sparse), hidden_ND[:, :, None])[..., 0]
+            return torch_cost_of_all_nodes(self._scores(hidden_ND), nodes_NP, turns_NP, leaves_2I, weights)
+        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        vectors_NPD = F.embedding(nodes_NP, weight_ID, sparse=self._is_sparse(weight_ID))
+        scores_NP = torch.bmm(vectors_NPD, hidden_ND[:, :, None])[..., 0]
         if bias_I is not None:
             scores_NP = scores_NP + bias_I[nodes_NP]
         return torch_cost_of_paths(scores_NP, turns_NP, weights)
@@ -135,33 +113,45 @@ class HSoftmaxHead(NodeHead):
         nodes_VP, turns_VP = self._path_tables
         return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
 
-    def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        if not can_use_kernels(hidden_ND):
-            return self._plain_log_probs(hidden_ND)
+    def _kernel_log_probs(self, hidden_ND: Tensor) -> Tensor:
         from wenet_hs.heads.kernels.tree_numba import tree_log_probs
 
-        return tree_log_probs(self._node_scores(hidden_ND), self.node_children)
+        return tree_log_probs(self._scores(hidden_ND), self.node_children)
 
-    def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NI = self._node_scores(hidden_ND)
-        turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
-        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
+    def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes, cost_of_paths
 
-    def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
-        method = self.search
-        if method == "auto":
-            method = choose_search(len(hidden_ND), self.num_units, k, hidden_ND.device.type, hidden_ND.dtype)
-        if method != "best_first" or self._wants_gradient(hidden_ND):
-            return super()._topk(hidden_ND, k)
+        if not is_path:
+            inputs = hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N
+            return cost_of_all_nodes(*inputs, (self.edges, self.path_lengths, self.leaf_counts), weights)
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        found = best_first(hidden_ND.contiguous(), weight_ID.contiguous(), bias_I, self.node_children, k)
-        return self._complete(*found, hidden_ND)
+        inputs, tables = (hidden_ND, weight_ID, bias_I, targets_N), (self.edges, self.path_lengths)
+        return cost_of_paths(*inputs, tables, weights.per_decision, sparse=self._is_sparse(weight_ID))
+
+    def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
+        cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
+        constant = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
+        return cost_N + constant * self.path_lengths.index_select(0, targets_N).to(cost_N.dtype)
+
+    def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
+
+    def _can_search(self, hidden: Tensor, k: int) -> bool:
+        has_kernel = hidden.device.type == "cuda" and hidden.dtype == torch.float32 and k <= GPU_MAX_K and has_triton()
+        return has_kernel or super()._can_search(hidden, k)
+
+    def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
+        return is_search_faster(len(hidden), self.num_units, k, hidden.device.type)
+
+    def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
+        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        return best_first(hidden_ND, weight_ID.contiguous(), bias_I, self.node_children, k)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if can_use_kernels(hidden_ND) and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):
             from wenet_hs.heads.kernels.search_numba import scan
 
-            found = scan(self._node_scores(hidden_ND).detach(), self.node_children, k)
+            found = scan(self._scores(hidden_ND).detach(), self.node_children, k)
             if found is not None:
                 return found
         return super()._dense_topk(hidden_ND, k)
@@ -173,7 +163,7 @@ class HSoftmaxHead(NodeHead):
         weight_ID, bias_I = self._vectors(hidden_BTD.dtype)
         nodes, masks = [], []
         for labels_L in labels_BL.cpu().numpy():
-            label_M, edge_M = path_edges(self.tree, labels_L)
+            label_M, edge_M = self.tree.path_edges(labels_L)
             nodes_U, node_M = np.unique(edge_M >> 1, return_inverse=True)
             is_on_path = np.zeros((2, len(nodes_U), len(labels_L)), np.bool_)  # by a left and by a right turn
             is_on_path[edge_M & 1, node_M, label_M] = True
@@ -189,46 +179,11 @@ class HSoftmaxHead(NodeHead):
             found.append(F.logsigmoid(scores_TU) @ left_UL + F.logsigmoid(-scores_TU) @ right_UL)
         return torch.stack(found)
 
-    def _node_scores(self, hidden_ND: Tensor) -> Tensor:
-        return linear(hidden_ND, *self._all_vectors(hidden_ND.dtype))
-
-    def cost_route(self, hidden: Tensor, *, all_units: bool) -> Route:
-        """The route of a cost: `route`, or the fastest one. It does not depend on the number of targets.
-
-        Args:
-            hidden: a tensor of the device and dtype of the computation, float32 or float64.
-            all_units: whether the cost depends on all units, as with leaf smoothing. A path route cannot compute it
-                and becomes its route of all nodes.
-        Raises ValueError: `route` is a kernel that cannot run here.
-        """
-        can_run = can_use_kernels(hidden)
-        if self.route in ("path", "nodes") and not can_run:
-            here = f"{hidden.dtype} on {hidden.device.type}"
-            raise ValueError(f'route: "{self.route}" is a Numba kernel for float32 on a CPU, here is {here}')
-        uses_kernels = can_run and not self.route.startswith("torch")
-        if all_units or self.route.endswith("nodes"):
-            is_path = False
-        elif self.route.endswith("path"):
-            is_path = True
-        elif hidden.device.type != "cpu":
-            # A GPU gathers P · D numbers per target for the path, and makes V for the product.
-            is_path = self.num_units > self.tree.depth * self.dim
-        else:
-            per_decision = NODES_PER_DECISION if uses_kernels else TORCH_NODES_PER_DECISION
-            is_path = self.num_units > per_decision * self._mean_path
-        if is_path:
-            return "path" if uses_kernels else "torch-path"
-        return "nodes" if uses_kernels else "torch-nodes"
-
-    def extra_repr(self) -> str:
-        """With the chosen routes of a path's cost and of a cost of all nodes."""
-        route: str = self.route
-        if route == "auto":
-            weight = self.inner_vector.weight
-            like = weight if weight.dtype == torch.float64 else weight.float()
-            chosen = [self.cost_route(like, all_units=all_units) for all_units in (False, True)]
-            route += ": " + " and ".join(chosen)
-        return f"{super().extra_repr()}, depth={self.tree.depth}, route={route}, search={self.search}"
+    def _is_path_faster(self, hidden: Tensor) -> bool:
+        if can_use_kernels(hidden):
+            return self.num_units > NODES_PER_DECISION * self._mean_path
+        # A GPU gathers P · D numbers per target for the path, and makes V for the product.
+        return self.num_units > self.tree.depth * self.dim
 
 
 def torch_cost_of_paths(scores: Tensor, turns: Tensor, weights: CostWeights) -> Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The flat softmax, WeNet's output layer and the baseline of the other heads.
+"""The flat softmax, p = softmax(W·h + b): WeNet's output layer and the baseline of the other heads.
 
 Dimension key: N rows, D width, V units.
 """
@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.base import OutputHead, SmoothingKind, smoothing_weights, weighted_cost
+from wenet_hs.heads.base import OutputHead, SmoothingKind, divergence, weighted_cost
 from wenet_hs.nn.cpu import Linear, linear
 
 MANY_UNITS = 4096
@@ -21,19 +21,15 @@ BLOCK_VALUES = 2**20
 
 
 class SoftmaxHead(OutputHead):
-    """p = softmax(W·h + b). Parameters: `output.weight` (V, D), `output.bias` (V,)."""
+    """Parameters: `output.weight` (V, D), `output.bias` (V,)."""
 
     def __init__(self, dim: int, num_units: int) -> None:
         super().__init__(dim, num_units)
         self.output = Linear(dim, num_units)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        dtype = hidden_ND.dtype
-        if self.output.weight.dtype == dtype:
-            scores_NV = self.output(hidden_ND)
-        else:
-            scores_NV = F.linear(hidden_ND, self.output.weight.to(dtype), self.output.bias.to(dtype))
-        return F.log_softmax(scores_NV, dim=-1)
+        weight, bias = (parameter.to(hidden_ND.dtype) for parameter in (self.output.weight, self.output.bias))
+        return F.log_softmax(linear(hidden_ND, weight, bias), dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
         weight = self.output.weight
@@ -47,10 +43,9 @@ class SoftmaxHead(OutputHead):
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All three results from one distribution; both kinds of smoothing are the same here."""
-        weights = smoothing_weights(smoothing, self.num_units)
         targets_N = self._targets(targets, hidden.shape[:-1])
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
-        loss_N = weighted_cost(log_probs_NV, targets_N, weights.on_target, weights.on_all) + weights.constant
+        loss_N = divergence(log_probs_NV, targets_N, smoothing)
         fixed_NV = log_probs_NV.detach()
         nll_N, is_best_N = weighted_cost(fixed_NV, targets_N, 1.0, 0.0), fixed_NV.argmax(-1) == targets_N
         return loss_N.reshape(targets.shape), nll_N.reshape(targets.shape), is_best_N.reshape(targets.shape)

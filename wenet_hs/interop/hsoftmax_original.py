@@ -94,15 +94,16 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
 def write_original_tree(tree: Tree, folder: Path | str) -> None:
     """Write the files of a tree folder; other files in the folder stay.
 
-    Raises DataError if the tree is too deep for the tables of paths.
+    Raises DataError if the tree is too deep for the tables of paths, or to be nested.
     """
     folder = Path(folder)
     numbers = _preorder(tree)
     try:
         nodes, turns = tree.paths()
-    except ValueError as error:
-        raise DataError(folder, str(error), "the original's format has no other form of it") from error
-    write_atomic(folder / STRUCT, _struct_text(tree, numbers))
+        struct = json.dumps(_struct(tree, numbers))
+    except (ValueError, RecursionError) as error:
+        raise DataError(folder, one_line(error), "the original's format has no other form of it") from error
+    write_atomic(folder / STRUCT, struct + "\n")
     write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
     # (V, P+1): the last column is padding, because they count the levels with the leaves.
     sign = np.pad(turns, ((0, 0), (0, 1)))
@@ -141,34 +142,21 @@ def _is_leaf(node: dict[str, Any]) -> bool:
     return node["left"] is None and node["right"] is None
 
 
-def _struct_text(tree: Tree, numbers: NDArray[np.int64]) -> str:
-    """The nested nodes as JSON without indentation, written without recursion."""
-    freq, numbers_N = tree.weights().tolist(), numbers.tolist()
-    parts: list[str] = []
-    todo: list[int | str] = [0]
-    while todo:
-        node = todo.pop()
-        if isinstance(node, str):
-            parts.append(node)
-        elif node < tree.num_inner:
-            parts.append(f'{{"freq": {freq[node]!r}, "tokenid": null, "idx": {numbers_N[node]}, "left": ')
-            left, right = tree.children[node].tolist()
-            todo += ["}", right, ', "right": ', left]
-        else:
-            parts.append(f'{{"freq": {freq[node]!r}, "tokenid": {node - tree.num_inner}, "idx": {node}, ')
-            parts.append('"left": null, "right": null}')
-    return "".join(parts) + "\n"
+def _struct(tree: Tree, numbers: NDArray[np.int64]) -> dict[str, Any]:
+    """The root of the nested nodes."""
+    unit_ids = [*[None] * tree.num_inner, *range(tree.num_units)]
+    fields = zip(tree.weights().tolist(), unit_ids, numbers.tolist(), strict=True)
+    nodes = [{"freq": freq, "tokenid": unit, "idx": idx, "left": None, "right": None} for freq, unit, idx in fields]
+    for node, (left, right) in zip(nodes, tree.children.tolist(), strict=False):
+        node["left"], node["right"] = nodes[left], nodes[right]
+    return nodes[0]
 
 
 def _preorder(tree: Tree) -> NDArray[np.int64]:
-    """(N,) their number of each inner node: a node, then all below its left child, then all below its right child."""
-    numbers = np.zeros(2 * tree.num_units - 1, dtype=np.int64)
-    inner_below = tree.num_leaves() - 1
-    for start, end in zip(tree.level_starts[:-1], tree.level_starts[1:], strict=True):
-        left, right = tree.children[start:end].T
-        numbers[left] = numbers[start:end] + 1
-        numbers[right] = numbers[start:end] + 1 + inner_below[left]
-    return numbers[: tree.num_inner]
+    """(N+V,) their number of each node. Of inner nodes: a node, all below its left child, all below its right child."""
+    # Nodes with the same first leaf are on one path, and in breadth-first order the upper one has the lower number.
+    inner = np.argsort(np.argsort(tree.first_leaves()[: tree.num_inner], kind="stable"))
+    return np.append(inner, np.arange(tree.num_inner, tree.num_inner + tree.num_units))
 
 
 # ---- checkpoints

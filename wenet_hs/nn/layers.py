@@ -5,13 +5,10 @@ Dimension key: B batch, T time, L label, D width.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
@@ -19,7 +16,6 @@ from wenet_hs.nn.cpu import Dropout, Linear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
 """By WeNet's names."""
-_Layer = TypeVar("_Layer", bound=nn.Linear)
 
 
 def length_mask(lengths: Tensor, max_length: int) -> Tensor:
@@ -31,15 +27,6 @@ def length_mask(lengths: Tensor, max_length: int) -> Tensor:
 def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:
     """Each query (row) sees the keys up to its own position: (length, length) bool, True = seen."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
-
-
-def select_rows(layer: _Layer, rows: Sequence[int] | NDArray[np.int64]) -> _Layer:
-    """A linear layer with some outputs of another one, without gradients."""
-    selected = type(layer)(layer.in_features, len(rows), bias=layer.bias is not None)
-    index = torch.as_tensor(rows, device=layer.weight.device)
-    for name, parameter in layer.named_parameters():
-        setattr(selected, name, nn.Parameter(parameter.detach()[index], requires_grad=False))
-    return selected
 
 
 class FeedForward(nn.Module):

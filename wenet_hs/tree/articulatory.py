@@ -206,11 +206,11 @@ def _feature_table() -> _FeatureTable:
     """panphon's table. Its segments of one character are the letters."""
     spec = find_spec("panphon")  # finds the package without importing it
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError(f"features of phones: panphon is not installed; run {_INSTALL}")
+        raise ConfigError("features of phones", "panphon is not installed", f"run {_INSTALL}")
     folder = Path(spec.submodule_search_locations[0])
     absent = [name for name in (_TABLE, _WEIGHTS) if not (folder / name).is_file()]
     if absent:
-        raise ConfigError(f"features of phones: {folder / absent[0]} is missing; run {_INSTALL} again")
+        raise ConfigError("features of phones", f"{folder / absent[0]} is missing", f"run {_INSTALL} again")
     with (folder / _TABLE).open(encoding="utf-8", newline="") as file:
         header, *rows = csv.reader(file)
     with (folder / _WEIGHTS).open(encoding="utf-8", newline="") as file:  # in another order than the table

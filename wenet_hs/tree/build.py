@@ -87,25 +87,27 @@ def needs(kind: str, options: Mapping[str, Any]) -> str:
 def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
     """Raise ConfigError for an unknown kind, an option that it does not use, or a value out of range."""
     if kind not in KINDS:
-        raise ConfigError(f"--kind: must be one of {', '.join(KINDS)}, got {kind!r}")
+        raise ConfigError("--kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")
     used = {**KINDS[kind].options, **KINDS[binary_kind(kind, options)].options}
     for name, value in options.items():
         if name == "seed" and name not in used:  # so that a script need not know which kinds are random
             continue
         if name not in used:
             users = " or ".join(user for user, entry in KINDS.items() if name in entry.options)
-            raise ConfigError(f"--{name}: --kind {kind} does not use it, {users} does; leave it out")
+            raise ConfigError(f"--{name}", f"--kind {kind} does not use it, {users} does", "leave it out")
         limits = used[name].limits
         least, most = limits(num_units) if limits else (value, None)
         if value < least or (most is not None and value > most):
             allowed = f"at least {least}" if value < least else f"at most {most}"
-            raise ConfigError(f"--{name}: must be {allowed} with {num_units} units, got {value}")
-    sources = _vector_options(options)
+            raise ConfigError(f"--{name}", f"must be {allowed} with {num_units} units, got {value}")
+    sources = [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
     if len(sources) == 2:
-        raise ConfigError("--embeddings and --checkpoint: each gives the vectors; leave one out")
+        raise ConfigError("--embeddings and --checkpoint", "each gives the vectors", "leave one out")
     for name in ("seed", "save_embeddings"):
         if sources and name in options:
-            raise ConfigError(f"--{name}: {sources[0]} gives the vectors, so none are trained; leave --{name} out")
+            raise ConfigError(
+                f"--{name}", f"{sources[0]} gives the vectors, so none are trained", f"leave --{name} out"
+            )
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
@@ -116,12 +118,8 @@ def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
     top_of, _, inner = str(by).partition(" ")
     if top_of != TOP_OF or inner not in KINDS or inner == CLASSES:
         kinds = ", ".join(name for name in KINDS if name != CLASSES)
-        raise ConfigError(f"--by: must be {BINS}, or {TOP_OF} and one of {kinds}, got {by!r}")
+        raise ConfigError("--by", f"must be {BINS}, or {TOP_OF} and one of {kinds}, got {by!r}")
     return inner
-
-
-def _vector_options(options: Mapping[str, Any]) -> list[str]:
-    return [f"--{name}" for name in ("embeddings", "checkpoint") if name in options]
 
 
 # ---- the kinds that need more than one call

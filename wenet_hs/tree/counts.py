@@ -8,6 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +21,14 @@ from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)
 
-WEIGHTINGS = ("pooled", "per_language")
+Weighting = Literal["pooled", "per_language"]
 _MUCH_UNKNOWN = 0.05
 ALL = "(all)"
 HEADINGS = ("language", "units", "entropy", "own tree", "this tree", "excess")
 
 
 def unit_frequencies(
-    utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: str = "pooled"
+    utterances: Iterable[Utterance], tokenizer: Tokenizer, weighting: Weighting = "pooled"
 ) -> NDArray[np.float64]:
     """How often the decoder has to predict each unit: the units of the transcripts and one end of sentence each.
 
@@ -36,21 +37,18 @@ def unit_frequencies(
     `weighting`: "pooled" counts all languages together; "per_language" sums the relative frequencies within each
     language (the paper's equation 2), so that each language has the same weight.
     Returns: (V,) counts, or frequencies that sum to the number of languages.
-    Raises ConfigError: unknown weighting. DataError: per_language and an utterance without a language; no utterance;
-        a share of `MOST_UNKNOWN` of the units is unknown.
+    Raises DataError: per_language and an utterance without a language; no utterance; a share of `MOST_UNKNOWN` of the
+        units is unknown.
     """
-    if weighting not in WEIGHTINGS:
-        raise ConfigError(f"--weighting: must be one of {', '.join(WEIGHTINGS)}, got {weighting!r}")
     num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
     counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)
     for utterance in utterances:
         if weighting == "per_language" and utterance.lang is None:
-            raise DataError(
-                f"utterance {utterance.key!r}: no language in the data list; add `lang`, or use --weighting pooled"
-            )
+            where, found = f"utterance {utterance.key!r}", "no language in the data list"
+            raise DataError(where, found, "add `lang`, or use --weighting pooled")
         counters[utterance.lang].update([*tokenizer.encode(utterance.txt), eos])
     if not counters:
-        raise DataError("data list: no utterances to count units in; run the stage that prepares the data again")
+        raise DataError("data list", "no utterances to count units in", "run the stage that prepares the data again")
     frequencies, pooled = np.zeros(num_units), np.zeros(num_units)
     for lang in sorted(counters, key=str):  # a fixed order of summation
         ids, counts = list(counters[lang]), np.array(list(counters[lang].values()), dtype=np.float64)
@@ -59,10 +57,9 @@ def unit_frequencies(
     unk, total = tokenizer.table.special.unk, pooled.sum()
     num_unknown = 0.0 if unk is None else pooled[unk]
     if num_unknown >= MOST_UNKNOWN * total:
-        raise DataError(
-            f"{num_unknown:,.0f} of {total:,.0f} units ({num_unknown / total:.0%}) of the transcripts are not in the "
-            "unit table; give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
-        )
+        share = f"{num_unknown:,.0f} of {total:,.0f} units ({num_unknown / total:.0%})"
+        to_do = "give the --units that were made from this data and their --tokenizer, or a smaller --min_count"
+        raise DataError(f"{share} of the transcripts are not in the unit table", to_do=to_do)
     if num_unknown:
         logger.log(
             logging.WARNING if num_unknown > _MUCH_UNKNOWN * total else logging.INFO,
@@ -78,7 +75,7 @@ def with_blank_share(frequencies: NDArray[np.float64], blank: int, share: float)
     Raises ConfigError unless 0 < share < 1.
     """
     if not 0 < share < 1:
-        raise ConfigError(f"--blank_share: must be greater than 0 and less than 1, got {share:g}")
+        raise ConfigError("--blank_share", f"must be greater than 0 and less than 1, got {share:g}")
     changed = frequencies.copy()
     changed[blank] = 0
     changed[blank] = changed.sum() * share / (1 - share)

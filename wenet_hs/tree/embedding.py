@@ -47,7 +47,7 @@ def read_embeddings(path: Path | str, units: Sequence[str]) -> NDArray[np.float6
     rows = _read_text(path, set(names))
     found = [row for row in map(rows.get, names) if row is not None]
     if not found:
-        raise DataError(f"{path}: has none of the {len(units)} units; its names must be those of units.txt")
+        raise DataError(path, f"has none of the {len(units)} units", "its names must be those of units.txt")
     vectors = np.array([rows.get(name, np.full(len(found[0]), np.nan)) for name in names])
     log_without_vector(vectors, units, f"have no vector in {path}")
     return vectors
@@ -91,8 +91,8 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                     continue
                 dim = dim or len(numbers)
                 if len(numbers) != dim or not dim:
-                    what = f"expected a unit and {dim or 'its'} numbers, separated by spaces"
-                    raise ValueError(f"{len(numbers)} numbers, {what}")
+                    expected = f"a unit and {dim or 'its'} numbers, separated by spaces"
+                    raise ValueError(f"{len(numbers)} numbers, expected {expected}")
                 if dim == 1:
                     raise ValueError("vectors of one number; a table of units is no file of vectors")
                 name = unicodedata.normalize("NFC", name)
@@ -104,14 +104,14 @@ def _read_text(path: Path, wanted: set[str]) -> dict[str, NDArray[np.float64]]:
                 if not np.isfinite(rows[name]).all():
                     raise ValueError("a value is NaN or infinite; leave the unit out if it has no vector")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}: not UTF-8 text; save the vectors in word2vec's text form") from error
+        raise DataError(path, "not UTF-8 text", "save the vectors in word2vec's text form") from error
     except ValueError as error:
-        raise DataError(f"{path}:{number}: {error}") from error
+        raise DataError(f"{path}:{number}", str(error)) from error
     except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror}); check the path") from error
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
     if num_expected not in (None, number - 1):
-        what = f"{path}:1: the first line says {num_expected} vectors, but there are {number - 1}"
-        raise DataError(f"{what}; copy the file again, or correct the line")
+        found = f"the first line says {num_expected} vectors, but there are {number - 1}"
+        raise DataError(f"{path}:1", found, "copy the file again, or correct the line")
     return rows
 
 
@@ -134,16 +134,14 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
     """
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
-        raise CheckpointError(f"{where}: has no flat softmax; give the checkpoint of a model with head: softmax")
+        raise CheckpointError(where, "has no flat softmax", "give the checkpoint of a model with head: softmax")
     weight = state[name]
     if weight.dim() != 2 or len(weight) != num_units:
-        raise CheckpointError(
-            f"{where}: {name} has shape {tuple(weight.shape)}, but there are {num_units} units; "
-            "use the units.txt that the model was trained with"
-        )
+        found = f"{name} has shape {tuple(weight.shape)}, but there are {num_units} units"
+        raise CheckpointError(where, found, "use the units.txt that the model was trained with")
     vectors: NDArray[np.float64] = weight.detach().cpu().double().numpy()
     if not np.isfinite(vectors).all():
-        raise CheckpointError(f"{where}: {name} has a value that is NaN or infinite; use an earlier checkpoint")
+        raise CheckpointError(where, f"{name} has a value that is NaN or infinite", "use an earlier checkpoint")
     return vectors
 
 
@@ -179,9 +177,8 @@ def ward_children(
         raise ValueError(f"vectors: unit {wrong[0]} has NaN or infinite values; only a whole row may be NaN")
     placed = np.flatnonzero(~is_absent)
     if len(placed) > MAX_VECTORS:
-        raise ConfigError(
-            f"vectors: {len(placed):,} units have one, clustering takes at most {MAX_VECTORS:,}; use --kind brown"
-        )
+        found = f"{len(placed):,} units have one, clustering takes at most {MAX_VECTORS:,}"
+        raise ConfigError("vectors", found, "use --kind brown")
     rows = _ward_rows(_prepared(rows_VF[placed], cosine), placed, frequencies) if len(placed) > 1 else NO_ROWS
     return add_unplaced(rows, placed, frequencies)
 

@@ -126,15 +126,14 @@ class TreeFile(BaseModel):
             json.dumps(record.options, allow_nan=False)  # 1e999 is infinite, and could not be written again
         except ValidationError as error:
             fault = error.errors(include_url=False)[0]
-            where = "".join(f"{part}: " for part in fault["loc"])
+            where = ": ".join(map(str, (path, *fault["loc"])))
             found = "" if fault["type"] in ("missing", "json_invalid") else f", found {repr(fault['input'])[:40]}"
-            raise DataError(
-                f"{path}: {where}{fault['msg']}{found}; build the tree again, or see docs/heads.md for the format"
-            ) from error
+            to_do = "build the tree again, or see docs/heads.md for the format"
+            raise DataError(where, f"{fault['msg']}{found}", to_do) from error
         except KeyError as error:
-            raise DataError(f"{path}: the key {error} occurs twice; keep one") from error
+            raise DataError(path, f"the key {error} occurs twice", "keep one") from error
         except ValueError as error:
-            raise DataError(f"{path}: options: a number that is not finite; build the tree again") from error
+            raise DataError(f"{path}: options", "a number that is not finite", "build the tree again") from error
         return record
 
 

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
-from wenet_hs.tree.tree import Tree, UnitTree
+from wenet_hs.tree.tree import Tree
+from wenet_hs.tree.unit_tree import UnitTree
 
 MAX_PAGE_LABEL = 200
 """Characters of a name that are written; the page's style cuts it to the available width."""

@@ -20,10 +20,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.compiled import njit, prange
-from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels import search_numba as keys
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, use_torch_threads
 from wenet_hs.heads.kernels.tree_numba import cost_of_scores
+from wenet_hs.heads.node_head import CostWeights, sparse_rows
 from wenet_hs.tree.tree import NaryTree
 
 MIN_PRODUCT_ROWS, MIN_PRODUCT_SCORES = 6, 4096
@@ -282,7 +282,7 @@ class _CostOfDecisions(torch.autograd.Function):
 
 
 def cost_of_decisions(
-    hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, *, smoothing: float, sparse: bool
+    hidden: Tensor, weight: Tensor, bias: Tensor, groups: Any, smoothing: float, sparse: bool
 ) -> Tensor:
     """The cross-entropies of the decisions on each row's path, added up, from the nodes on the paths only.
 

@@ -13,14 +13,9 @@ Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G r
 
 import importlib.util
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor
-
-SearchMethod = Literal["auto", "best_first", "dense"]
-"""How leaves are searched. "best_first": by Numba on a CPU, by Triton on a GPU; "dense": from all log-probabilities;
-"auto": see `choose_search`."""
 
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
@@ -37,20 +32,16 @@ GPU_MAX_K = 32
 
 
 def can_use_kernels(rows: Tensor) -> bool:
-    """Whether Numba kernels compute with this tensor: float32 on a CPU."""
-    return rows.device.type == "cpu" and rows.dtype == torch.float32
+    """Whether Numba kernels compute with this tensor: float32 on a CPU, and not while torch.compile traces."""
+    return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
-def choose_search(
-    num_rows: int, num_units: int, k: int, device_type: str, dtype: torch.dtype
-) -> Literal["best_first", "dense"]:
-    """The faster of "best_first" and "dense". Other dtypes than float32, and GPUs without Triton, have "dense" only."""
-    if device_type == "cpu":
-        ratio = UNITS_PER_OPENED_NODE["few rows" if num_rows < FEW_ROWS else "many rows"]
-        is_faster = ratio * expected_opened(num_units, k) < num_units
-    else:
-        is_faster = num_units >= GPU_MIN_UNITS and k <= GPU_MAX_K and device_type == "cuda" and has_triton()
-    return "best_first" if is_faster and dtype == torch.float32 else "dense"
+def is_search_faster(num_rows: int, num_units: int, k: int, device_type: str) -> bool:
+    """Whether `best_first`, which can run, is faster than all log-probabilities."""
+    if device_type != "cpu":
+        return num_units >= GPU_MIN_UNITS
+    ratio = UNITS_PER_OPENED_NODE["few rows" if num_rows < FEW_ROWS else "many rows"]
+    return ratio * expected_opened(num_units, k) < num_units
 
 
 def expected_opened(num_units: int, k: int) -> float:
@@ -69,23 +60,18 @@ def limits(num_units: int, k: int) -> tuple[int, int]:
 
 
 def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
-    """Numba's or Triton's search. No gradients.
+    """Numba's or Triton's search. No gradients. `HSoftmaxHead` checks whether it can run.
 
     Args:
         hidden, weight, bias: (N, D), the inner nodes' vectors (V-1, D) and biases (V-1,) or None; float32, contiguous.
         children: (V-1, 2) int32; V ≥ 2.
         k: 1…V.
-    Raises ValueError: the search cannot run.
     """
-    if hidden.dtype != torch.float32:
-        raise ValueError(f'search: "best_first" needs float32, got {hidden.dtype}; use "dense"')
     hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
     if hidden.device.type == "cpu":
         from wenet_hs.heads.kernels import search_numba
 
         return search_numba.search(hidden, weight, bias, children, k=k, limits=limits(len(children) + 1, k))
-    if k > GPU_MAX_K:
-        raise ValueError(f'search: "best_first" on a GPU takes k up to {GPU_MAX_K}, got {k}; use "dense"')
     from wenet_hs.heads.kernels import search_triton
 
     values_NK, ids_NK, opened_N = search_triton.search(hidden, weight, bias, children, k)
@@ -113,7 +99,8 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         k: 1…V.
     Returns: values (..., K), which carry gradients, and indices (..., K) int64.
     """
-    if _has_kernel(scores, k):
+    carries_gradient = scores.requires_grad and torch.is_grad_enabled()
+    if can_use_kernels(scores) and k <= KERNEL_MAX_K and not carries_gradient:
         from wenet_hs.heads.kernels import numba_common
 
         found = numba_common.best_of_rows(scores.detach().reshape(-1, scores.shape[-1]).contiguous(), k)
@@ -134,9 +121,3 @@ def topk_lowest_id_first(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
         order = ranked.gather(-1, ids).sort(dim=-1, descending=True, stable=True).indices
         ids = ids.gather(-1, order)
     return scores.gather(-1, ids), ids
-
-
-def _has_kernel(scores: Tensor, k: int) -> bool:
-    if not can_use_kernels(scores) or torch.compiler.is_compiling():
-        return False
-    return k <= KERNEL_MAX_K and not (scores.requires_grad and torch.is_grad_enabled())

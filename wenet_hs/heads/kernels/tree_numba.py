@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.compiled import njit, prange
-from wenet_hs.heads.base import CostWeights, sparse_rows
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.heads.node_head import CostWeights, sparse_rows
 from wenet_hs.nn.cpu import linear
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
