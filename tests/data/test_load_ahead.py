@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 from wenet_hs.data import loading
 from wenet_hs.data.loading import AHEAD, load_ahead
@@ -136,6 +137,7 @@ def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("num_free", [6, 10, 17, 24, 40])
 def test_too_few_open_files_end_the_training_in_one_line(num_free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.1,))  # seconds
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     kept = []
