@@ -56,8 +56,8 @@ FAULTS = {
         Fault(checkpoints.full_disk, 60, 4, {"disks": 3}),
         Fault(hostile.hostile_files, 100, 12, {"yamls": 8, "arrays": 8}),
         Fault(corpora.mutate_clips, 2000, 40, {}),
-        Fault(processes.kill_ranks, 25, 1, {"kills": 1}),
-        Fault(processes.kill_recognition, 50, 1, {}),
+        Fault(processes.kill_ranks, 25, 1, {"kills": 1, "epochs": 5}),
+        Fault(processes.kill_recognition, 50, 1, {"batches": 12}),
         Fault(processes.signal_training, 50, 2, {"epochs": 6}),
         Fault(user_errors.user_mistakes, 500, 40, {}),
     )

@@ -414,12 +414,13 @@ def test_every_layer_is_compiled_in_place(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler has its own
-def test_compiled_layers_compute_the_same() -> None:
+def test_compiled_layers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch._inductor.config.compile_threads", 1)  # no processes that import torch
     off = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0, "num_blocks": 1}
     sections = {"encoder_conf": off, "decoder_conf": off}
     plain, fast = small_model(seed=2, **sections).train(), small_model(seed=2, **sections).train()
     compile_layers(fast)
-    for frames, labels in (([60, 41], [9, 2]), ([80, 33, 50], [5, 2, 7]), ([97, 44], [4, 4])):
+    for frames, labels in (([60, 41], [9, 2]), ([80, 33, 50], [5, 2, 7])):
         totals = [model(small_batch(frames, labels)).total for model in (plain, fast)]
         for total in totals:
             total.backward()
