@@ -25,12 +25,6 @@ PLAIN = "mutate_clips"
 """The fault whose quick form takes less than a second."""
 
 
-@pytest.fixture(autouse=True)
-def no_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in run_all: faster, and no power loss is tested."""
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
-
-
 @pytest.mark.parametrize(
     ("name", "options"),
     [
