@@ -36,7 +36,7 @@ DYNAMIC = "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 13
 VARIANTS: tuple[tuple[str, ...], ...] = (
     ("softmax", "num_workers=2"),
     ("class", "dataset_conf.cache_features=true"),
-    ("adaptive", *COSINE, RAMP),
+    ("adaptive", "head_conf.cutoffs=[3]", *COSINE, RAMP),  # the first batch needs both clusters
     ("hsoftmax",),
     ("hsoftmax", "accum_grad=3", "max_epoch=3"),
     ("hsoftmax", "accum_grad=2", "max_epoch=3", *SPARSE),
