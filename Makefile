@@ -50,7 +50,7 @@ lint: setup
 check: lint test
 
 recipes: setup
-	$(BIN)/python -m pytest -m recipe
+	$(BIN)/python -m pytest -n auto -m recipe
 
 slow: setup
 	$(BIN)/python -m pytest -n auto -m slow

@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Shared fixtures. One torch thread, here and in the processes that tests start: two make small models much slower."""
+"""Shared fixtures. One torch thread, here and in the processes that tests start: two make small models much slower.
+
+Bytecode is written, also where PYTHONDONTWRITEBYTECODE is set: otherwise each process compiles the tests again.
+"""
 
 import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores it
-torch.set_num_threads(1)
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+os.fsync = lambda fd: None  # no test cuts the power, so files need not reach the disk
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -26,5 +31,8 @@ def shared_dir() -> Path:
 
 def pytest_collection_finish() -> None:
     """Excludes all modules from garbage collection: they are used until the end of the run."""
+    import torch  # not at the top: the first process of xdist runs no test
+
+    torch.set_num_threads(1)
     gc.collect()
     gc.freeze()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""No test here cuts the power, so files need not reach the disk; and clips can be text files."""
+"""Clips that are text files."""
 
 import os
 from dataclasses import replace
@@ -11,11 +11,6 @@ from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckedClip
 from wenet_hs.data.audio import AudioError
 from wenet_hs.manifest import Utterance
-
-
-@pytest.fixture(autouse=True)
-def without_fsync(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import is_running, within
 
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckMode, ClipChecker, parallel_map
@@ -119,25 +119,14 @@ list(parallel_map(work, range(100), num_workers=2, description="", on_crash=prin
 """
 
 
-def is_running(process: Path) -> bool:
-    stat = Path("/proc", process.name, "stat")
-    return stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers wait until they are ended")
 def test_no_process_outlives_a_killed_run(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path)]) as parent:
-        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-        assert all(map(is_running, tmp_path.iterdir()))
+        assert within(50, lambda: len(list(tmp_path.iterdir())) == 2)
+        workers = [path.name for path in tmp_path.iterdir()]
+        assert all(map(is_running, workers))
         parent.kill()
-    wait_until(lambda: not any(map(is_running, tmp_path.iterdir())))
-
-
-def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 50
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    assert within(50, lambda: not any(map(is_running, workers)))
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clips of noise, and datasets of characters over them."""
 
+import io
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,13 @@ RANDOM = DatasetConf(
 
 def noise(num_samples: int, seed: int = 0) -> torch.Tensor:
     return 0.1 * torch.randn(num_samples, generator=torch.Generator().manual_seed(seed))
+
+
+def encoded(samples: np.ndarray, rate: int, container: str, **options: Any) -> bytes:
+    """The content of an audio file."""
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format=container, **options)
+    return file.getvalue()
 
 
 def write_clips(folder: Path, seconds: Sequence[float], transcripts: Sequence[str] = ("a",)) -> list[Utterance]:

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reading of valid and invalid audio: correct samples, or one line that names the file and the fault."""
 
-import io
 import re
 import struct
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
 import torch
+from noise_clips import encoded
 
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.corpus import audio_check
@@ -51,12 +50,6 @@ def wav_header(data_size: int = 100, *, channels: int = 1, rate: int = 16000, pa
     form = struct.pack("<IHHIIHH", 16, 1, channels, rate, rate * channels * 2 & 0xFFFFFFFF, channels * 2 & 0xFFFF, 16)
     riff = b"RIFF" + struct.pack("<I", 36 + data_size & 0xFFFFFFFF) + b"WAVEfmt " + form
     return riff + b"data" + struct.pack("<I", data_size) + payload
-
-
-def encoded(samples: np.ndarray, rate: int, container: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=container, **options)
-    return file.getvalue()
 
 
 def float_wav(*samples: float) -> bytes:

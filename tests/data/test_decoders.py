@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audio that libsndfile does not read rightly: sizes of wav files, m4a and video, joined files, unusual Ogg pages."""
 
-import io
+import gc
 import os
 import struct
 import sys
+from collections.abc import Iterator
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import av
 import numpy as np
 import pytest
-import soundfile
+from noise_clips import encoded
 
 from wenet_hs.data import containers
 from wenet_hs.data.audio import AudioError, read_audio_file, read_duration, read_num_channels
@@ -20,17 +21,18 @@ from wenet_hs.data.audio import AudioError, read_audio_file, read_duration, read
 RATE = 16000
 
 
+@pytest.fixture(scope="module", autouse=True)
+def free_encoders() -> Iterator[None]:
+    """Frees PyAV's encoders here: a worker forked later would wait without end for their threads, which it has not."""
+    yield
+    gc.collect()
+
+
 def speech_like(seconds: float = 3.0, rate: int = RATE) -> np.ndarray:
     """Noise of the lower frequencies whose level rises and falls, so that every time can be recognised."""
     noise = np.random.default_rng(0).normal(size=round(seconds * rate))
     level = np.sin(3.0 * np.arange(len(noise)) / rate) ** 2
     return (0.3 * level * np.convolve(noise, np.ones(8) / 8, "same")).astype(np.float32)
-
-
-def encoded(samples: np.ndarray, rate: int, container: str, **options: Any) -> bytes:
-    file = io.BytesIO()
-    soundfile.write(file, samples, rate, format=container, **options)
-    return file.getvalue()
 
 
 def delay(found: np.ndarray, expected: np.ndarray) -> int:

@@ -9,12 +9,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from waiting import is_running, within
 
 from wenet_hs.data import loading
 from wenet_hs.data.loading import AHEAD, load_ahead
@@ -55,20 +56,6 @@ def many_tensors(position: int) -> list[torch.Tensor]:
 
 def no_files_left(position: int) -> None:
     raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "noise.wav")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def within(seconds: float, condition: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
-        time.sleep(0.005)
-    return condition()
 
 
 @pytest.mark.parametrize("num_workers", [0, 2])
@@ -136,6 +123,7 @@ def test_a_stuck_worker_ends_with_its_killed_parent(tmp_path: Path, monkeypatch:
 @pytest.mark.parametrize("num_free", [6, 10, 17, 24, 40])
 def test_too_few_open_files_end_the_training_in_one_line(num_free: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.1)
+    monkeypatch.setattr(_MultiProcessingDataLoaderIter._try_get_data, "__defaults__", (0.1,))  # seconds
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     highest = max(int(path.name) for path in Path("/proc/self/fd").iterdir())
     kept = []

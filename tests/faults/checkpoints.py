@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faults of checkpoints: killed saves, resumed trainings, damaged files, full disks."""
+"""Faults of checkpoints: killed saves, full disks."""
 
 import hashlib
-import io
 import json
 import os
 import random
@@ -11,19 +10,16 @@ import signal
 import subprocess
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import lru_cache, partial
-from itertools import cycle, islice
 from pathlib import Path
 
 import torch
-from harness import Report, Tally, call, call_in_child, log_to, run_child, run_reporting
-from tiny_corpus import bits, cut_back, metrics, write_tiny_corpus
+from harness import Report, Tally, call_in_child, run_child, run_reporting
+from tiny_corpus import bits, cut_back, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
-from wenet_hs.bin import tree as tree_command
 from wenet_hs.errors import CheckpointError
 from wenet_hs.train.average import write_final
 
@@ -168,118 +164,6 @@ def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> in
         expected = [path.name for path in ckpt.list_checkpoints(checkpoints)]
         tally.check(left == expected and len(left) == KEPT, f"{where}: left {left}")
     return int(num_changes)
-
-
-# ---- resumed trainings
-
-VARIANTS = {
-    "softmax": "",
-    "softmax a2": "accum_grad=2",
-    "hsoftmax w2": "head=hsoftmax head_conf.tree={0}/tree.json num_workers=2",
-    "class": "head=class head_conf.tree={0}/classes.json",
-    "adaptive": "head=adaptive head_conf.tree={0}/classes.json",
-}
-"""Name → overrides; {0} is the folder of the corpus. w2: two processes load data; a2: a step has two batches."""
-
-
-def resume_sweep(folder: Path, tally: Tally, steps: int, every: int = 1, variants: int = len(VARIANTS)) -> str:
-    """A resumed run ends with the same bits as an unbroken one (CPU, same torch, same threads).
-
-    It is stopped after every k-th step. All losses are equal, too.
-    """
-    figures, corpus = [], write_tiny_corpus(folder / "corpus")
-    line = ["build", "--kind", "classes", "--num_classes", "3", "--units", corpus.folder / "units.txt"]
-    line += ["--data_list", corpus.train_data, "--out", corpus.folder / "classes.json"]
-    ended = call(tree_command, *line)
-    tally.check(ended.code == 0, ended.summary())
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="This DataLoader will create")
-        for name, settings in [*VARIANTS.items()][:variants]:
-            started, stopped = time.perf_counter(), folder / "stopped"
-            steps_per_epoch = 2 if "accum_grad=2" in settings else 4
-            overrides = (*settings.format(corpus.folder).split(), f"max_epoch={-(-steps // steps_per_epoch)}")
-            whole = corpus.train(folder / name.replace(" ", "-"), *overrides)
-            num_steps = ckpt.step_of(ckpt.list_checkpoints(whole / "checkpoints")[-1])
-            tally.check(num_steps >= steps, f"{name}: {num_steps} steps instead of {steps}")
-            expected, num_equal, cuts = _read_end(whole), 0, range(1, num_steps + 1, every)
-            for step in cuts:
-                shutil.rmtree(stopped, ignore_errors=True)
-                others = [p.name for p in ckpt.list_checkpoints(whole / "checkpoints") if ckpt.step_of(p) != step]
-                shutil.copytree(whole, stopped, ignore=shutil.ignore_patterns("finished.json", "final.pt", *others))
-                resumed = _read_end(corpus.train(stopped, *overrides, f"save_interval={10**6}"))
-                different = [fact for fact in expected if resumed[fact] != expected[fact]]
-                num_equal += tally.check(not different, f"{name}: stopped after step {step}, different: {different}")
-            shutil.rmtree(whole)
-            figures.append(f"{name} {num_equal}/{len(cuts)} ({time.perf_counter() - started:.0f} s)")
-    return f"stopped at and resumed bit for bit: {', '.join(figures)}"
-
-
-def _read_end(model_dir: Path) -> dict[str, object]:
-    """The bits at the end, and the record of each training step (the number of validations may differ)."""
-    return {**bits(model_dir), "records": [record for record in metrics(model_dir) if record["kind"] == "train"]}
-
-
-# ---- damaged files
-
-
-def damaged_checkpoints(folder: Path, tally: Tally, flips: int, cuts: int = 300, trainings: int = 12) -> str:
-    """A damaged checkpoint is never loaded: what is wrong is named and the one before is used.
-
-    Flips bits, cuts and deletes files of the newest checkpoint. Some damages are followed by a real training, which
-    must end with the bits of an undisturbed one. A flip in white space of the manifest changes no checksum. Such a
-    checkpoint is intact and counted separately.
-    """
-    corpus, overrides = write_tiny_corpus(folder / "corpus"), ("max_epoch=1", "keep_checkpoints=2")
-    whole, again = corpus.train(folder / "whole", *overrides), folder / "again"
-    before, newest = ckpt.list_checkpoints(whole / "checkpoints")
-    originals = {path.name: path.read_bytes() for path in sorted(newest.iterdir())}
-    damages = [*_make_damages(originals, flips, cuts, tally.generator)]
-    trained, harmless = range(0, len(damages), -(-len(damages) // trainings)), 0
-    for number, (name, what, content) in enumerate(damages):
-        shutil.rmtree(again, ignore_errors=True)
-        cut_back(whole, again, ckpt.step_of(newest))
-        damaged, where = again / "checkpoints" / newest.name, f"{name} {what}"
-        (damaged / name).write_bytes(content) if content is not None else (damaged / name).unlink()
-        is_harmless = ckpt.verification_error(damaged) is None
-        if is_harmless:
-            is_same = ckpt.read_checkpoint(damaged) == ckpt.read_checkpoint(newest)
-            harmless += tally.check(name == "manifest.json" and is_same, f"{where}: not noticed")
-        log = io.StringIO()
-        if number in trained:
-            ended = call(train_command, *corpus.arguments(again, *overrides))
-            log.write(ended.log)
-            is_equal = ended.code == 0 and bits(again) == bits(whole)
-            tally.check(is_equal, f"training after {where}: {ended.summary()}")
-        else:
-            with log_to(log):
-                found = ckpt.newest_intact(damaged.parent)
-            is_right = found is not None and found.name == (newest if is_harmless else before).name
-            tally.check(is_right, f"{where}: {found} was used")
-        named = [newest.name, f"using {before.name}", *([name] if name != "manifest.json" else [])]
-        is_named = is_harmless or all(part in log.getvalue() for part in named)
-        tally.check(is_named, f"{where}: logged {log.getvalue()}")
-    num = len(damages)
-    return (
-        f"{flips} flipped bits, {cuts} cuts, {len(originals)} deletions in {len(originals)} files of "
-        f"{sum(map(len, originals.values()))} bytes | named, and the checkpoint before used, {num - harmless} of {num};"
-        f" {harmless} flips in the manifest changed no sum and loaded the same bytes | {len(trained)} trainings went on"
-        " from the one before"
-    )
-
-
-def _make_damages(
-    originals: dict[str, bytes], flips: int, cuts: int, generator: random.Random
-) -> Iterator[tuple[str, str, bytes | None]]:
-    """(file, what, new content or None for a deletion): deletions, cuts and flips, each file equally often."""
-    yield from ((name, "deleted", None) for name in originals)
-    for number, name in enumerate(islice(cycle(originals), cuts + flips)):
-        content = bytearray(originals[name])
-        position, bit = generator.randrange(len(content)), generator.randrange(8)
-        if number < cuts:
-            yield name, f"cut at byte {position}", bytes(content[:position])
-        else:
-            content[position] ^= 1 << bit
-            yield name, f"bit {bit} of byte {position} flipped", bytes(content)
 
 
 # ---- full disks

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Faulty corpora: damaged tables of Common Voice, damaged clips."""
+"""Faulty corpora: damaged clips."""
 
 import os
 import random
@@ -12,109 +12,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from harness import Tally, run_child
-from made_up_release import parse_prepare
 from model_folders import write_clip
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
-from wenet_hs.corpus import commonvoice
 from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
-
-HEADER = b"client_id\tpath\tsentence\tlocale\n"
-NUM_CLIPS = 40
-"""Clips that exist; rows may name others."""
-_PIECES = (
-    *(b'"', b"''", b"\xe2\x80\xa8", b"\xe2\x80\xa9", b"\xc2\x85", b"\x0b", b"\x0c", b"\x1c", b"\0", b"\x1b[31m"),
-    *(b"\t", b"\n", b"\r", b"\r\n", b"\n\n", b"\xff", b"\xc3", b"\xed\xa0\x80", b"\xef\xbb\xbf", b"\xe2\x80\x8b", b""),
-)
-_NAMES = (b"", b".", b"../up.mp3", b"a/b.mp3", b"-y", b"$(x).mp3", b"c1.mp3", b"x" * 300, b"\xff.mp3", b"c 2.mp3")
-_SENTENCES = (b"", b"   ", b"?!", "né à Gènes".encode(), b"word " * 300, b'"quoted', b"NA", b"\xe2\x80\x8b", b"hola")
-
-
-# ---- tables
-
-
-def mutate_tables(folder: Path, tally: Tally, tables: int) -> str:
-    """Every row of a table is used or rejected with a reason.
-
-    `prepare commonvoice` accounts for every row of a damaged table, or refuses the table in one line.
-    """
-    language, out = folder / "corpus" / "ca", folder / "out"
-    (language / "clips").mkdir(parents=True)
-    names = [f"c{number}.mp3" for number in range(NUM_CLIPS)]
-    for name in names:
-        (language / "clips" / name).touch()
-    (language / "clip_durations.tsv").write_text("clip\tduration[ms]\n" + "".join(f"{n}\t2000\n" for n in names))
-    flags = "--langs ca --ratio 1 --max_rejected 1 --check_audio exists --num_workers 0"
-    args = parse_prepare(f"commonvoice --corpus '{folder}/corpus' --out '{out}' {flags}")
-    counts: Counter[str] = Counter()
-    for number in range(tables):
-        ids = tally.generator.sample(range(NUM_CLIPS + 3), NUM_CLIPS - 3)
-        rows = [b"s%d\tc%d.mp3\tfrase %d\tca\n" % (n, n, n) for n in ids]
-        content = _mutate_table(TABLE_DAMAGES[number % len(TABLE_DAMAGES)], tally.generator, rows)
-        (language / "validated.tsv").write_bytes(content)
-        where, lines = f"table {number}: {content[:200]!r}", content.split(b"\n")[1:]
-        num_rows = len(lines) - (bool(lines) and not lines[-1])
-        try:
-            stats = commonvoice.prepare(args)
-        except DataError as error:
-            counts["refused"] += 1
-            tally.check("\n" not in str(error), f"{where}: a message of several lines: {error}")
-            continue
-        used = [u.key for name in ("train", "dev", "test") for u in read_data_list(out / name / "data.list")]
-        rejected = read_lines(out / "rejected.tsv")[1:]
-        is_complete = len(used) + len(rejected) == stats["num_in"] == num_rows and all(
-            line.split("\t")[2] for line in rejected
-        )
-        tally.check(is_complete, f"{where}: {num_rows} rows, {len(used)} in the lists, rejected {rejected}")
-        tally.check(len(set(used)) == len(used), f"{where}: a key twice")
-        counts.update(used=len(used), rejected=len(rejected))
-    tally.check(tables < 10 or counts["refused"] < tables / 2, f"only {tables - counts['refused']} tables are used")
-    rows_in = f"{counts['used'] + counts['rejected']} rows = {counts['used']} used + {counts['rejected']} rejected"
-    return f"{tables} tables | {rows_in} | {counts['refused']} tables refused"
-
-
-TABLE_DAMAGES = ("pieces", "fields", "Windows", "cut", "overwritten", "header")
-
-
-def _mutate_table(kind: str, rng: random.Random, rows: list[bytes]) -> bytes:
-    content = bytearray(HEADER + b"".join(rows))
-    match kind:
-        case "pieces":  # separators, quotes and broken bytes
-            for _ in range(rng.randint(1, 6)):
-                place = rng.randrange(len(HEADER), len(content) + 1)
-                content[place:place] = rng.choice(_PIECES)
-        case "fields":  # another number of columns, hostile names, empty sentences
-            for _ in range(rng.randint(1, 4)):
-                fields = rng.choice(rows).removesuffix(b"\n").split(b"\t")
-                name, sentence, place = rng.choice(_NAMES), rng.choice(_SENTENCES), rng.randrange(len(fields))
-                changes = ((place, place + 1, []), (place, place, [sentence]), (1, 2, [name]), (0, 0, []))
-                start, end, new = rng.choice(changes)  # the last one repeats the row
-                fields[start:end] = new
-                rows.insert(rng.randrange(len(rows) + 1), b"\t".join(fields) + b"\n")
-            return HEADER + b"".join(rows)
-        case "Windows":
-            whole = b"\xef\xbb\xbf" * rng.randint(0, 2) + content.replace(b"\n", b"\r\n")
-            return whole if rng.random() < 0.5 else whole.removesuffix(b"\r\n")
-        case "cut":
-            return bytes(content[: rng.randrange(len(content))])
-        case "overwritten":  # random bytes, also in the header and over all
-            for _ in range(rng.choice((1, 3, 10, len(content)))):
-                content[rng.randrange(len(content))] = rng.randrange(256)
-        case "header":  # columns in another order, missing, twice, quoted
-            names = HEADER.removesuffix(b"\n").split(b"\t")
-            other = rng.sample(names, len(names))
-            changed = (other, other[1:], [*names, other[0]], [b'"' + name + b'"' for name in names])
-            return b"\t".join(rng.choice(changed)) + b"\n" + b"".join(rows)
-    return bytes(content)
-
-
-# ---- clips
 
 _EDGES_S = 0.05  # headers contain no audio, and an mp3 begins and ends within frames
 

@@ -19,7 +19,6 @@ from wenet_hs.manifest import write_data_list
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
-NUM_BATCHES = 60
 
 
 def check_equal(tally: Tally, whole: Path, other: Path, where: str) -> None:
@@ -53,9 +52,9 @@ def kill_training(folder: Path, tally: Tally, kills: int) -> str:
     return f"{num_steps} steps | {kills} kills (after step {', '.join(map(str, at))}) | {kills} restarts"
 
 
-def kill_ranks(folder: Path, tally: Tally, runs: int, kills: int = 2) -> str:
+def kill_ranks(folder: Path, tally: Tally, runs: int, kills: int = 2, epochs: int = 8) -> str:
     """Kill a rank: torchrun starts again and the result is the same bits."""
-    overrides, num_steps = ("max_epoch=8", "save_interval=2", "num_workers=0"), 16
+    overrides, num_steps = (f"max_epoch={epochs}", "save_interval=2", "num_workers=0"), 2 * epochs
     corpus = write_tiny_corpus(folder / "corpus")
     start_training(corpus, folder / "whole", *overrides, ranks=2).finish()
     killed: Counter[int] = Counter()
@@ -126,14 +125,14 @@ def _send_signal(corpus: TinyCorpus, model_dir: Path, overrides: tuple[str, ...]
     return "stopped in good order"
 
 
-def kill_recognition(folder: Path, tally: Tally, kills: int, ranks: int = 1) -> str:
+def kill_recognition(folder: Path, tally: Tally, kills: int, ranks: int = 1, batches: int = 60) -> str:
     """A killed recognition resumes, and its results are the same bytes.
 
     No saved batch is decoded again.
     """
     write_model_folder(folder / "model", encoder_conf={"num_blocks": 2})
     rng = random.Random(0)
-    clips = [write_clip(folder / f"clips/u{i}.wav", rng.uniform(0.5, 3.0), seed=i) for i in range(4 * NUM_BATCHES)]
+    clips = [write_clip(folder / f"clips/u{i}.wav", rng.uniform(0.5, 3.0), seed=i) for i in range(4 * batches)]
     write_data_list(folder / "data.list", clips)
     _start_recognition(folder, "whole", ranks).finish()
     whole, num_killed, num_lists, num_saved = _read_results(folder / "whole"), 0, 0, 0
@@ -141,7 +140,7 @@ def kill_recognition(folder: Path, tally: Tally, kills: int, ranks: int = 1) -> 
         name, saved = f"killed-{num_lists}", 0
         result_dir = folder / name
         num_lists += 1
-        for wanted in sorted(tally.generator.sample(range(NUM_BATCHES - 3), min(10, kills - num_killed))):
+        for wanted in sorted(tally.generator.sample(range(batches - 3), min(10, kills - num_killed))):
             program = _start_recognition(folder, name, ranks)
             program.wait_until(lambda wanted=wanted: _count_saved(result_dir) >= wanted)  # type: ignore[misc] # noqa: B023
             time.sleep(tally.generator.uniform(0, 0.02))
@@ -163,7 +162,7 @@ def kill_recognition(folder: Path, tally: Tally, kills: int, ranks: int = 1) -> 
         num_saved += saved
     label = f"{ranks} ranks | " if ranks > 1 else ""
     return (
-        f"{label}{4 * NUM_BATCHES} clips in {NUM_BATCHES} batches | {num_killed} kills in {num_lists} lists | "
+        f"{label}{4 * batches} clips in {batches} batches | {num_killed} kills in {num_lists} lists | "
         f"{num_saved} batches kept over the last kills"
     )
 

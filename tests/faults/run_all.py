@@ -54,18 +54,14 @@ FAULTS = {
     fault.test.__name__: fault
     for fault in (
         Fault(checkpoints.save_kills, 1000, 20, {"size": 20_000, "scenarios": 1}),
-        Fault(checkpoints.resume_sweep, 60, 8, {"every": 4, "variants": 2}),
         Fault(processes.kill_training, 50, 2, {}),
-        Fault(checkpoints.damaged_checkpoints, 1000, 50, {"cuts": 20, "trainings": 2}),
         Fault(checkpoints.full_disk, 60, 4, {"disks": 3}),
         Fault(hostile.hostile_files, 100, 12, {"yamls": 8, "arrays": 8}),
-        Fault(corpora.mutate_tables, 2000, 30, {}),
         Fault(corpora.mutate_clips, 2000, 40, {}),
-        Fault(processes.kill_ranks, 25, 1, {"kills": 1}),
-        Fault(processes.kill_recognition, 50, 1, {}),
+        Fault(processes.kill_ranks, 25, 1, {"kills": 1, "epochs": 5}),
+        Fault(processes.kill_recognition, 50, 1, {"batches": 12}),
         Fault(processes.signal_training, 50, 2, {"epochs": 6}),
-        Fault(user_errors.user_mistakes, 200, 20, {"mistakes": 40}),
-        Fault(user_errors.scored_sets, 200, 20, {"pairs": 100}),
+        Fault(user_errors.user_mistakes, 500, 40, {}),
     )
 }
 

@@ -2,21 +2,34 @@
 """The scripts that print Tables 1 and 2 of Liu et al. (2023) from the lists of a recipe."""
 
 import json
-import subprocess
+import runpy
 import sys
+from collections.abc import Callable
 from pathlib import Path
+
+import pytest
+from command_line import Capsys
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(script: str, *arguments: object, code: int = 0) -> str:
-    command = [sys.executable, EXAMPLES / script, *arguments]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> Callable[..., str]:
+    """Runs a script; returns what it prints, or its error."""
+
+    def run_script(script: str, *arguments: object, fails: bool = False) -> str:
+        monkeypatch.setattr(sys, "argv", [script, *map(str, arguments)])
+        if fails:
+            with pytest.raises(SystemExit) as ended:
+                runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+            return str(ended.value.code)
+        runpy.run_path(str(EXAMPLES / script), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run_script
 
 
-def test_table_1_of_lists_and_of_official_statistics(tmp_path: Path) -> None:
+def test_table_1_of_lists_and_of_official_statistics(tmp_path: Path, run: Callable[..., str]) -> None:
     of_lang = {"hours_before": 10.0, "lambda": 0.5, "hours": {"train": 4.9, "test": 1.0}}
     (tmp_path / "stats.json").write_text(json.dumps({"langs": {"ca": of_lang}}))
     header, _, row, total = run("commonvoice/s0/table1.py", tmp_path / "stats.json").splitlines()
@@ -29,11 +42,13 @@ def test_table_1_of_lists_and_of_official_statistics(tmp_path: Path) -> None:
     (tmp_path / "cv.json").write_text(json.dumps(content))
     printed = run("commonvoice/s0/table1.py", tmp_path / "cv.json", "--langs", "ca", "--ratio", 0.5)
     assert "| ca | 10.00 | 0.5000 | 5.00 | 76.3 | 1.00 | 15.3 | 0.50 |" in printed
-    assert "contains no language tr" in run("commonvoice/s0/table1.py", tmp_path / "cv.json", "--langs", "tr", code=1)
-    assert "neither a stats.json" in run("commonvoice/s0/table1.py", tmp_path / "none" / "stats.json", code=1)
+    assert "contains no language tr" in run(
+        "commonvoice/s0/table1.py", tmp_path / "cv.json", "--langs", "tr", fails=True
+    )
+    assert "neither a stats.json" in run("commonvoice/s0/table1.py", tmp_path / "none" / "stats.json", fails=True)
 
 
-def test_table_2(tmp_path: Path) -> None:
+def test_table_2(tmp_path: Path, run: Callable[..., str]) -> None:
     phones = {"types": {"train": 2, "test": 2}, "tokens": {"train": 6, "test": 8}, "unseen_in_test": ["ʃʲ"]}
     total = {"utterances": {"train": 3, "test": 4}, "hours": {"train": 0.1, "test": 0.2}}
     langs = {"abk": {"utterances": {"train": 0, "test": 4}}, "xxa": {"utterances": {"train": 3, "test": 0}}}
@@ -41,4 +56,4 @@ def test_table_2(tmp_path: Path) -> None:
     printed = run("ucla/s0/table2.py", tmp_path / "stats.json")
     assert "| train | 1 | 0.10 | 3 | 2 | 6 |  | 87 | 1.86 |" in printed
     assert "| test | 1 | 0.20 | 4 | 2 | 8 | 1 | 10 | 0.14 |" in printed
-    assert "not the stats.json of `prepare ucla`" in run("ucla/s0/table2.py", tmp_path / "none", code=1)
+    assert "not the stats.json of `prepare ucla`" in run("ucla/s0/table2.py", tmp_path / "none", fails=True)

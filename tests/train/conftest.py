@@ -1,18 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tiny corpus, and trainings of it that tests copy or read but never change."""
 
-import os
 from pathlib import Path
 
 import pytest
 from tiny_corpus import TinyCorpus, write_tiny_corpus
-
-
-@pytest.fixture(autouse=True)
-def no_fsync(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Switch fsync off, which takes a third of the time of these tests; test_checkpoint.py needs it."""
-    if request.path.name != "test_checkpoint.py":
-        monkeypatch.setattr(os, "fsync", lambda descriptor: None)
 
 
 @pytest.fixture(scope="session")

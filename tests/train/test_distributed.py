@@ -125,11 +125,11 @@ def check_validation(world: World) -> None:
     assert own.over_ranks(world).per_target() == pytest.approx(whole.per_target(), rel=1e-6)
 
 
-def check_rank(rank: int, folder: Path, names: list[str]) -> None:
+def check_rank(rank: int, folder: Path) -> None:
     """Collectives, steps, a skipped step, validation; then rank 1 ends in the middle of a step."""
     with join_process_group(CPU) as world:
         check_collectives(world, folder)
-        for name in names:
+        for name in CASES:
             check_step(name, world)
         check_skipped_step(world)
         check_validation(world)
@@ -223,9 +223,9 @@ def pair(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: TinyCorpus) -> P
     return folder
 
 
-@pytest.mark.parametrize("names", [[*CASES][:1], pytest.param([*CASES][1:], marks=pytest.mark.slow)])
-def test_two_ranks_compute_what_one_process_does_and_a_dead_rank_is_reported(tmp_path: Path, names: list[str]) -> None:
-    assert run_pair(check_rank, tmp_path, names) == [0, 9], "rank 1 dies at the end; see its message above"
+@pytest.mark.slow
+def test_two_ranks_compute_what_one_process_does_and_a_dead_rank_is_reported(tmp_path: Path) -> None:
+    assert run_pair(check_rank, tmp_path) == [0, 9], "rank 1 dies at the end; see its message above"
     line = (tmp_path / "died").read_text()
     assert line.startswith("RankLost: rank 0: another rank has died (")
     assert line.endswith("read its message, then run the same command again to resume")

@@ -35,8 +35,8 @@ RAMP = "model_conf={ctc_weight_final: 0.1, ctc_weight_steps: 5, attention_guide:
 DYNAMIC = "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 130}"
 VARIANTS: tuple[tuple[str, ...], ...] = (
     ("softmax", "num_workers=2"),
-    ("softmax", "dataset_conf.cache_features=true"),
-    ("softmax", *COSINE, RAMP),
+    ("class", "dataset_conf.cache_features=true"),
+    ("adaptive", "head_conf.cutoffs=[3]", *COSINE, RAMP),  # the first batch needs both clusters
     ("hsoftmax",),
     ("hsoftmax", "accum_grad=3", "max_epoch=3"),
     ("hsoftmax", "accum_grad=2", "max_epoch=3", *SPARSE),
