@@ -2,6 +2,7 @@
 """Options as fields of dataclasses: the flags that are made of them, and what they read."""
 
 import argparse
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -9,7 +10,7 @@ from typing import Literal
 import pytest
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.options import REQUIRED, add_options, option, read_options, recorded_options
+from wenet_hs.options import REQUIRED, add_options, check_values, option, read_options, recorded_options
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,3 +59,15 @@ def test_help_has_the_defaults() -> None:
     lines = parser.format_help().splitlines()
     assert any(line.endswith("beam (default: 10)") for line in lines)
     assert any(line.endswith(" share") for line in lines)
+
+
+def test_values_from_python_have_the_types_of_the_fields() -> None:
+    for wrong, message in (
+        ({"out": "x"}, "out 'x': must be of the type Path"),
+        ({"names": "u v"}, "names 'u v': must be of the type tuple"),
+        ({"share": "1"}, "share '1': must be of the type float"),
+        ({"kind": "c"}, "kind 'c': must be one of a, b"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(message)):
+            check_values(Options(**{"out": Path("x"), **wrong}))
+    check_values(Options(out=Path("x"), share=1))

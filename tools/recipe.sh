@@ -60,12 +60,13 @@ read_options() {  # sets the options of the command line, and what follows from 
   _check_folder data && _check_folder exp
   experiments=() && read -ra more <<< "$override"
   for _seed in $seeds; do for _head in $head; do experiments+=("$exp/$(name_of "$_head" "$_seed")"); done; done
+  [ -n "$seeds" ] || fail "--seeds: give at least one seed"
   wenet_hs=(wenet-hs)  # starts a command that shares its work: one process, or one per rank
   [ "$nproc" = 1 ] || { jobs=1; wenet_hs=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main); }
 }
 
 # ---- the options of which a folder was made are in its options.txt; a checkout may be moved, recordings may not
-keep_options() { mkdir -p "${!1}"; _options_of "$1" > "${!1}/options.txt"; }  # data|exp
+keep_options() { mkdir -p "${!1}" && _options_of "$1" > "${!1}/.options" && mv "${!1}/.options" "${!1}/options.txt"; }  # data|exp
 _options_of() {
   local _name _value _names="${OF_DATA:-} data_seed unit"
   [ "$1" = data ] || _names="${OF_EXP:-} data config"
@@ -79,7 +80,7 @@ _options_of() {
 _check_folder() {  # data|exp
   local _other _made
   [ -f "${!1}/options.txt" ] && _other=$(_options_of "$1" | grep -vxFf "${!1}/options.txt" | head -n 1) && [ -n "$_other" ] || return 0
-  _made=$(grep -- "^${_other%% *} " "${!1}/options.txt")
+  _made=$(grep -- "^${_other%% *} " "${!1}/options.txt" || echo "another recipe, without ${_other%% *}")
   fail "${_other% }: ${!1} was made with $_made; repeat this, give another --$1, or remove the folder"
 }
 

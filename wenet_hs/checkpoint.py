@@ -242,8 +242,8 @@ def hash_weights(checkpoint: Path) -> str:
     try:
         return file_sha256(path)
     except OSError as error:
-        found = f"cannot be read ({error.strerror}); check the path"
-        raise CheckpointError(f"--checkpoint {path}", found, "a resumed run needs no --checkpoint") from error
+        to_do = "check the path; a resumed run needs no --checkpoint"
+        raise CheckpointError(f"--checkpoint {path}", f"cannot be read ({error.strerror})", to_do) from error
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:

@@ -48,14 +48,15 @@ class CheckpointError(WenetHsError):
 class Stopped(WenetHsError):
     """Not an error: a signal asked the command to end, and it saved its work."""
 
-    def __init__(self, message: str, *, exit_code: int) -> None:
-        super().__init__(message)
+    def __init__(self, where: object, found: str, to_do: str, exit_code: int) -> None:
+        super().__init__(where, found, to_do)
+        self.args = (where, found, to_do, exit_code)
         self.exit_code = exit_code
 
 
 def too_many_files(where: str) -> ConfigError:
     """The error of a process that has as many open files as it may have."""
-    return ConfigError(f"{where}: too many open files; raise their limit with `ulimit -n 65536`, or lower num_workers")
+    return ConfigError(where, "too many open files", "raise their limit with `ulimit -n 65536`, or lower num_workers")
 
 
 def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) -> str:

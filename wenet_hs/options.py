@@ -80,12 +80,17 @@ def _help_text(one: Field[Any]) -> str:
     return f"{text} (default: {shown})"
 
 
-def check_choices(options: Any) -> None:
-    """Raise ValueError for a value that is none of the choices of its field; argparse checks only flags."""
+def check_values(options: Any) -> None:
+    """Raise ValueError for a value of another type, or none of the choices of its field; argparse checks only flags."""
     for one in fields(options):
-        kind, value = _types(one)[0], getattr(options, one.name)
-        if get_origin(kind) is Literal and value not in get_args(kind):
-            raise ValueError(f"{one.name} {value!r}: must be one of {', '.join(get_args(kind))}")
+        types, value = _types(one), getattr(options, one.name)
+        if get_origin(types[0]) is Literal:
+            if value not in (*get_args(types[0]), *types[1:]) and value is not None:
+                raise ValueError(f"{one.name} {value!r}: must be one of {', '.join(get_args(types[0]))}")
+            continue
+        classes = tuple(get_origin(kind) or kind for kind in types)
+        if not isinstance(value, (*classes, int) if float in classes else classes):
+            raise ValueError(f"{one.name} {value!r}: must be of the type {classes[0].__name__}")
 
 
 def read_options(args: argparse.Namespace, cls: type[Options]) -> Options:

@@ -162,6 +162,12 @@ def test_folders_made_with_other_options_are_refused_by_the_flag(checkout: Path)
     for option, other in (("--unit", "phone"), ("--config", "conf/ucla.yaml"), ("--hours", "1"), ("--data", "d")):
         error, calls = call(checkout, "mini", option, other, "--stage", "4", code=2)
         assert f"{option} " in error and "was made with" in error and not calls
+    options = (place / "exp/options.txt").read_text("utf-8")
+    for text in ("", options.replace("--config", "--other")):
+        (place / "exp/options.txt").write_text(text, "utf-8")
+        error, _ = call(checkout, "mini", code=2)
+        assert "exp was made with another recipe, without --" in error
+    (place / "exp/options.txt").write_text(options, "utf-8")
     shutil.rmtree(place / "data")  # to prepare it again
     call(checkout, "mini", "--stop_stage", "4")
     data = ["--data", str(checkout / "D"), "--exp", str(checkout / "E")]
@@ -189,6 +195,7 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
     [
         ("--nproc 0", "--nproc 0: must be a whole number from 1 on"),
         ("--eval_set train", "--eval_set train: must be test or dev"),
+        ("--seeds ''", "--seeds: give at least one seed"),
         ("--jobs x", "--jobs x: must be a whole number from 1 on"),
         ("--average_num x", "--average_num x: must be a whole number from 1 on"),
         ("--stage 9", "--stage 9: must be from 0 to 8"),
@@ -215,7 +222,7 @@ def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) 
         ("--seeds 1 b", "--seeds b: must be a whole number from 0 on"),
         ("--unit bpe", "--unit bpe: must be char, phone or bpe:N"),
         ("--checkpoint none", "none: contains no final.pt; "),
-        ("--ctc_head hsoftmax --ctc_tree none.json", "none.json: cannot be read"),
+        ("--ctc_head hsoftmax --ctc_tree huffman", "huffman: cannot be read"),
         ("--inventory none.tsv", "none.tsv: "),
         ("--place_unseen near", "--place_unseen near: must be one of articulatory"),
         ("--place_unseen articulatory", "--place_unseen: has no effect without --inventory; "),

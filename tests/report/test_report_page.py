@@ -16,6 +16,7 @@ from made_up_experiment import REF, replace_text, write_data, write_experiment, 
 
 from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.page import build_page, format_summary
+from wenet_hs.report.page_table import compare_columns
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, score
 from wenet_hs.tree import NaryTree, Tree
@@ -296,3 +297,8 @@ def test_the_summary_has_a_row_per_mode_and_experiment(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in lines] == [[mode, name] for mode in modes for name in ("a", "longer")]
     assert lines[2].split()[2:5] == ["10.00", "0.00", "5.00"] and lines[2].split()[-1] == "0.250"
     assert len({line.index("]") for line in lines}) == 1, "columns are aligned"
+
+
+def test_an_experiment_may_have_the_name_of_a_column() -> None:
+    records = compare_columns("setting", {"setting": {"a": "1"}, "other": {"a": "2", "b": "3"}}, "n/a")
+    assert [list(record.values()) for record in records] == [["a", "1", "2"], ["b", "n/a", "3"]]

@@ -3,6 +3,7 @@
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from itertools import product
@@ -17,6 +18,12 @@ from wenet_hs.manifest import write_data_list
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+@pytest.mark.parametrize("script", sorted(path.name for path in BENCHMARKS.glob("*.py")))
+def test_each_script_can_be_imported(script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    runpy.run_path(str(BENCHMARKS / script), run_name="imported")
 
 
 def quick_note(script: str, folder: Path) -> tuple[str, dict[str, Any]]:

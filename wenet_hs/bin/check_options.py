@@ -45,10 +45,11 @@ def run(args: argparse.Namespace) -> None:
     _check_names("--head", args.head, HEADS)
     _check_names("--ctc_head", [args.ctc_head], HEADS)
     _check_names("--modes", args.modes, MODES)
-    for file in (args.tree, args.ctc_tree):
-        if file and file.endswith(".json"):
-            load_tree(file)
-    if args.tree and not args.tree.endswith(".json"):
+    if args.ctc_tree:
+        load_tree(args.ctc_tree)
+    if args.tree and args.tree.endswith(".json"):
+        load_tree(args.tree)
+    elif args.tree:
         _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")
     if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
         raise ConfigError(f"--unit {args.unit}", "must be char, phone or bpe:N")

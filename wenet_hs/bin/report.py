@@ -61,7 +61,9 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
         raise ConfigError("give --exp with --out for a page or --results, or --tables with --markdown for a study")
     if bool(args.exp) != bool(args.out or args.results):
-        raise ConfigError("--exp", "needs --out for a page, or --results for results files", "and these need --exp")
+        raise ConfigError(
+            "--exp", "needs --out for a page, or --results for results files, and these need --exp", "give both"
+        )
     models = [folder for folder in args.exp if _is_language_model(folder)]
     if args.out and models:
         raise ConfigError(f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out")

@@ -116,8 +116,8 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
         found = f"has no effect without --{', --'.join(_FORMATS)}"
         raise ConfigError(f"--{given[0]}", found, "give one, or leave it out")
     if args.skip_existing and not (formats and set(formats) <= _SUFFIXES.keys()):
-        found = f"only for --{', --'.join(_SUFFIXES)}"
-        raise ConfigError("--skip_existing", found, "--ctm and --tsv are written as a whole")
+        found = f"only for --{', --'.join(_SUFFIXES)}; --ctm and --tsv are written as a whole"
+        raise ConfigError("--skip_existing", found, "leave it out")
     if args.into_tier is not None:
         if args.elan is None or any(path.suffix.lower() != ".eaf" for path in args.audio):
             raise ConfigError("--into_tier", "the segments are those of .eaf files", "give these, and --elan")

@@ -84,7 +84,7 @@ class ResampleConf(Section):
 class FbankConf(Section):
     """Log-Mel filter bank features as Kaldi computes them, from samples scaled by 2^15."""
 
-    num_mel_bins: Annotated[int, Field(ge=4)] = 80
+    num_mel_bins: Count = 80
     """Number of features per frame. (WeNet has no default for it.)"""
     frame_length: Positive = 25.0
     """Window length, ms."""

@@ -22,7 +22,7 @@ from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, Schedule
 
 Activation = Literal["swish", "relu", "gelu"]
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
-FEWEST_MEL_BINS = {"linear": 0, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
+FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
 """What the strides in frequency of each `input_layer` need, so that at least one feature is left."""
 
 

@@ -21,7 +21,7 @@ from wenet_hs.corpus.splits import count_shared
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
-from wenet_hs.options import NUM_CORES, REQUIRED, check_choices, option
+from wenet_hs.options import NUM_CORES, REQUIRED, check_values, option
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class OutputOptions:
     num_workers: int = option(NUM_CORES, "processes; 0: only this one (default: one per core)", is_recorded=False)
 
     def __post_init__(self) -> None:
-        check_choices(self)
+        check_values(self)
         if self.num_workers < 0:
             raise ValueError(f"num_workers {self.num_workers}: must be at least 0")
 

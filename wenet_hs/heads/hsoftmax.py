@@ -182,7 +182,8 @@ class HSoftmaxHead(NodeHead):
     def _is_path_faster(self, hidden: Tensor) -> bool:
         if can_use_kernels(hidden):
             return self.num_units > NODES_PER_DECISION * self._mean_path
-        # A GPU gathers P · D numbers per target for the path, and makes V for the product.
+        # A GPU gathers P · D numbers per target for the path, and makes V for the product. Float64 on a CPU, which only
+        # tests use, has the same rule.
         return self.num_units > self.tree.depth * self.dim
 
 

@@ -49,24 +49,27 @@ def tree_from_paths(nodes: NDArray[np.integer], turns: NDArray[np.integer]) -> R
     Args:
         nodes: (V, P) their inner nodes 0…V-2 on the path; any number where `turns` is 0.
         turns: (V, P) the turn at each: +1 left, -1 right, 0 padding after the end.
-    Raises ValueError: the paths are not those of one tree.
+    Raises ValueError: one line with the first unit or node where the paths are not those of one tree.
     """
     num_units, is_step = len(nodes), turns != 0
     if num_units == 1 and not is_step.any():
         return RenumberedTree(NO_ROWS, np.zeros(0, dtype=np.int64))
-    no_tree = "the paths of the units are not those of one tree"
+    has_gap = (is_step[:, 1:] & ~is_step[:, :-1]).any(1)
+    is_outside = (is_step & ((nodes < 0) | (nodes >= num_units - 1))).any(1)
+    if (is_wrong := has_gap | is_outside | ~is_step.any(1)).any():
+        where = f"the path of unit {np.argmax(is_wrong)}"
+        raise ValueError(f"{where} is empty, has a gap, or has an inner node that is not 0…{num_units - 2}")
     units, _ = np.nonzero(is_step)
     here = nodes[is_step].astype(np.int64)
-    has_gap = bool((is_step[:, 1:] & ~is_step[:, :-1]).any())
-    if has_gap or not is_step.any(1).all() or ((here < 0) | (here >= num_units - 1)).any():
-        raise ValueError(no_tree)
     is_first = np.append(True, units[1:] != units[:-1])
     is_last = np.append(is_first[1:], True)
     slots, children = 2 * here + (turns[is_step] < 0), np.where(is_last, units, num_units + np.append(here[1:], 0))
     pairs, root = np.full(2 * (num_units - 1), -1, dtype=np.int64), int(here[0])
     pairs[slots] = children
-    if (pairs < 0).any() or (pairs[slots] != children).any() or (here[is_first] != root).any():
-        raise ValueError(no_tree)
+    if (is_wrong := (pairs[slots] != children) | (is_first & (here != root))).any():
+        raise ValueError(f"the path of unit {units[np.argmax(is_wrong)]} contradicts that of another unit")
+    if (pairs < 0).any():
+        raise ValueError(f"inner node {np.argmin(pairs) // 2} has only one child in the paths of all units")
     # Every path begins at the root and each child is the same in all paths, so every node is a child exactly once.
     rows = pairs.reshape(-1, 2)
     return RenumberedTree(breadth_first(rows, root), breadth_first_order(rows, root))
@@ -102,7 +105,8 @@ def write_original_tree(tree: Tree, folder: Path | str) -> None:
         nodes, turns = tree.paths()
         struct = json.dumps(_struct(tree, numbers))
     except (ValueError, RecursionError) as error:
-        raise DataError(folder, one_line(error), "the original's format has no other form of it") from error
+        found = f"a tree of {tree.depth} levels cannot be written" if isinstance(error, RecursionError) else str(error)
+        raise DataError(folder, found, "the original's format has no other form of it") from error
     write_atomic(folder / STRUCT, struct + "\n")
     write_atomic(folder / INFO, json.dumps({"depth": tree.depth + 1, "leaf_cnt": tree.num_units}, indent=1))
     # (V, P+1): the last column is padding, because they count the levels with the leaves.

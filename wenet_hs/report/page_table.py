@@ -28,6 +28,7 @@ def table_parts(records: Sequence[Record]) -> tuple[list[str], list[list[str]], 
 def compare_columns(first: str, columns: Mapping[str, Mapping[str, str]], missing: str) -> list[Record]:
     """One row per key, one column per experiment, and `first` as the name of the column of keys."""
     keys = dict.fromkeys(key for column in columns.values() for key in column)
+    first = f"{first} (name)" if first in columns else first  # an experiment's folder may have any name
     return [{first: key, **{name: column.get(key, missing) for name, column in columns.items()}} for key in keys]
 
 

@@ -4,7 +4,6 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -211,7 +210,7 @@ def training_section(data: ReportData) -> dict[str, Any]:
         found.name: {key: format_setting(value) for key, value in flatten(found.settings).items()}
         for found in data.experiments
     }
-    compared = sorted(compare_columns("setting", settings, NONE), key=itemgetter("setting"))
+    compared = sorted(compare_columns("setting", settings, NONE), key=lambda record: next(iter(record.values())))
     return {
         "table": records,
         "step_charts": _curve_charts(data.experiments, "steps"),

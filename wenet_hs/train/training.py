@@ -184,9 +184,10 @@ class Training:
         if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
             number = self.stop.signal or signal.SIGTERM
             raise Stopped(
-                f"{checkpoint_path(self._checkpoints, progress.step)}: stopped by {number.name} after step "
-                f"{progress.step}, which is saved; run the same command again to resume",
-                exit_code=128 + number,
+                checkpoint_path(self._checkpoints, progress.step),
+                f"stopped by {number.name} after step {progress.step}, which is saved",
+                "run the same command again to resume",
+                128 + number,
             )
 
     def _monitor(self) -> Monitor:

@@ -8,7 +8,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,6 +40,8 @@ def unit_frequencies(
     Raises DataError: per_language and an utterance without a language; no utterance; a share of `MOST_UNKNOWN` of the
         units is unknown.
     """
+    if weighting not in get_args(Weighting):
+        raise ValueError(f"weighting: must be one of {', '.join(get_args(Weighting))}, got {weighting!r}")
     num_units, eos = len(tokenizer.table), tokenizer.table.special.eos
     counters: defaultdict[str | None, Counter[int]] = defaultdict(Counter)
     for utterance in utterances:

@@ -58,8 +58,9 @@ if at 3 "feature statistics"; then
 fi
 
 if at 4 "training (logs: $exp/*.log)"; then
+  [ -f "$data/stats.json" ] || fail "no lists in $data; run stage 0"
   keep_options exp
-  hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json") || fail "no lists in $data; run stage 0"
+  hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   read -r size _ first steps settings <<< "$(awk -v size="$size" -v hours="$hours" \
     '!/^#/ && (size == "auto" ? hours < $2 : $1 == size) { print; exit }' "$root/conf/own_sizes.txt")"
   [ -z "$base" ] || { base_steps=0 settings=$(sed -n 's/^adapted *//p' "$root/conf/own_sizes.txt"); }

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""User errors: fields, text, and the way from one process to another."""
+
+import pickle
+from pathlib import Path
+
+from wenet_hs.data.audio import AudioError, ClipError
+from wenet_hs.errors import ConfigError, DataError, Stopped, WenetHsError, too_many_files
+
+
+def test_the_line_has_the_three_fields() -> None:
+    error = ConfigError(Path("a/train.yaml"), "no setting `x`", "remove it")
+    assert (error.where, error.found, error.to_do) == ("a/train.yaml", "no setting `x`", "remove it")
+    assert str(error) == "a/train.yaml: no setting `x`; remove it"
+    assert str(DataError("list", "empty")) == "list: empty"
+    assert str(DataError("one: fault\nanother: fault")) == "one: fault\nanother: fault"
+    assert too_many_files("data").to_do.startswith("raise their limit")
+
+
+def test_errors_are_equal_in_another_process() -> None:
+    errors: list[WenetHsError] = [
+        DataError(Path("d"), "empty", "give data"),
+        AudioError("a.wav", "cut off", "restore it"),
+        ClipError("key", "a.wav", "cut off", "restore it"),
+        Stopped("ckpt", "stopped by SIGTERM", "run it again", 143),
+    ]
+    for error in errors:
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error) and str(copy) == str(error) and copy.exit_code == error.exit_code
