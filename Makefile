@@ -45,7 +45,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck -x .ci/run tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
+	$(BIN)/shellcheck -x .ci/run .ci/newest_torch tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
 
 check: lint test
 

@@ -33,8 +33,7 @@ export PYTHONPATH=$root:$work/site${PYTHONPATH:+:$PYTHONPATH} PYTHONUNBUFFERED=1
 cd "$root"
 "$python" -c 'from importlib.metadata import version; version("wenet_hs")' 2> /dev/null ||
   "$python" setup.py -q egg_info --egg-base "$work/site" >> "$log" 2>&1
-modules=(jinja2 matplotlib numba numpy praatio pydantic rapidfuzz regex rich scipy sentencepiece soundfile soxr tensorboard torch
-  torchaudio yaml)
+modules=(jinja2 matplotlib numba numpy praatio pydantic rapidfuzz regex rich scipy sentencepiece soundfile soxr tensorboard torch yaml)
 find='import sys; from importlib.util import find_spec; print(*(name for name in sys.argv[1:] if not find_spec(name)))'
 lacking=$("$python" -c "$find" "${modules[@]}")
 [ -z "$lacking" ] || {

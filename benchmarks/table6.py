@@ -18,7 +18,6 @@ import torch
 from paired import Facts, Side, alternate, body_of, make_parser, publish, ratios
 from torch import Tensor
 
-from wenet_hs.config.schema import DatasetConf
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode, pad_features
@@ -35,10 +34,10 @@ PAPER = (
 )
 
 
-def batches_of(utterances: Sequence[Utterance], conf: DatasetConf, model: AsrModel) -> list[tuple[Tensor, Tensor]]:
+def batches_of(utterances: Sequence[Utterance], experiment: Experiment) -> list[tuple[Tensor, Tensor]]:
     """Padded features and lengths, shortest first."""
-    features = sorted((utterance_features(utterance, conf, []) for utterance in utterances), key=len)
-    return [pad_features(model, features[start : start + BATCH]) for start in range(0, len(features), BATCH)]
+    features = sorted((utterance_features(utterance, experiment.frontend) for utterance in utterances), key=len)
+    return [pad_features(experiment.model, features[start : start + BATCH]) for start in range(0, len(features), BATCH)]
 
 
 def side_of(model: AsrModel, batches: Sequence[tuple[Tensor, Tensor]], mode: str) -> Side:
@@ -69,8 +68,8 @@ def main() -> None:
     header = ["mode", "language", "tokens", *(f"{name}, RTF" for name in experiments)]
     rows, records = list[list[str]](), list[Facts]()
     for mode, (lang, utterances) in product(MODES, sorted(by_lang.items())):
-        batches = batches_of(utterances, first.config.dataset_conf, first.model)
-        speech_s = sum(float(lengths.sum()) for _, lengths in batches) / 100
+        batches = batches_of(utterances, first)
+        speech_s = sum(float(lengths.sum()) for _, lengths in batches) * first.frontend.frame_s
         tokens = fmean(len(first.tokenizer.split(utterance.txt)) for utterance in utterances)
         times = alternate(
             {name: side_of(one.model, batches, mode) for name, one in experiments.items()},

@@ -23,6 +23,7 @@ LAYERS = (
     "corpus",
     "annotation",
     "nn data score",
+    "frontends",
     "tree",
     "text",
     "manifest config",

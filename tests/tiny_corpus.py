@@ -18,6 +18,7 @@ import yaml
 from wenet_hs.checkpoint import list_checkpoints, step_of
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
+from wenet_hs.frontends import build_frontend
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.model_folder import TrainOptions
@@ -69,7 +70,7 @@ def write_tiny_corpus(folder: Path, num_train: int = 10, num_cv: int = 3) -> Tin
     Tree.huffman(counts, units=table.units).save(folder / "tree.json")
     config = folder / "tiny.yaml"
     config.write_text(yaml.safe_dump(_config(folder)))
-    total = reduce(add, global_sums(lists["train"], load_config(config).dataset_conf))
+    total = reduce(add, global_sums(lists["train"], build_frontend(load_config(config).dataset_conf)))
     write_cmvn(folder / "global_cmvn", total.sums)
     return TinyCorpus(folder, folder / "train.list", folder / "cv.list", config)
 

@@ -9,6 +9,7 @@ from torch import Tensor
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.frontends.build import build_frontend
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.class_softmax import ClassHead
@@ -48,7 +49,7 @@ def build_model(
 
     Raises ConfigError if a setting does not fit, DataError if cmvn does not.
     """
-    feature_dim = config.dataset_conf.fbank_conf.num_mel_bins
+    feature_dim = build_frontend(config.dataset_conf).width
     for key, found, expected, what in (  # WeNet writes these sizes into a train.yaml
         ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
         ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
@@ -207,5 +208,5 @@ def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | 
     found = state.get("encoder.global_cmvn.mean"), state.get("encoder.global_cmvn.istd")
     if found[0] is not None and found[1] is not None:
         return found[0], found[1]
-    feature_dim = config.dataset_conf.fbank_conf.num_mel_bins
+    feature_dim = build_frontend(config.dataset_conf).width
     return None if config.cmvn is None else (torch.zeros(feature_dim), torch.ones(feature_dim))

@@ -20,6 +20,8 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
 from wenet_hs.errors import CheckpointError, DataError
+from wenet_hs.frontends.base import Frontend
+from wenet_hs.frontends.build import build_frontend
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
@@ -56,6 +58,11 @@ class Experiment:
     model_dir: Path
     is_overfitted: bool = False
     """By the records of its training; its confidences are too high then."""
+
+    @property
+    def frontend(self) -> Frontend:
+        """What computes the input of the model's encoder."""
+        return build_frontend(self.config.dataset_conf)
 
 
 def load_experiment(

@@ -15,7 +15,6 @@ from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
-from wenet_hs.data.features import waveform_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.modes import DEFAULT_MODE, check_options, warn_about_options
@@ -86,7 +85,6 @@ class Recognizer:
         Raises: ConfigError if the model or the language model does not support the options.
         """
         self._experiment, self._lm = experiment, lm
-        self._conf = experiment.config.dataset_conf
         self.options = options or DecodeOptions()
         check_options(experiment.model, self.options, lm=lm)
         self._modes_used: set[str] = set()
@@ -116,7 +114,7 @@ class Recognizer:
         ValueError for a wrong waveform or mode.
         """
         self._check(mode, max_segment_s)
-        rate = self._conf.resample_conf.resample_rate
+        rate = self._experiment.frontend.rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
         pieces = cut_waveform(waveform_N, rate, max_segment_s)
@@ -170,7 +168,7 @@ class Recognizer:
                     fault = f"a segment from {begin:g} to {end:g} s has no audio in the {duration_s:.2f} s"
                     raise DataError(path, fault, "correct its times, or give the whole recording")
             groups = [cut_span(path, begin, min(end, duration_s), max_segment_s) for begin, end in spans]
-        rate, tokenizer = self._conf.resample_conf.resample_rate, self._experiment.tokenizer
+        rate, tokenizer = self._experiment.frontend.rate, self._experiment.tokenizer
         if not groups:
             logger.warning("%s: no speech was found in %.1f s", path, duration_s)
 
@@ -215,7 +213,7 @@ class Recognizer:
         job = Job(modes=(mode,), options=self.options, lm=self._lm)
         for batch in plan_batches(pieces, _BATCH_SIZE):
             waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
-            features = {piece: waveform_features(wave, self._conf) for piece, wave in waves.items()}
+            features = {piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()}
             decoded, too_short = decode_pieces(self._experiment, features, job)
             if too_short:
                 shortest_s = min(piece.duration_s for piece in too_short)

@@ -15,11 +15,10 @@ from command_line import Capsys, error_line, run_line
 from thread_ranks import run_on_ranks
 
 from wenet_hs.bin import cmvn
-from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, read_cmvn
-from wenet_hs.data.features import num_frames
 from wenet_hs.distributed import World
+from wenet_hs.frontends import Fbank, build_frontend
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -44,7 +43,7 @@ def call(out: str, num_workers: int) -> int:
 def test_the_file_is_the_same_for_every_number_of_workers(capsys: Capsys) -> None:
     assert call("one", 0) == call("two", 2) == 0
     assert Path("one").read_bytes() == Path("two").read_bytes()
-    frames = sum(num_frames(1600 + i, DatasetConf()) for i in range(CMVN_GROUP + 2))
+    frames = sum(Fbank().length(1600 + i) for i in range(CMVN_GROUP + 2))
     assert json.loads(Path("one").read_text())["frame_num"] == frames
     assert f"two: {frames} frames, 0.00 hours of {CMVN_GROUP + 2} utterances" in capsys.readouterr().out
     assert error_line(call("out", -1), capsys) == "--num_workers -1: must be at least 0"
@@ -54,11 +53,11 @@ def test_three_ranks_give_the_bits_of_one(monkeypatch: pytest.MonkeyPatch) -> No
     """Each rank is a thread, and the ranks exchange one group at a time."""
     utterances = read_data_list("data.list")
     utterances = [replace(u, key=f"{u.key}-{turn}") for turn in range(3) for u in utterances]  # 4 groups
-    conf = load_config("c.yaml").dataset_conf
+    frontend = build_frontend(load_config("c.yaml").dataset_conf)
     monkeypatch.setattr(cmvn, "_EXCHANGE", 1)
 
     def total(world: World) -> torch.Tensor:
-        return reduce(add, cmvn._all_sums(utterances, conf, 0, world)).sums
+        return reduce(add, cmvn._all_sums(utterances, frontend, 0, world)).sums
 
     alone = total(World())
     assert all(torch.equal(sums, alone) for sums in run_on_ranks(total, 3))

@@ -10,10 +10,10 @@ import pytest
 import torch
 from noise_clips import write_clips
 
-from wenet_hs.config.dataset import DatasetConf, FbankConf
 from wenet_hs.data.cmvn import CMVN_GROUP, global_sums, read_cmvn, write_cmvn
 from wenet_hs.data.features import utterance_features
 from wenet_hs.errors import DataError
+from wenet_hs.frontends import Fbank
 
 
 def row_of(features: torch.Tensor) -> torch.Tensor:
@@ -24,9 +24,11 @@ def row_of(features: torch.Tensor) -> torch.Tensor:
 
 def test_sums_are_those_of_features_without_dither(tmp_path: Path) -> None:
     utterances = write_clips(tmp_path, [0.1 + 0.002 * i for i in range(CMVN_GROUP + 3)])
-    conf = DatasetConf(fbank_conf=FbankConf(dither=1.0, num_mel_bins=23))
-    features = torch.cat([utterance_features(utterance, conf) for utterance in utterances])
-    torch.testing.assert_close(reduce(add, global_sums(utterances, conf)).sums, row_of(features), rtol=1e-12, atol=0)
+    frontend = Fbank(num_mel_bins=23, dither=1.0)
+    features = torch.cat([utterance_features(utterance, frontend) for utterance in utterances])
+    torch.testing.assert_close(
+        reduce(add, global_sums(utterances, frontend)).sums, row_of(features), rtol=1e-12, atol=0
+    )
 
 
 def test_mean_and_inverse_deviation_by_hand(tmp_path: Path) -> None:

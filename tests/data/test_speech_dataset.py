@@ -18,6 +18,7 @@ from wenet_hs.data.batching import Example, collate
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.features import utterance_features
 from wenet_hs.errors import DataError
+from wenet_hs.frontends import build_frontend
 from wenet_hs.manifest import Utterance
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -39,7 +40,7 @@ def test_without_training_an_item_has_the_features_of_the_file(utterances: list[
     for index, utterance in enumerate(utterances):
         example = data.item(index, epoch=index)
         assert example.key == utterance.key
-        assert torch.equal(example.features, utterance_features(utterance, RANDOM))
+        assert torch.equal(example.features, utterance_features(utterance, build_frontend(RANDOM)))
         assert example.target.tolist() == [3, 4, 5][: 1 + index % 3]
         assert example.audio_seconds == utterance.duration
     assert epoch_frames(data, 5) == data.num_frames == [len(data.item(i, 0).features) for i in range(8)]

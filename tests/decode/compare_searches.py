@@ -30,7 +30,7 @@ def main(model_dir: str, test_data: str, count: str) -> None:
     torch.set_num_threads(1)
     experiment = load_experiment(model_dir)
     shortest = sorted(read_data_list(Path(test_data)), key=lambda one: one.duration or 0.0)[: int(count)]
-    features = [utterance_features(one, experiment.config.dataset_conf) for one in shortest]
+    features = [utterance_features(one, experiment.frontend) for one in shortest]
     for mode in ("attention", "joint", "ctc_prefix_beam_search"):
         expected = [plain(experiment.model, one, mode) for one in features]
         for size in (1, 3, len(features)):

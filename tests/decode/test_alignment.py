@@ -28,6 +28,7 @@ from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.recognition import timed_units, timed_words
 from wenet_hs.errors import CheckpointError
 from wenet_hs.experiment import Experiment, load_experiment
+from wenet_hs.frontends import build_frontend
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.manifest import Utterance
@@ -108,11 +109,11 @@ def test_alignment_of_units_equals_that_of_the_whole_distribution() -> None:
 
 
 def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> None:
-    conf, found = small_config().dataset_conf, Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0)
+    frontend, found = build_frontend(small_config().dataset_conf), Alignment(((0, 1), (7, 9)), (0.0, 0.0), 0.0)
     # Frames of 25 ms every 10 ms, of which conv2d8 reads 15.
     for input_layer, step_s, field_s in (("conv2d8", 0.08, 0.165), ("linear", 0.01, 0.025)):
         encoder = small_model(encoder_conf={"input_layer": input_layer}).encoder
-        first, other = timed_units("ab", found, encoder, conf, 2.0)
+        first, other = timed_units("ab", found, encoder, frontend, 2.0)
         start = 2 + (field_s - step_s) / 2
         times = (start, start + step_s, start + 7 * step_s, start + 9 * step_s)
         assert (first.start, first.end, other.start, other.end) == pytest.approx(times, abs=1e-4)
@@ -122,7 +123,9 @@ def test_units_and_words_in_seconds() -> None:
     table = UnitTable.from_units(["▁", "a", "b", "▁c"])
     spans, log_probs = tuple((2 * i, 2 * i + 1) for i in range(6)), tuple(map(math.log, (0.9, 0.4, 1, 0.5, 1, 1)))
     found = Alignment(spans, log_probs, -9.0)
-    units = timed_units(["a", "b", "▁", "b", "▁c", "a"], found, small_model().encoder, small_config().dataset_conf)
+    units = timed_units(
+        ["a", "b", "▁", "b", "▁c", "a"], found, small_model().encoder, build_frontend(small_config().dataset_conf)
+    )
     assert units[1] == TimedText(text="b", start=0.1025, end=0.1425, confidence=pytest.approx(0.4))
     words = timed_words(units, CharTokenizer(table))
     expected = [("ab", 0.0225, 0.1425), ("b", 0.2625, 0.3025), ("ca", 0.3425, 0.4625)]
@@ -211,7 +214,7 @@ def test_windows_that_see_everything_give_the_alignment_of_the_whole(
 def test_each_frame_is_in_one_window(experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     soundfile.write(tmp_path / "a.wav", noise(6.0), 16000, subtype="FLOAT")
     utterance = Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="ab")
-    features = utterance_features(utterance, experiment.config.dataset_conf)
+    features = utterance_features(utterance, experiment.frontend)
     encoder = experiment.model.encoder
     for core_s, context_s in ((1.0, 0.4), (2.5, 0.0), (6.0, 1.0)):
         monkeypatch.setattr(alignment, "_CORE_S", core_s)

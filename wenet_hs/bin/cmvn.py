@@ -21,13 +21,14 @@ from rich.console import Console
 from rich.progress import track
 
 from wenet_hs.bin.main import check_at_least, main_of, print_failures
-from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.distributed import World, int_from_environment, join_process_group
 from wenet_hs.errors import DataError
+from wenet_hs.frontends.base import Frontend
+from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import Utterance
 
 _EXCHANGE = 16
@@ -51,11 +52,12 @@ def run(args: argparse.Namespace) -> None:
         num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
     with join_process_group(torch.device("cpu")) as world:
         conf = load_config(args.config).dataset_conf
+        frontend = build_frontend(conf)
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
         world.check_equal_across_ranks(
             {"--data_list": utterances.digest, "--config": hashlib.sha256(repr(conf).encode()).hexdigest()}
         )
-        total = reduce(add, _all_sums(utterances, conf, num_workers, world))
+        total = reduce(add, _all_sums(utterances, frontend, num_workers, world))
         bad = {clip.key: f"{clip.wav}: {clip.reason}" for clip in total.bad_clips}
         if world.is_first:
             print_failures(bad)
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> None:
         if world.is_first:
             write_cmvn(args.out, total.sums)
             num_frames, num_used = int(total.sums[-1]), len(utterances) - len(bad)
-            hours = num_frames * conf.fbank_conf.frame_shift / 1000 / 3600
+            hours = num_frames * frontend.frame_s / 3600
             print(f"{args.out}: {num_frames} frames, {hours:.2f} hours of {num_used} utterances")
             if bad:
                 print(f"{len(bad)} clips cannot be read and are left out")
@@ -75,7 +77,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _all_sums(
-    utterances: Sequence[Utterance], conf: DatasetConf, num_workers: int, world: World
+    utterances: Sequence[Utterance], frontend: Frontend, num_workers: int, world: World
 ) -> Iterator[FeatureSums]:
     """The sums of all groups in the order of the list, whichever rank computes them, so that their total is the same.
 
@@ -84,7 +86,7 @@ def _all_sums(
     num_groups = -(-len(utterances) // CMVN_GROUP)
     groups_per_rank = -(-num_groups // world.size)
     num_workers = min(num_workers, groups_per_rank - 1)
-    own = global_sums(utterances, conf, num_workers=num_workers, rank=world.rank, num_ranks=world.size)
+    own = global_sums(utterances, frontend, num_workers=num_workers, rank=world.rank, num_ranks=world.size)
     console = Console(stderr=True)
     is_hidden = not (console.is_terminal and world.is_first)
     for _ in track(range(0, groups_per_rank, _EXCHANGE), "features", console=console, disable=is_hidden):

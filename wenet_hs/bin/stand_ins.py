@@ -7,7 +7,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-SLOW_LIBRARIES = ("torch", "torchaudio", "scipy", "numba", "tensorboard")
+SLOW_LIBRARIES = ("torch", "scipy", "numba", "tensorboard")
 """What the modules of a command import, and the text of its `--help` does not depend on."""
 
 

@@ -22,9 +22,9 @@ from wenet_hs.corpus.audio_check import CRASHED, parallel_map
 from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
 from wenet_hs.corpus.output import find_implausible, find_overlaps
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
-from wenet_hs.data.features import count_frames
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
 from wenet_hs.errors import DataError
+from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.nn.subsampling import CONVOLUTIONS, Subsampling
 from wenet_hs.text.normalize import normalize
@@ -266,7 +266,7 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
     tokenizer = make_tokenizer(unit, UnitTable.from_units(units))
     subsampling = Subsampling()
     subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
-    all_frames = count_frames(np.array([seconds for _, _, seconds in known]), config.dataset_conf).tolist()
+    all_frames = build_frontend(config.dataset_conf).count_frames(np.array([s for _, _, s in known])).tolist()
     for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
         ids, num = tokenizer.encode(u.txt), subsampling.subsampled_length(num_frames)
         needed = ctc_frames_needed(ids)

@@ -12,12 +12,12 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
-from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import ClipError
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.frontends.base import Frontend
 from wenet_hs.manifest import BadClip, Utterance
 
 CMVN_GROUP = 32
@@ -55,7 +55,7 @@ class CmvnFile(BaseModel):
 
 
 def global_sums(
-    utterances: Sequence[Utterance], conf: DatasetConf, *, num_workers: int = 0, rank: int = 0, num_ranks: int = 1
+    utterances: Sequence[Utterance], frontend: Frontend, *, num_workers: int = 0, rank: int = 0, num_ranks: int = 1
 ) -> Iterator[FeatureSums]:
     """The sums of successive groups of CMVN_GROUP utterances, without dither or augmentation.
 
@@ -63,15 +63,15 @@ def global_sums(
     rank + num_ranks, …
     """
     groups = range(rank * CMVN_GROUP, len(utterances), num_ranks * CMVN_GROUP)
-    return load_ahead(partial(_group_sums, utterances, conf), groups, num_workers=num_workers)
+    return load_ahead(partial(_group_sums, utterances, frontend), groups, num_workers=num_workers)
 
 
-def _group_sums(utterances: Sequence[Utterance], conf: DatasetConf, first: int) -> FeatureSums:
-    total = torch.zeros(2 * conf.fbank_conf.num_mel_bins + 1, dtype=torch.float64)
+def _group_sums(utterances: Sequence[Utterance], frontend: Frontend, first: int) -> FeatureSums:
+    total = torch.zeros(2 * frontend.width + 1, dtype=torch.float64)
     bad_clips, incomplete = list[BadClip](), list[str]()
     for number in range(first, min(first + CMVN_GROUP, len(utterances))):
         try:
-            features_TF = utterance_features(utterances[number], conf, incomplete)
+            features_TF = utterance_features(utterances[number], frontend, incomplete)
         except ClipError as error:
             bad_clips.append(error.clip)
             continue

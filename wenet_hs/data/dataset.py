@@ -24,10 +24,13 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
-from wenet_hs.data.features import FeatureCache, batch_features, count_frames, num_frames, waveform_features
+from wenet_hs.data.features import FeatureCache
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.frontends.base import Frontend
+from wenet_hs.frontends.build import build_frontend
+from wenet_hs.frontends.waveform import Waveform
 from wenet_hs.manifest import BadClip, Utterance
 from wenet_hs.text.tokenizer import Tokenizer
 
@@ -74,13 +77,16 @@ class SpeechDataset:
         """
         self._table = utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
-        self._subsampled = subsampled_length
+        self._subsampled, self._frontend = subsampled_length, build_frontend(conf)
+        # What is computed here: all of it, or nothing where the features are computed on the device.
+        on_device = conf.features_on == "device"
+        self._worker_frontend: Frontend = Waveform(self._frontend.rate) if on_device else self._frontend
         self.cache: FeatureCache | None = None
         self.rejected: list[tuple[str, str]] = []
         self.unknown: Counter[str] = Counter()
         durations, unreadable = self._find_durations()
         rows, needed, num_units = [], [], 0
-        frames = self._encoder_frames(count_frames(durations, conf)).tolist()
+        frames = self._encoder_frames(self._frontend.count_frames(durations)).tolist()
         for row, txt in enumerate(self._table.columns["txt"]):
             ids = tokenizer.encode(txt)
             reason = unreadable.get(row)
@@ -119,17 +125,17 @@ class SpeechDataset:
         # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
         # reserved for more than MAX_CACHED_S.
         durations = np.minimum(self._durations, MAX_CACHED_S)
-        frames = [count_frames(durations, self._conf, speed) + 2 for speed in speeds]
-        self.cache = FeatureCache(path, np.stack(frames, axis=1), self._conf.fbank_conf.num_mel_bins)
+        frames = [self._frontend.count_frames(durations, speed) + 2 for speed in speeds]
+        self.cache = FeatureCache(path, np.stack(frames, axis=1), self._frontend.width)
 
     @property
     def num_frames(self) -> list[int]:
         """The length of each utterance in feature frames at its own speed, by its duration."""
-        return list(count_frames(self._durations, self._conf).tolist())
+        return list(self._frontend.count_frames(self._durations).tolist())
 
     def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
         """Unit ids and encoder frames of up to `limit` utterances that CTC can align, evenly spaced in the list."""
-        frames = self._encoder_frames(count_frames(self._durations, self._conf))
+        frames = self._encoder_frames(self._frontend.count_frames(self._durations))
         usable = np.flatnonzero((frames >= self._frames_needed) & (self._frames_needed > 0))
         chosen = usable[:: max(1, -(-len(usable) // limit))].tolist()
         texts = self._table.columns["txt"]
@@ -143,7 +149,7 @@ class SpeechDataset:
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """The length (N,) in feature frames of each item (N,) at its speed in an epoch."""
-        return count_frames(self._durations[items % len(self)], self._conf, self._speeds(items, epoch))
+        return self._frontend.count_frames(self._durations[items % len(self)], self._speeds(items, epoch))
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.
@@ -185,11 +191,11 @@ class SpeechDataset:
         if self.cache and not cached:
             self.cache.put(index, column, features, is_incomplete=is_incomplete)
         is_wave = self._conf.features_on == "device"
-        length = num_frames(len(features), self._conf) if is_wave else len(features)
+        length = self._frontend.length(len(features)) if is_wave else len(features)
         if self._subsampled(length) < 1:
             reason = f"{length} frames of audio are too few for the encoder"
             raise ClipError(utterance.key, utterance.wav, reason, "take it out of the data list")
-        masks = torch.ones(length, dtype=torch.bool), torch.ones(self._conf.fbank_conf.num_mel_bins, dtype=torch.bool)
+        masks = torch.ones(length, dtype=torch.bool), torch.ones(self._frontend.width, dtype=torch.bool)
         if self._training and self._conf.spec_aug:
             generator = self._generator("mask", epoch, item)
             masks = draw_masks(length, len(masks[1]), self._conf.spec_aug_conf, generator)
@@ -206,21 +212,18 @@ class SpeechDataset:
     def _compute_features(self, utterance: Utterance, item: int, epoch: int, speed: float) -> tuple[Tensor, bool]:
         """The features (T, F) of an item before masking, and whether its clip is incomplete.
 
-        With `features_on: device` the waveform (N,) instead of features.
+        With `features_on: device` the frames of `Waveform`: the waveform (N,).
 
         Cached features have the dither of epoch 0, so that a cache filled after a resume contains the same values.
         """
         incomplete: list[str] = []
-        waveform = read_utterance(utterance, self._conf.resample_conf.resample_rate, incomplete)
+        waveform = read_utterance(utterance, self._frontend.rate, incomplete)
         waveform = speed_perturb(waveform, speed)
         if self._distortions is not None:
             waveform = self._distortions.apply(waveform, lambda what: self._generator(what, epoch, item))
-        if self._conf.features_on == "device":
-            return waveform, bool(incomplete)
-        dither = self._conf.fbank_conf.dither if self._training else 0.0
         drawn = (0, item % len(self)) if self._conf.cache_features else (epoch, item)
-        generator = self._generator("dither", *drawn, speed)
-        return waveform_features(waveform, self._conf, dither=dither, generator=generator), bool(incomplete)
+        generator = self._generator("dither", *drawn, speed) if self._training else None
+        return self._worker_frontend.compute(waveform, generator), bool(incomplete)
 
     def _find_durations(self) -> tuple[NDArray[np.float64], dict[int, str]]:
         """(N,) seconds of each utterance; row of the list → reason of those whose header cannot be read, with length 0.
@@ -253,7 +256,7 @@ class SpeechDataset:
             return np.ones(len(items))
         draws = [self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()]
         speeds, indices = np.array(SPEED_FACTORS)[draws], items % len(self)
-        frames = self._encoder_frames(count_frames(self._durations[indices], self._conf, speeds))
+        frames = self._encoder_frames(self._frontend.count_frames(self._durations[indices], speeds))
         return np.where(frames >= self._frames_needed[indices], speeds, 1.0)
 
     def _hash(self, *parts: object) -> int:
@@ -278,14 +281,14 @@ def batches(
     return load_ahead(partial(dataset.load_batch, plan, epoch), range(len(plan)), num_workers=num_workers)
 
 
-def with_features(batch: Batch, conf: DatasetConf) -> Batch:
+def with_features(batch: Batch, frontend: Frontend) -> Batch:
     """The batch with the features of its waveforms, computed on their device; a batch of features is returned as it is.
 
     The features are those of `features_on: worker` to 1e-3, not to the bit.
     """
     if batch.wave_masks is None:
         return batch
-    features_BTF = batch_features(batch.features, conf)
+    features_BTF = frontend.compute(batch.features)
     keep_BT, keep_BF = (masks.to(features_BTF.device) for masks in batch.wave_masks)
     steps_T = torch.arange(features_BTF.size(1), device=features_BTF.device)
     valid_BT1 = (steps_T < batch.feature_lengths[:, None])[:, :, None]

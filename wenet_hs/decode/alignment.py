@@ -27,7 +27,7 @@ from wenet_hs.annotation.tiers import (
     spans_of,
 )
 from wenet_hs.data.audio import length_fault, segment_duration
-from wenet_hs.data.features import frame_samples, num_frames, utterance_features
+from wenet_hs.data.features import utterance_features
 from wenet_hs.data.sampling import ctc_frames_needed
 from wenet_hs.decode.ctc_search import align_units, align_windows
 from wenet_hs.decode.hypothesis import Alignment
@@ -106,11 +106,11 @@ def _align_batch(
     experiment: Experiment, utterances: Sequence[Utterance], durations_s: Sequence[float]
 ) -> dict[str, AlignedUtterance | str]:
     results, items, incomplete = dict[str, AlignedUtterance | str](), [], list[str]()
-    model, conf = experiment.model, experiment.config.dataset_conf
+    model = experiment.model
     for utterance, duration_s in zip(utterances, durations_s, strict=True):
         try:
             ids = _unit_ids(experiment, utterance)
-            features_TF = utterance_features(utterance, conf, incomplete)
+            features_TF = utterance_features(utterance, experiment.frontend, incomplete)
             _check_frames(experiment, utterance, ids, len(features_TF))
             items.append((utterance, duration_s, ids, features_TF))
         except DataError as error:
@@ -126,12 +126,12 @@ def _align_batch(
 
 def _align_long(experiment: Experiment, utterance: Utterance, duration_s: float) -> AlignedUtterance | str:
     """The alignment of a long utterance, whose audio, features and encoder output are never in memory as a whole."""
-    conf, incomplete = experiment.config.dataset_conf, list[str]()
+    frontend, incomplete = experiment.frontend, list[str]()
     try:
         if reason := length_fault(segment_duration(utterance), duration_s, "the data list"):
             return f"{utterance.wav}: {reason}"
         ids = _unit_ids(experiment, utterance)
-        length = num_frames(round(duration_s * conf.resample_conf.resample_rate), conf)
+        length = frontend.length(round(duration_s * frontend.rate))
         _check_frames(experiment, utterance, ids, length)
         windows = encode_windows(experiment, utterance, duration_s, incomplete)
         alignment = align_windows(experiment.model.ctc, windows, ids)
@@ -151,9 +151,9 @@ def _result(
     """The alignment in seconds, or the reason why there is none."""
     if alignment is None:  # probabilities below 1e-38, which are 0 in float32
         return "the model gives this transcript the probability 0; check the transcript"
-    tokenizer, conf = experiment.tokenizer, experiment.config.dataset_conf
+    tokenizer = experiment.tokenizer
     names = [tokenizer.table.units[unit] for unit in ids]
-    units = timed_units(names, alignment, experiment.model.encoder, conf)
+    units = timed_units(names, alignment, experiment.model.encoder, experiment.frontend)
     return AlignedUtterance(
         utterance=utterance,
         duration_s=duration_s,
@@ -172,19 +172,17 @@ def encode_windows(
     Each window is encoded with 10 s of context on both sides, whose frames are dropped. Frames differ from those of
     the whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
     """
-    model, conf = experiment.model, experiment.config.dataset_conf
-    rate, embed = conf.resample_conf.resample_rate, experiment.model.encoder.embed
-    size_s, shift_s = (samples / rate for samples in frame_samples(conf))
-    step_s, origin = embed.stride * shift_s, utterance.start or 0.0
-    total = embed.subsampled_length(num_frames(round(duration_s * rate), conf))
+    model, frontend, embed = experiment.model, experiment.frontend, experiment.model.encoder.embed
+    step_s, origin = embed.stride * frontend.frame_s, utterance.start or 0.0
+    total = embed.subsampled_length(frontend.length(round(duration_s * frontend.rate)))
     core, context = round(_CORE_S / step_s), round(_CONTEXT_S / step_s)
     for begin in range(0, total, core):
         first, end = max(0, begin - context), min(begin + core, total)
         start_s, last = origin + first * step_s, min(end + context, total)
         # One more feature frame than needed: times are rounded to samples of the file's rate.
-        end_s = origin + (last - 1) * step_s + embed.min_frames * shift_s + size_s
+        end_s = origin + (last - 1) * step_s + frontend.span_s(embed.min_frames + 1)
         part = replace(utterance, start=start_s, end=utterance.end if last == total else end_s, duration=None)
-        features_TF = utterance_features(part, conf, incomplete)
+        features_TF = utterance_features(part, frontend, incomplete)
         memory_1TD, _ = model.encode(*pad_features(model, [features_TF]))
         yield memory_1TD[:, begin - first : end - first]
 

@@ -27,7 +27,7 @@ from pydantic import TypeAdapter
 from torch import Tensor
 
 from wenet_hs.data.audio import segment_duration
-from wenet_hs.data.features import utterance_features, waveform_features
+from wenet_hs.data.features import utterance_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
@@ -334,7 +334,7 @@ def _decode_batch(
         with times.measure(FEATURES):
             for piece, utterance in zip(batch, utterances, strict=True):
                 try:
-                    features[piece] = utterance_features(utterance, experiment.config.dataset_conf, incomplete)
+                    features[piece] = utterance_features(utterance, experiment.frontend, incomplete)
                 except DataError as error:
                     failed[piece] = str(error).removeprefix(f"utterance {utterance.key}: ")
         decoded, too_short = decode_pieces(experiment, features, job, times)
@@ -348,7 +348,6 @@ def _decode_batch(
 
 def _warm_up(experiment: Experiment, job: Job) -> None:
     """Load what is loaded at first use: filter banks, kernels, tables."""
-    conf = experiment.config.dataset_conf
     # One second.
-    noise_N = 0.1 * torch.randn(conf.resample_conf.resample_rate, generator=torch.Generator().manual_seed(0))
-    decode_pieces(experiment, {Piece(0, 1.0): waveform_features(noise_N, conf)}, job)
+    noise_N = 0.1 * torch.randn(experiment.frontend.rate, generator=torch.Generator().manual_seed(0))
+    decode_pieces(experiment, {Piece(0, 1.0): experiment.frontend.compute(noise_N)}, job)

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING, Any
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.annotation.tiers import TimedText
-from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.features import frame_samples
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis
 from wenet_hs.files import one_field, write_atomic
+from wenet_hs.frontends.base import Frontend
 from wenet_hs.manifest import Utterance, write_text
 from wenet_hs.nn.conformer import Encoder
 from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
@@ -34,7 +33,7 @@ _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millise
 
 
 def timed_units(
-    units: Sequence[str], alignment: Alignment, encoder: Encoder, conf: DatasetConf, begin_s: float = 0.0
+    units: Sequence[str], alignment: Alignment, encoder: Encoder, frontend: Frontend, begin_s: float = 0.0
 ) -> list[TimedText]:
     """The units of an alignment with their begin and end.
 
@@ -42,13 +41,11 @@ def timed_units(
     conv2d and 10 ms, frame 0 is computed from 85 ms and stands for 22.5 to 62.5 ms.
 
     Args:
-        conf: how the encoder's features are computed.
+        frontend: what computes the encoder's input.
         begin_s: position in the utterance's audio at which the encoder's input begins.
     """
-    size_s, shift_s = (samples / conf.resample_conf.resample_rate for samples in frame_samples(conf))
-    step_s = encoder.embed.stride * shift_s
-    receptive_field_s = (encoder.embed.min_frames - 1) * shift_s + size_s
-    offset_s = begin_s + (receptive_field_s - step_s) / 2
+    step_s = encoder.embed.stride * frontend.frame_s
+    offset_s = begin_s + (frontend.span_s(encoder.embed.min_frames) - step_s) / 2
     return [
         TimedText(
             text=text,
@@ -150,8 +147,7 @@ def make_segment(nbest: Sequence[Hypothesis], begin_s: float, experiment: Experi
     ]
     if alignment is None:
         return Segment(begin_s, alternatives)
-    conf = experiment.config.dataset_conf
-    units = timed_units(alternatives[0].units, alignment, experiment.model.encoder, conf, begin_s)
+    units = timed_units(alternatives[0].units, alignment, experiment.model.encoder, experiment.frontend, begin_s)
     return Segment(begin_s, alternatives, units)
 
 

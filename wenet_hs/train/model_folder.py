@@ -131,7 +131,7 @@ def prepare_folder(
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         **{name: _add_part(before.get(name, "unknown"), parts) for name, parts in hardware.items()},
-        **{name: version(name) for name in ("wenet_hs", "torch", "torchaudio")},
+        **{name: version(name) for name in ("wenet_hs", "torch")},
         **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
         f"{SHA256_OF}training list": " ".join(lists),
         **start,

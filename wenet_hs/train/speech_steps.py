@@ -16,6 +16,7 @@ from wenet_hs.data.dataset import with_features
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError
+from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
@@ -178,7 +179,7 @@ def _add_gradients(
     sums, compute_seconds, where = [], 0.0, f"step {state.progress.step}"
     for number, batch in enumerate(window, 1):
         with translate_torch_errors(batch, where):
-            on_device = with_features(batch.to(state.device), config.dataset_conf)
+            on_device = with_features(batch.to(state.device), build_frontend(config.dataset_conf))
             started = time.perf_counter()
             with state.replica.micro_batch(is_last=number == len(window)):
                 with state.precision.autocast():
@@ -204,7 +205,7 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     sums = LossSum()
     for batch in batches:
         with translate_torch_errors(batch, "validation"), precision.autocast():
-            losses = model(with_features(batch.to(device), config.dataset_conf))
+            losses = model(with_features(batch.to(device), build_frontend(config.dataset_conf)))
         sums += LossSum.of(losses)
     model.train(was_training)
     model.loss_weights = weights

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Interface of the frontends: the input of an encoder, computed from a waveform, and the times of its frames.
+
+Dimension key: B batch, N samples, T frames, F features per frame.
+"""
+
+from abc import ABC, abstractmethod
+from typing import TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Length = TypeVar("Length", int, NDArray[np.int64])
+
+_MAX_SAMPLES = 2.0**53  # the largest integer range of a float: the duration in a list may be any number
+
+
+class Frontend(ABC):
+    """Computes the input of an encoder. Frames have equal distances and are computed from windows of equal lengths.
+
+    Frame t stands for the audio from offset_s + t * frame_s to offset_s + (t + 1) * frame_s: the middle of its window.
+    """
+
+    rate: int
+    """Samples per second of the waveform."""
+    frame_s: float
+    """Distance between frames, seconds."""
+    offset_s: float
+    """Where the audio of frame 0 begins, seconds: half of what a window is longer than the distance."""
+    width: int
+    """Features per frame, F."""
+
+    @abstractmethod
+    def length(self, num_samples: Length) -> Length:
+        """The number of frames that `compute` returns for a number of samples, 0 below a window; (N,) → (N,)."""
+
+    @abstractmethod
+    def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The frames of a waveform (N,) → (T, F), or of padded waveforms (B, N) → (B, T, F), padding included.
+
+        Args:
+            wave_N: float32 in [-1, 1], of `rate`. The result is on its device.
+            generator: source of the random numbers of a training. None, as in decoding: there is no randomness.
+        """
+
+    def count_frames(
+        self, durations_N: NDArray[np.float64], speed: float | NDArray[np.float64] = 1.0
+    ) -> NDArray[np.int64]:
+        """The number of frames (N,) of audio of (N,) seconds, played at a speed."""
+        samples_N = np.rint(np.minimum(durations_N * self.rate / speed, _MAX_SAMPLES)).astype(np.int64)
+        return self.length(samples_N)
+
+    def span_s(self, num_frames: int) -> float:
+        """Seconds of audio that `num_frames` successive frames, at least one, are computed from."""
+        return num_frames * self.frame_s + 2 * self.offset_s
