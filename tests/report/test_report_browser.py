@@ -79,13 +79,29 @@ def test_it_fits_a_phone_paper_and_both_themes(opened: Page) -> None:
     assert opened.run(f"{box}.scrollWidth > {box}.clientWidth")
     second = f"{box}.querySelector('tbody tr').cells[2].getBoundingClientRect().right"
     assert opened.run(second) < 390, "both systems can be seen without scrolling"
+    hint = "getComputedStyle(document.querySelector('{} .table figcaption'), '::after').content"
+    assert "scroll" in opened.run(hint.format("#errors")), "it shows that it scrolls"
     opened.run(f"{box}.scrollLeft = 150")
     edges = f"{box}.querySelector('tbody th').getBoundingClientRect().left - {box}.getBoundingClientRect().left"
     assert abs(opened.run(edges)) < 1.5, "the first column stands still"
     opened.resize(1280, scheme="dark")
+    opened.run("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert opened.run(hint.format("#errors")) == "none", "the table fits"
     dark = opened.run(colour)
     opened.run("document.getElementById('theme').click()")
     assert opened.run("document.getElementById('theme').textContent") == "Theme: light"
     assert dark != opened.run(colour) == "rgb(255, 255, 255)"
     pdf = opened.call("Page.printToPDF", printBackground=True, paperWidth=8.27, paperHeight=11.69)["data"]
     assert len(pdf) > 10_000
+
+
+def test_the_verdict_is_in_the_first_screen_and_no_label_is_cut(opened: Page) -> None:
+    bottom = "document.querySelector('.verdict').getBoundingClientRect().bottom"
+    inside = """[...document.querySelectorAll('figure svg text')].filter(text => {
+        const box = text.getBoundingClientRect(), svg = text.ownerSVGElement.getBoundingClientRect();
+        return box.width && (box.left < svg.left - 1 || box.right > svg.right + 1);
+    }).map(text => text.textContent)"""
+    for width in (1280, 480):
+        opened.resize(width)
+        assert 0 < opened.run(bottom) < 500
+        assert opened.run(inside) == []

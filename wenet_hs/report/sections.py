@@ -51,7 +51,7 @@ def errors_section(data: ReportData) -> dict[str, Any]:
     langs = sorted(first_report.languages)  # the same in all: their references are equal
     dots = [
         Dot(row=group, score=score_of(report, group), colour=index, label=f"{experiment.name}, {group}")
-        for group in (*langs, MACRO)
+        for group in (*langs, *([MACRO] if len(langs) > 1 else []))
         for index, experiment, report in shown
     ]
     seeds, seed_differences = seed_tables(data)
@@ -66,11 +66,11 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "faults": [*faults, *data.seed_faults],
         "metrics": metric_names(experiments),
         "langs": langs,
-        "averages": (MACRO, MICRO),
+        "averages": (MACRO, MICRO) if len(langs) > 1 else (),
         "rivals": rivals,
         "has_single_trainings": any(len(of) == 1 for of in group_seeds(experiments, mode).values()),
         "is_over_seeds": is_over_seeds,
-        "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
+        "has_speakers": any(of[lang].has_speaker_interval for of in rivals.values() for lang in langs if lang in of),
         "min_speakers": MIN_SPEAKERS,
         "chart": interval_chart(dots, label="Error rates by language"),
         "seeds": seeds,
@@ -118,10 +118,12 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
     corpora = []
     for path, stats in data.stats.items():
-        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence")}
+        name = str(stats.get("corpus", path)).replace(data.note or "\0", "")  # the title has the note
+        corpus = {"path": path, "name": name, "licence": stats.get("licence")}
         langs, total = stats.get("langs"), stats.get("total")
         records = [_corpus_record(*item) for item in sorted(langs.items())] if isinstance(langs, dict) else []
-        corpora.append(corpus | {"table": records, "total": [_corpus_record("all", total)] if total else []})
+        totals = [_corpus_record("all", total)] if total and len(records) > 1 else []
+        corpora.append(corpus | {"table": records, "total": totals})
     return {"corpora": corpora}
 
 
@@ -144,16 +146,40 @@ _CONDITION_NAMES = {
 }
 
 
+MAX_ENCODER_RATIO = 1.1
+
+
+def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
+    """Why the speeds cannot be compared; empty if they can. The encoder is the same work for each output layer."""
+    rates = {
+        found.name: found.rtf.get("seconds", {}).get("encoder", 0) / (found.rtf.get("audio_seconds") or 1)
+        for found in experiments
+        if found.speeds
+    }
+    fast, slow = min(rates, key=rates.__getitem__, default=""), max(rates, key=rates.__getitem__, default="")
+    if len(rates) < 2 or 0 < rates[slow] <= MAX_ENCODER_RATIO * rates[fast]:
+        return ""
+    fault = "Speeds are not shown, they cannot be compared: "
+    if not rates[fast]:
+        return f"{fault}{fast} has no encoder time in its rtf.json. Decode it again."
+    return (
+        f"{fault}the encoder of {slow} takes {rates[slow] / rates[fast]:.2f} times as long as that of {fast}. Equal "
+        "encoders differ only by the load of the machine. Decode one after the other on an idle machine."
+    )
+
+
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
-    measured = [(found, _conditions(found.rtf)) for found in data.experiments if found.speeds]
+    fault = speed_fault(data.experiments)
+    measured = [(found, _conditions(found.rtf)) for found in data.experiments if found.speeds and not fault]
     names = dict.fromkeys(name for _, of in measured for name in of)
     differing = [name for name in names if len({of.get(name) for _, of in measured}) > 1]
     speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
     for found, of in measured:
         for mode, speed in found.speeds.items():
             record = {"experiment": found.name, "mode": mode}
-            if rates := speed.get("sum_rtf_by_lang"):
+            rates = speed.get("sum_rtf_by_lang") or {}
+            if len(rates) > 1:
                 by_lang.append(record | {lang: format_number(rates[lang], 4) for lang in sorted(rates)})
             record["speech, s"] = format_number(found.rtf.get("audio_seconds"), 1)
             record["decoding, s"] = format_number(speed.get("wall_seconds"), 1)
@@ -163,6 +189,7 @@ def speed_section(data: ReportData) -> dict[str, Any]:
             of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
             parts.append({"experiment": found.name, **of_parts})
     return {
+        "fault": fault,
         "table": speeds,
         "common": {name: measured[0][1][name] for name in names if name not in differing},
         "languages": by_lang,

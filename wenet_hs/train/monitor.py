@@ -220,7 +220,7 @@ class Monitor:
 
 def board_group(name: str) -> str:
     """The group of a number in TensorBoard, which sorts groups by name: losses first."""
-    if name.startswith("loss") and name != "loss_scale" or name in ("bits_per_unit", "guide", "perplexity"):
+    if name.startswith("loss") and name != "loss_scale":
         return "loss"
     is_cost = name.endswith(("seconds", "_second", "_share", "_mb")) or name == "num_targets"
     return "speed" if is_cost else "model"
