@@ -38,8 +38,8 @@ def test_the_better_one_of_two_trainings(tmp_path: Path) -> None:
     a, b = experiment(tmp_path / "a", {"xx": 1, "yy": 9}), experiment(tmp_path / "b", {"xx": 12, "yy": 12})
     for folders, gap in (((a, b), "b − a +5.83 points [+4.58, +7.08]"), ((b, a), "a − b -5.83 points [-7.08, -4.58]")):
         head, rates, worst = verdict(*folders)
-        assert head.startswith("a is better than b by 5.83 points [4.58, 7.08]. ")
-        assert f"; {gap}; p = 0.0002 over utterances of one training each, other seeds can differ." in head
+        assert head.startswith("a is better than b by 5.83 points [4.58, 7.08] in one training each. ")
+        assert f"; {gap}; p = 0.0002 over utterances, other seeds can differ." in head
         assert "a 4.17 %" in head and "b 10.00 %" in head
         assert rates == f"All rates: character error rate (CER) in {MODE}, mean of 2 languages."
     assert worst == "Worst language: xx (b 10.00 %); yy (a 7.50 %)."
@@ -48,13 +48,15 @@ def test_the_better_one_of_two_trainings(tmp_path: Path) -> None:
 def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> None:
     folders = experiment(tmp_path / "a", {"xx": 3, "yy": 3}), experiment(tmp_path / "b", {"xx": 3, "yy": 4})
     head, _, worst = verdict(*folders)
-    assert head.startswith("No difference between b and a was detected; ")
+    assert head.startswith("No difference between b and a was detected in one training each; ")
     low, high = 0.0, 1.25  # one more error in 24 utterances, in no or in three of the resamples
     assert f"{DETECTABLE * (high - low):.2f} points would have been, with a probability of 80 %." in head
     assert "b 2.92 %, a 2.50 %; b − a +0.42 points [+0.00, +1.25]; p = " in head
     assert worst == "Worst language: xx (a 2.50 %); yy (b 3.33 %)."
     equal = experiment(tmp_path / "c", {"xx": 3, "yy": 3})
-    assert verdict(folders[0], equal)[0].startswith("No difference between c and a was detected; their errors are eq")
+    assert verdict(folders[0], equal)[0].startswith(
+        "No difference between c and a was detected in one training each; their "
+    )
 
 
 def test_the_detectable_difference_is_that_of_a_test_of_many_seeds() -> None:
@@ -81,13 +83,15 @@ def systems(folder: Path, wrong_a: tuple[int, ...], wrong_b: tuple[int, ...]) ->
 
 def test_systems_over_seeds(tmp_path: Path) -> None:
     head, _, worst = verdict(*systems(tmp_path / "better", (8, 9, 8, 9, 10), (2, 4, 3, 3, 3)))
-    assert head.startswith("b is better than a by 2.42 points [") and "; 5 seeds, p = 0.00" in head
+    assert (
+        head.startswith("b is better than a by 2.42 points [") and "] over 5 seeds. " in head and "; p = 0.00" in head
+    )
     assert worst == "Worst language: yy (a 10.00 %, b 10.00 %)."
     head, *_ = verdict(*systems(tmp_path / "equal", (8, 9, 8, 9, 10), (9, 8, 8, 10, 9)))
-    assert head.startswith("No difference between b and a was detected; ")
+    assert head.startswith("No difference between b and a was detected over 5 seeds; ")
     assert "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points [" in head
     head, *_ = verdict(*systems(tmp_path / "few", (8, 9), (2, 4)))
-    assert head.startswith("No verdict on b and a: there is no test of the difference. b 6.25 %, a 8.54 %; b − a -2.29")
+    assert head.startswith("No verdict on b and a: there is no test over 2 seeds. b 6.25 %, a 8.54 %; b − a -2.29")
     assert head.endswith(" points; each seed -2.50, -2.08; a test needs 5 seeds.")
     head, *_ = verdict(*systems(tmp_path / "one", (8, 9), ()))
     assert head.startswith("The character error rate (CER) of a is 8.54 %, the mean of 2 seeds. Each seed: 1: 8.33, 2")
@@ -96,6 +100,6 @@ def test_systems_over_seeds(tmp_path: Path) -> None:
 def test_trainings_that_cannot_be_compared_have_no_verdict(tmp_path: Path) -> None:
     a, b = experiment(tmp_path / "a", {"xx": 1}), experiment(tmp_path / "b", {"xx": 1}, seed=1)
     replace_text(b / "train.yaml", "head: hsoftmax", "head: b")
-    assert verdict(a, b)[0] == "b and a are not compared, see error rates."
+    assert verdict(a, b)[0] == "No verdict: the systems are not compared, see error rates."
     empty = experiment(tmp_path / "c", {}, ref=dict.fromkeys(REF, ""))
     assert verdict(empty)[0] == "No verdict: the references have no units."

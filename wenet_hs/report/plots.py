@@ -16,7 +16,6 @@ WIDTH, HEIGHT = 420, 254
 INTERVAL_WIDTH = 440
 RIGHT, TOP, BOTTOM = 18, 10, 40
 CHARACTER_WIDTH = 7  # about, at 12 px
-MAX_NAME = 30  # characters of a row's name
 NUM_COLOURS = 6
 MAX_DOTS = 1000
 _INTERVAL_BOTTOM = 26  # the ticks of an interval chart contain their unit, so it needs less space below
@@ -135,8 +134,7 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     if not rows:
         return Markup()
     marks = ticks(0, 100 * max(interval.high for of_row in rows.values() for _, interval, _ in of_row))
-    names = {name: name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in rows}
-    left = _left_margin(names.values())
+    left = _left_margin(rows)
     x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 4)
     row_height = max(22, 10 + 6 * max(map(len, rows.values())))
     height = TOP + row_height * len(rows) + _INTERVAL_BOTTOM
@@ -147,7 +145,7 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
         parts.append(f'<text class="tick" x="{x(tick):.1f}" y="{height - 10}">{tick:g} %</text>')
     for index, (name, of_row) in enumerate(rows.items()):
         middle = TOP + row_height * (index + 0.5)
-        parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(names[name])}</text>')
+        parts.append(f'<text class="row" x="{left - 8}" y="{middle + 4:.1f}">{escape(name)}</text>')
         for number, (rate, interval, dot) in enumerate(of_row):
             y = middle + 6 * (number - (len(of_row) - 1) / 2)
             colour = f"c{dot.colour % NUM_COLOURS}"

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
-from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
+from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
 from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
@@ -68,7 +68,6 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "langs": langs,
         "averages": (MACRO, MICRO) if len(langs) > 1 else (),
         "rivals": rivals,
-        "has_single_trainings": any(len(of) == 1 for of in group_seeds(experiments, mode).values()),
         "is_over_seeds": is_over_seeds,
         "has_speakers": any(of[lang].has_speaker_interval for of in rivals.values() for lang in langs if lang in of),
         "min_speakers": MIN_SPEAKERS,
@@ -151,20 +150,18 @@ MAX_ENCODER_RATIO = 1.1
 
 def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
     """Why the speeds cannot be compared; empty if they can. The encoder is the same work for each output layer."""
-    rates = {
-        found.name: found.rtf.get("seconds", {}).get("encoder", 0) / (found.rtf.get("audio_seconds") or 1)
+    times = {
+        found.name: found.rtf.get("seconds", {}).get("encoder", 0.0) / (found.rtf.get("audio_seconds") or 1)
         for found in experiments
         if found.speeds
     }
-    fast, slow = min(rates, key=rates.__getitem__, default=""), max(rates, key=rates.__getitem__, default="")
-    if len(rates) < 2 or 0 < rates[slow] <= MAX_ENCODER_RATIO * rates[fast]:
+    fast, slow = min(times, key=times.__getitem__, default=""), max(times, key=times.__getitem__, default="")
+    if len(times) < 2 or 0 < times[slow] <= MAX_ENCODER_RATIO * times[fast]:
         return ""
-    fault = "Speeds are not shown, they cannot be compared: "
-    if not rates[fast]:
-        return f"{fault}{fast} has no encoder time in its rtf.json. Decode it again."
     return (
-        f"{fault}the encoder of {slow} takes {rates[slow] / rates[fast]:.2f} times as long as that of {fast}. Equal "
-        "encoders differ only by the load of the machine. Decode one after the other on an idle machine."
+        f"Speeds are not shown, they cannot be compared: for a second of speech the encoder of {slow} takes "
+        f"{times[slow]:.4f} s, that of {fast} {times[fast]:.4f} s. Equal encoders differ only by the load of the "
+        "machine. Decode one after the other on an idle machine."
     )
 
 
