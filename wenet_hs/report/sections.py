@@ -117,7 +117,7 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
     corpora = []
     for path, stats in data.stats.items():
-        name = str(stats.get("corpus", path)).replace(data.note or "\0", "")  # the title has the note
+        name = str(stats.get("corpus", path)).removesuffix(data.note)  # the title has the note
         corpus = {"path": path, "name": name, "licence": stats.get("licence")}
         langs, total = stats.get("langs"), stats.get("total")
         records = [_corpus_record(*item) for item in sorted(langs.items())] if isinstance(langs, dict) else []
