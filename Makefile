@@ -31,11 +31,11 @@ results: setup
 	$(BIN)/wenet-hs report --tables $(sort $(dir $(wildcard examples/*/s0/results/*/*.json))) --summary \
 	  --intro docs/findings.md --markdown RESULTS.md
 
-# The documentation as a site, build/site/index.html; a broken link is an error (and --quiet would hide it).
+# The documentation as a site, build/site/index.html, which can be read and searched from the disk; a broken link is an error (and --quiet would hide it).
 docs: setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[docs]'
 	rm -rf build/docs && mkdir -p build/docs
-	git ls-files -z -- . ':!*.json' | tar --create --null --files-from - | tar --extract --directory build/docs
+	git ls-files -z -- '*.md' '*.png' '*.svg' '*.yaml' docs/iframe-worker.js | tar --create --null --files-from - | tar --extract --directory build/docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
 
 test: setup

@@ -59,6 +59,20 @@ def test_intervals_reach_from_low_to_high() -> None:
     assert "<ky>" in [text.text for text in svg.iter("text")]
 
 
+def test_no_label_is_cut() -> None:
+    rates = [Line(points=[(0, 0.0002), (12_500, 0.00084)], colour=0)]
+    names = ("a language with a long name", "macro average")
+    dots = [Dot(row=name, score=Rate(20, None), colour=0, label="a") for name in names]
+    clouds = [Line(points=[(1, 0.1), (1500, 20)], colour=0)]
+    charts = [line_chart(rates, label="x"), scatter_chart(clouds, label="x", unit="phones")]
+    for svg in (*charts, interval_chart(dots, label="x")):
+        width = float(parse(svg).attrib["viewBox"].split()[2])
+        for text in parse(svg).iter("text"):
+            shown, size = text.text or "", 7 * len(text.text or "")
+            x, is_middle = float(text.attrib["x"]), text.attrib["class"] == "tick"
+            assert x - size / (2 if is_middle else 1) >= 0 and x + (size / 2 if is_middle else 0) <= width, shown
+
+
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_ticks_are_few_and_enclose_the_range(low: float, width: float) -> None:
     marks = ticks(low, low + width)

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
 from tiny_corpus import TinyCorpus, cut_back, metrics
 from torch.nn.utils.rnn import pad_sequence
 
@@ -126,7 +127,7 @@ def records(folder: Path, *kinds: str) -> list[dict[str, Any]]:
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:
-    board = EventAccumulator(str(folder / "tensorboard"))
+    board = EventAccumulator(str(folder))
     board.Reload()
     return {tag: [(event.step, event.value) for event in board.Scalars(tag)] for tag in board.Tags()["scalars"]}
 
@@ -157,24 +158,48 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path) -> 
     assert {kind: len(rows) for kind, rows in curves.items()} == {"train": 8, "valid": 8}, "the report reads them"
 
 
+LOSS_TAGS = {"loss", "loss_att", "loss_ctc"}
+MODEL_TAGS = {"accuracy", "bits_per_unit", "grad_norm", "lr"}
+SPEED_TAGS = TIMES | SPEED | {"audio_seconds", "num_targets", "padding_share"}
+
+
 def test_tensorboard_contains_the_same_values_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     found = scalars(trained)
-    valid = {f"valid/{name}" for name in LOSSES | {"seconds", "bad_clips", "plateau_ctc"}}
-    assert set(found) == {f"train/{name}" for name in (TRAIN | SPEED) - {"step", "epoch"}} | valid
+    names = {"loss": LOSS_TAGS, "model": MODEL_TAGS, "speed": SPEED_TAGS}
+    valid = {f"loss/{name}/valid" for name in LOSS_TAGS}
+    valid |= {"model/accuracy/valid", "model/bits_per_unit/valid", "speed/seconds/valid"}
+    assert set(found) == valid | {f"{group}/{name}/train" for group, of in names.items() for name in of}
+    assert [tag.split("/")[0] for tag in sorted(found)][:6] == ["loss"] * 6, "TensorBoard sorts the groups"
     for tag, values in found.items():
-        kind, name = tag.split("/")
+        _, name, kind = tag.split("/")
         rows = records(trained, kind)
         assert values == [(record["step"], pytest.approx(record[name], rel=1e-5)) for record in rows], tag
     copy = tiny_corpus.train(cut_back(trained, tmp_path / "m", 7))
     assert metrics(copy) == metrics(trained)
-    assert scalars(copy)["valid/loss"] == found["valid/loss"], "no step twice, none missing"
+    assert scalars(copy)["loss/loss/valid"] == found["loss/loss/valid"], "no step twice, none missing"
     lost = cut_back(trained, tmp_path / "lost", 7)
     (lost / "metrics.jsonl").unlink()
     tiny_corpus.train(lost)
     assert "bytes of its earlier part are missing" in caplog.text
     assert metrics(lost) == metrics(trained)[-2:], "not filled with zeros"
+
+
+def test_tensorboard_has_one_run_per_model_folder_and_shows_a_number_once_it_is_not_constant(tmp_path: Path) -> None:
+    (tmp_path / "exp/earlier/tensorboard").mkdir(parents=True)  # written before the files moved
+    for name in ("softmax", "earlier"):
+        (tmp_path / "exp" / name).mkdir(exist_ok=True)
+        progress = Progress(step=1)
+        with monitored(tmp_path / "exp" / name, progress) as monitor:
+            monitor.step(stats(guide=0.0))
+            progress.step, progress.bad_clips = 2, 3
+            monitor.step(stats(guide=0.0))
+    runs = EventMultiplexer().AddRunsFromDirectory(str(tmp_path / "exp")).Reload()
+    assert set(runs.Runs()) == {"softmax", "earlier/tensorboard"}
+    found = scalars(tmp_path / "exp/softmax")
+    assert found["model/bad_clips/train"] == [(2, 3.0)]
+    assert not [tag for tag in found if "guide" in tag or "loss_scale" in tag or "skipped_steps" in tag]
 
 
 def test_log_lines_have_the_speed_since_the_last_line_and_validations(
@@ -189,7 +214,7 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
         progress.step = 3
         monitor.step(stats())
         (record,) = records(tmp_path)  # both files are flushed per line: a kill loses nothing that a checkpoint counts
-        assert scalars(tmp_path)["train/loss"] == [(2, 2.25)]
+        assert scalars(tmp_path)["loss/loss/train"] == [(2, 2.25)]
         progress.step, progress.epoch, progress.seconds = 7, 2, 61.0
         monitor.valid(valid)
         assert monitor.sync() == (tmp_path / "metrics.jsonl").stat().st_size
@@ -259,7 +284,7 @@ def test_skipped_steps_are_logged_and_metrics_stay_json(tmp_path: Path, caplog: 
     _, record = records(tmp_path)
     assert (record["loss"], record["grad_norm"], record["skipped_steps"]) == (None, None, 1)
     assert "suspects" not in record
-    assert 5 not in [step for step, _ in scalars(tmp_path)["train/loss"]]
+    assert 5 not in [step for step, _ in scalars(tmp_path)["loss/loss/train"]]
 
 
 def test_a_terminal_shows_a_progress_bar_below_the_log_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

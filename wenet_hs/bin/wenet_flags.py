@@ -47,7 +47,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--gpu": Flag("--device cuda:{}"),
         "--use_amp": Flag("--override_config dtype=fp16", has_value=False),
         "--freeze_modules": Flag("--override_config freeze=[{}]"),
-        **_without_effect("TensorBoard's files are in MODEL_DIR/tensorboard", "--tensorboard_dir"),
+        **_without_effect("TensorBoard's files are in MODEL_DIR", "--tensorboard_dir"),
         **_without_effect("batches are always loaded ahead", "--prefetch"),
         **_without_effect("batches are copied while the device computes", "--pin_memory", has_value=False),
         **_without_effect("chosen by --device: nccl for cuda, gloo for cpu", "--ddp.dist_backend", "--dist_backend"),

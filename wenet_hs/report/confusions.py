@@ -25,7 +25,7 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
         has_scripts = report.rules.metric != "per"  # all phones are one alphabet
         langs = found.languages if len(found.languages) > 1 else {}
         records = [
-            {"language": lang, **record}
+            ({"language": lang} if langs else {}) | record
             for lang, confusions in {"all": found.overall, **langs}.items()
             for record in _confusion_records(confusions, has_scripts)
         ]

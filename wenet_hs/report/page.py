@@ -15,6 +15,7 @@ from wenet_hs.report.collect import ReportData, sort_modes
 from wenet_hs.report.confusions import confusions_section
 from wenet_hs.report.page_table import table_parts
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
+from wenet_hs.report.verdict import write_verdict
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests
@@ -31,13 +32,12 @@ def build_page(
         max_utterances: the number of utterances on the page; the worst ones are shown.
         audio_mb: limit of their audio, in megabytes of the page; 0 for none.
     """
-    has_scores = bool(data.shown)
+    errors = sections.errors_section(data) if data.shown else None
     return render_page(
         "page.html",
         data=data,
         title=title,
         command=command,
-        note=Markup(f' <span class="simulated">{data.note.strip()}</span>') if data.note else "",
         bootstrap_seed=SEED,
         corpora=sections.corpora_section(data),
         speed=sections.speed_section(data),
@@ -45,9 +45,10 @@ def build_page(
         trees=sections.trees_section(data),
         confusions=confusions_section(data),
         conditions=sections.conditions_section(data),
-        errors=sections.errors_section(data) if has_scores else None,
-        lengths=sections.lengths_section(data) if has_scores else None,
-        utterances=utterances_section(data, max_utterances, audio_mb) if has_scores else None,
+        errors=errors,
+        verdict=write_verdict(data, errors["rivals"]) if errors else [],
+        lengths=sections.lengths_section(data) if errors else None,
+        utterances=utterances_section(data, max_utterances, audio_mb) if errors else None,
     )
 
 
@@ -84,7 +85,8 @@ def format_summary(data: ReportData) -> str:
     if not reports:
         return ""
     langs = sorted({lang for report in reports for lang in report.languages})
-    rows = [["mode", "experiment", *langs, "macro", "95% interval", "RTF"]]
+    averages, fault = ["macro"] if len(langs) > 1 else [], sections.speed_fault(data.experiments)
+    rows = [["mode", "experiment", *langs, *averages, "95% interval", *([] if fault else ["RTF"])]]
     for mode in sort_modes({mode for experiment in data.experiments for mode in experiment.scores}):
         for experiment in data.experiments:
             if mode in experiment.scores:
@@ -92,10 +94,11 @@ def format_summary(data: ReportData) -> str:
                 rates = [report.languages[lang].rate if lang in report.languages else None for lang in langs]
                 interval = "" if report.macro.interval is None else format_interval(report.macro.interval)
                 rtf = experiment.speeds.get(mode, {}).get("rtf")
-                row = [mode, experiment.name, *map(percent, rates), percent(report.macro.rate), interval]
-                rows.append([*row, "" if rtf is None else f"{rtf:.3f}"])
+                row = [mode, experiment.name, *map(percent, [*rates, *(report.macro.rate for _ in averages)]), interval]
+                rows.append(row if fault else [*row, "" if rtf is None else f"{rtf:.3f}"])
     metrics = sections.metric_names(data.experiments)
-    return "\n".join([f"{metrics} in %{data.note}", *format_columns(rows, num_left=2), *_summarize_seeds(data)])
+    lines = [f"{metrics} in %{data.note}", *format_columns(rows, num_left=2), *([fault] if fault else [])]
+    return "\n".join([*lines, *_summarize_seeds(data)])
 
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:

@@ -3,17 +3,19 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup, escape
+from rich.cells import cell_len
 
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.error_rate import LanguageScore, MacroScore, Rate, format_interval, percent
 
 WIDTH, HEIGHT = 420, 254
 INTERVAL_WIDTH = 440
-LEFT, RIGHT, TOP, BOTTOM = 46, 10, 10, 40
+RIGHT, TOP, BOTTOM = 18, 10, 40
+CHARACTER_WIDTH = 7  # about, at 12 px
 NUM_COLOURS = 6
 MAX_DOTS = 1000
 _INTERVAL_BOTTOM = 26  # the ticks of an interval chart contain their unit, so it needs less space below
@@ -77,9 +79,11 @@ def line_chart(
     steps, values = zip(*points, strict=True)
     log = may_be_log and max(values) > 10 * min(values) > 0
     y_ticks = log_ticks(min(values), max(values)) if log else ticks(min(values), max(values))
-    x = _Axis(0, max(steps), LEFT, WIDTH - RIGHT)
+    texts = [(tick, show(tick)) for tick in y_ticks]
+    left = _left_margin(text for _, text in texts)
+    x = _Axis(0, max(steps), left, WIDTH - RIGHT)
     y = _Axis(min(*values, *y_ticks), max(*values, *y_ticks), HEIGHT - BOTTOM, TOP, log)
-    parts = _frame(x, y, [(tick, show(tick)) for tick in y_ticks], unit)
+    parts = _frame(left, x, y, texts, unit)
     if log:
         parts.append(f'<text class="note" x="{WIDTH - RIGHT}" y="{TOP + 10}">log scale</text>')
     for line in sorted(shown, key=lambda line: not line.faint):
@@ -105,9 +109,11 @@ def scatter_chart(clouds: Sequence[Line], *, label: str, unit: str) -> Markup:
     lengths, values = zip(*points, strict=True)
     y_ticks = ticks(0, 100 * max(values) or 1)
     margin = _CLOUD_SHIFT * (len(shown) - 1) / 2 + _MAX_RADIUS  # so that all dots are inside the plot
-    x = _Axis(0, max(lengths), LEFT + margin, WIDTH - RIGHT - margin)
+    texts = [(tick, f"{tick:g} %") for tick in y_ticks]
+    left = _left_margin(text for _, text in texts)
+    x = _Axis(0, max(lengths), left + margin, WIDTH - RIGHT - margin)
     y = _Axis(0, y_ticks[-1], HEIGHT - BOTTOM, TOP)
-    parts = _frame(x, y, [(tick, f"{tick:g} %") for tick in y_ticks], unit)
+    parts = _frame(left, x, y, texts, unit)
     for index, (colour, some) in enumerate(shown):
         shift = _CLOUD_SHIFT * (index - (len(shown) - 1) / 2)  # lengths are integers, so clouds fit beside each other
         circles = "".join(
@@ -128,8 +134,8 @@ def interval_chart(dots: Sequence[Dot], *, label: str) -> Markup:
     if not rows:
         return Markup()
     marks = ticks(0, 100 * max(interval.high for of_row in rows.values() for _, interval, _ in of_row))
-    left = 14 + 7 * min(16, max(map(len, rows)))
-    x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 12)
+    left = _left_margin(rows)
+    x = _Axis(0, marks[-1], left, INTERVAL_WIDTH - RIGHT - 4)
     row_height = max(22, 10 + 6 * max(map(len, rows.values())))
     height = TOP + row_height * len(rows) + _INTERVAL_BOTTOM
     base = height - _INTERVAL_BOTTOM
@@ -177,12 +183,17 @@ def log_ticks(low: float, high: float) -> list[float]:
     return [factor * 10.0**power for power in powers for factor in factors if low <= factor * 10.0**power <= high]
 
 
-def _frame(x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) -> list[str]:
+def _left_margin(labels: Iterable[str]) -> int:
+    """The begin of the plot, for labels that end 8 pixels to the left of it."""
+    return 14 + CHARACTER_WIDTH * max(map(cell_len, labels))
+
+
+def _frame(left: float, x: _Axis, y: _Axis, y_ticks: Sequence[tuple[float, str]], unit: str) -> list[str]:
     """Horizontal grid lines with their values, and the x axis with its unit."""
     parts = []
     for tick, text in y_ticks:
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
-        parts.append(f'<text class="row" x="{LEFT - 6}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
+        parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{y(tick):.1f}" y2="{y(tick):.1f}"/>')
+        parts.append(f'<text class="row" x="{left - 8}" y="{y(tick) + 4:.1f}">{escape(text)}</text>')
     base = HEIGHT - BOTTOM + 16
     for tick in [tick for tick in ticks(0, x.high) if tick <= x.high]:
         text = f"{tick / 1000:g}k" if tick >= 1000 else f"{tick:g}"

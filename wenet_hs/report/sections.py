@@ -13,7 +13,7 @@ from markupsafe import Markup
 from wenet_hs.config.load import flatten
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256
-from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds, sort_modes
+from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
 from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
@@ -50,7 +50,7 @@ def errors_section(data: ReportData) -> dict[str, Any]:
     langs = sorted(first_report.languages)  # the same in all: their references are equal
     dots = [
         Dot(row=group, score=score_of(report, group), colour=index, label=f"{experiment.name}, {group}")
-        for group in (*langs, MACRO)
+        for group in (*langs, *([MACRO] if len(langs) > 1 else []))
         for index, experiment, report in shown
     ]
     seeds, seed_differences = seed_tables(data)
@@ -65,11 +65,10 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "faults": [*faults, *data.seed_faults],
         "metrics": metric_names(experiments),
         "langs": langs,
-        "averages": (MACRO, MICRO),
+        "averages": (MACRO, MICRO) if len(langs) > 1 else (),
         "rivals": rivals,
-        "has_single_trainings": any(len(of) == 1 for of in group_seeds(experiments, mode).values()),
         "is_over_seeds": is_over_seeds,
-        "has_speakers": any(found.by_speaker for of in rivals.values() for found in of.values()),
+        "has_speakers": any(of[lang].has_speaker_interval for of in rivals.values() for lang in langs if lang in of),
         "min_speakers": MIN_SPEAKERS,
         "chart": interval_chart(dots, label="Error rates by language"),
         "seeds": seeds,
@@ -117,10 +116,12 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     """Hours, utterances and speakers per language and split of each corpus; for a sampled corpus the paper's λ."""
     corpora = []
     for path, stats in data.stats.items():
-        corpus = {"path": path, "name": str(stats.get("corpus", path)), "licence": stats.get("licence")}
+        name = str(stats.get("corpus", path)).removesuffix(data.note)  # the title has the note
+        corpus = {"path": path, "name": name, "licence": stats.get("licence")}
         langs, total = stats.get("langs"), stats.get("total")
         records = [_corpus_record(*item) for item in sorted(langs.items())] if isinstance(langs, dict) else []
-        corpora.append(corpus | {"table": records, "total": [_corpus_record("all", total)] if total else []})
+        totals = [_corpus_record("all", total)] if total and len(records) > 1 else []
+        corpora.append(corpus | {"table": records, "total": totals})
     return {"corpora": corpora}
 
 
@@ -143,16 +144,38 @@ _CONDITION_NAMES = {
 }
 
 
+MAX_ENCODER_RATIO = 1.1
+
+
+def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
+    """Why the speeds cannot be compared; empty if they can. The encoder is the same work for each output layer."""
+    times = {
+        found.name: found.rtf.get("seconds", {}).get("encoder", 0.0) / (found.rtf.get("audio_seconds") or 1)
+        for found in experiments
+        if found.speeds
+    }
+    fast, slow = min(times, key=times.__getitem__, default=""), max(times, key=times.__getitem__, default="")
+    if len(times) < 2 or 0 < times[slow] <= MAX_ENCODER_RATIO * times[fast]:
+        return ""
+    return (
+        f"Speeds are not shown, they cannot be compared: for a second of speech the encoder of {slow} takes "
+        f"{times[slow]:.4f} s, that of {fast} {times[fast]:.4f} s. Equal encoders differ only by the load of the "
+        "machine. Decode one after the other on an idle machine."
+    )
+
+
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
-    measured = [(found, _conditions(found.rtf)) for found in data.experiments if found.speeds]
+    fault = speed_fault(data.experiments)
+    measured = [(found, _conditions(found.rtf)) for found in data.experiments if found.speeds and not fault]
     names = dict.fromkeys(name for _, of in measured for name in of)
     differing = [name for name in names if len({of.get(name) for _, of in measured}) > 1]
     speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
     for found, of in measured:
         for mode, speed in found.speeds.items():
             record = {"experiment": found.name, "mode": mode}
-            if rates := speed.get("sum_rtf_by_lang"):
+            rates = speed.get("sum_rtf_by_lang") or {}
+            if len(rates) > 1:
                 by_lang.append(record | {lang: format_number(rates[lang], 4) for lang in sorted(rates)})
             record["speech, s"] = format_number(found.rtf.get("audio_seconds"), 1)
             record["decoding, s"] = format_number(speed.get("wall_seconds"), 1)
@@ -162,6 +185,7 @@ def speed_section(data: ReportData) -> dict[str, Any]:
             of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
             parts.append({"experiment": found.name, **of_parts})
     return {
+        "fault": fault,
         "table": speeds,
         "common": {name: measured[0][1][name] for name in names if name not in differing},
         "languages": by_lang,

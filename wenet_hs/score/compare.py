@@ -43,6 +43,10 @@ class Difference:
     difference: float
     """B minus A: below 0, B is better."""
 
+    @property
+    def has_speaker_interval(self) -> bool:
+        return self.by_speaker is not None and self.by_speaker.interval is not None
+
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:

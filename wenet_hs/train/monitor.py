@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The outputs of a running training: log lines, a progress bar, metrics.jsonl and TensorBoard, with the same values.
 
+The event files are in the model folder, so `tensorboard --logdir exp` shows one run per folder in exp, with its name.
+
 A record of a step has the fields of its StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the maximum memory of
 tensors on the GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`, of
 a language model `num_targets_per_second`;
@@ -42,6 +44,10 @@ logger = logging.getLogger(__name__)
 
 PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
 """Fields of `Progress` in the record of a step."""
+X_VALUES = ("step", "epoch", "plateau_ctc")
+"""Numbers that TensorBoard does not show: the axis of its charts, and the constant of a run."""
+CONSTANTS = {"loss_scale": SMALLEST_SCALE, "guide": 0, "skipped_steps": 0, "bad_clips": 0, "incomplete_clips": 0}
+"""Values of numbers that most runs never change; TensorBoard shows only other values."""
 EXPECTED_AFTER = 50
 """Steps of a run after which the time that is left is stated, from the median of as many: the first steps compile."""
 TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
@@ -93,7 +99,8 @@ class Monitor:
         self._progress = progress
         self._metrics_path = model_dir / "metrics.jsonl"
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
-        self._board = EventFile(model_dir / "tensorboard", step=progress.step + 1)
+        earlier = model_dir / "tensorboard"  # of a training that began when the files were there
+        self._board = EventFile(earlier if earlier.is_dir() else model_dir, step=progress.step + 1)
         self._log_interval, self._device, self._total_steps = config.log_interval, device, total_steps
         self._max_seconds = math.inf if config.max_minutes is None else 60 * config.max_minutes
         self._last_seconds = deque[float](maxlen=EXPECTED_AFTER)
@@ -206,9 +213,17 @@ class Monitor:
         self._metrics.write(json.dumps({"kind": kind, **facts}, allow_nan=False).encode() + b"\n")
         self._metrics.flush()
         for name, value in facts.items():
-            if name not in ("step", "epoch") and value is not None:
-                self._board.add(f"{kind}/{name}", value, int(record["step"]))
+            if value is not None and value != CONSTANTS.get(name) and name not in X_VALUES:
+                self._board.add(f"{board_group(name)}/{name}/{kind}", value, int(record["step"]))
         self._board.flush()
+
+
+def board_group(name: str) -> str:
+    """The group of a number in TensorBoard, which sorts groups by name: losses first."""
+    if name.startswith("loss") and name != "loss_scale":
+        return "loss"
+    is_cost = name.endswith(("seconds", "_second", "_share", "_mb")) or name == "num_targets"
+    return "speed" if is_cost else "model"
 
 
 class EventFile:

@@ -60,6 +60,11 @@ for (const table of all("table.sortable")) {
     button.addEventListener("click", () => sortTable(table, head, index));
   });
 }
+const fits = new ResizeObserver(boxes => {
+  for (const { target } of boxes)
+    target.closest("figure").classList.toggle("scrolls", target.scrollWidth > target.clientWidth + 1);
+});
+for (const box of all(".scroll, .tree")) fits.observe(box);
 for (const select of all("select[data-filter]"))
   select.addEventListener("change", () => {
     for (const row of byId(select.dataset.filter).tBodies[0].rows)
@@ -69,7 +74,7 @@ for (const select of all("select[data-filter]"))
 // ---- utterances
 const list = byId("list");
 if (list) {
-  const step = 25, items = all(".utterance", list), more = byId("more");
+  const step = 10, items = all(".utterance", list), more = byId("more");
   const fold = text => text.normalize("NFC").toLowerCase();
   items.forEach((item, position) => {
     item.position = position;

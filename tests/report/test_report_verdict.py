@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The verdict of a report: the better system, no difference and how large one would have been, one system."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from made_up_experiment import replace_text, write_experiment, write_report
+
+from wenet_hs.report.collect import gather_data, read_experiments
+from wenet_hs.report.sections import errors_section
+from wenet_hs.report.verdict import DETECTABLE, write_verdict
+from wenet_hs.score import Rules, score
+from wenet_hs.score.seeds import detectable_difference
+
+REF = {f"{lang}{number:02}": "abcdefghij" for lang in ("xx", "yy") for number in range(12)}
+MODE = "attention"
+
+
+def experiment(folder: Path, num_wrong: Mapping[str, int], *, ref: Mapping[str, str] = REF, seed: int = 777) -> Path:
+    """An experiment with one wrong letter in the first utterances of each language."""
+    write_experiment(folder)
+    hypothesis = {
+        key: text[:-1] + "x" if int(key[2:]) < num_wrong.get(key[:2], 0) else text for key, text in ref.items()
+    }
+    langs = {key: key[:2] for key in ref}
+    write_report(folder, score(ref, hypothesis, rules=Rules(metric="cer"), langs=langs, num_resamples=100))
+    replace_text(folder / "train.yaml", "seed: 777", f"seed: {seed}")
+    return folder
+
+
+def verdict(*folders: Path) -> list[str]:
+    data = gather_data(read_experiments(folders), mode=MODE)
+    return [" ".join(filter(None, sentence)) for sentence in write_verdict(data, errors_section(data)["rivals"])]
+
+
+def test_the_better_one_of_two_trainings(tmp_path: Path) -> None:
+    a, b = experiment(tmp_path / "a", {"xx": 1, "yy": 9}), experiment(tmp_path / "b", {"xx": 12, "yy": 12})
+    for folders, gap in (((a, b), "b − a +5.83 points [+4.58, +7.08]"), ((b, a), "a − b -5.83 points [-7.08, -4.58]")):
+        head, rates, worst = verdict(*folders)
+        assert head.startswith("a is better than b by 5.83 points [4.58, 7.08] in one training each. ")
+        assert f"; {gap}; p = 0.0002 over utterances, other seeds can differ." in head
+        assert "a 4.17 %" in head and "b 10.00 %" in head
+        assert rates == f"All rates: character error rate (CER) in {MODE}, mean of 2 languages."
+    assert worst == "Worst language: xx (b 10.00 %); yy (a 7.50 %)."
+
+
+def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> None:
+    folders = experiment(tmp_path / "a", {"xx": 3, "yy": 3}), experiment(tmp_path / "b", {"xx": 3, "yy": 4})
+    head, _, worst = verdict(*folders)
+    assert head.startswith("No difference between b and a was detected in one training each; ")
+    low, high = 0.0, 1.25  # one more error in 24 utterances, in no or in three of the resamples
+    assert f"{DETECTABLE * (high - low):.2f} points would have been, with a probability of 80 %." in head
+    assert "b 2.92 %, a 2.50 %; b − a +0.42 points [+0.00, +1.25]; p = " in head
+    assert worst == "Worst language: xx (a 2.50 %); yy (b 3.33 %)."
+    equal = experiment(tmp_path / "c", {"xx": 3, "yy": 3})
+    assert verdict(folders[0], equal)[0].startswith(
+        "No difference between c and a was detected in one training each; their "
+    )
+
+
+def test_the_detectable_difference_is_that_of_a_test_of_many_seeds() -> None:
+    deviation, number = 0.02, 10_000
+    width = 2 * 1.96 * deviation / number**0.5
+    assert DETECTABLE * width == pytest.approx(detectable_difference(deviation, number), rel=2e-3)
+
+
+def test_one_training_and_one_language(tmp_path: Path) -> None:
+    folder = experiment(tmp_path / "a", {"xx": 6}, ref={key: text for key, text in REF.items() if key < "y"})
+    head, rates = verdict(folder)
+    assert head.startswith("The character error rate (CER) of a is 5.00 % [") and head.endswith("over utterances.")
+    assert rates == f"All rates: character error rate (CER) in {MODE}, 12 utterances."
+
+
+def systems(folder: Path, wrong_a: tuple[int, ...], wrong_b: tuple[int, ...]) -> list[Path]:
+    folders = []
+    for name, numbers in (("a", wrong_a), ("b", wrong_b)):
+        for seed, number in enumerate(numbers, start=1):
+            folders.append(experiment(folder / f"{name}-seed{seed}", {"xx": number, "yy": 12}, seed=seed))
+            replace_text(folders[-1] / "train.yaml", "head: hsoftmax", f"head: {name}")
+    return folders
+
+
+def test_systems_over_seeds(tmp_path: Path) -> None:
+    head, _, worst = verdict(*systems(tmp_path / "better", (8, 9, 8, 9, 10), (2, 4, 3, 3, 3)))
+    assert (
+        head.startswith("b is better than a by 2.42 points [") and "] over 5 seeds. " in head and "; p = 0.00" in head
+    )
+    assert worst == "Worst language: yy (a 10.00 %, b 10.00 %)."
+    head, *_ = verdict(*systems(tmp_path / "equal", (8, 9, 8, 9, 10), (9, 8, 8, 10, 9)))
+    assert head.startswith("No difference between b and a was detected over 5 seeds; ")
+    assert "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points [" in head
+    head, *_ = verdict(*systems(tmp_path / "few", (8, 9), (2, 4)))
+    assert head.startswith("No verdict on b and a: there is no test over 2 seeds. b 6.25 %, a 8.54 %; b − a -2.29")
+    assert head.endswith(" points; each seed -2.50, -2.08; a test needs 5 seeds.")
+    head, *_ = verdict(*systems(tmp_path / "one", (8, 9), ()))
+    assert head.startswith("The character error rate (CER) of a is 8.54 %, the mean of 2 seeds. Each seed: 1: 8.33, 2")
+
+
+def test_trainings_that_cannot_be_compared_have_no_verdict(tmp_path: Path) -> None:
+    a, b = experiment(tmp_path / "a", {"xx": 1}), experiment(tmp_path / "b", {"xx": 1}, seed=1)
+    replace_text(b / "train.yaml", "head: hsoftmax", "head: b")
+    assert verdict(a, b)[0] == "No verdict: the systems are not compared, see error rates."
+    empty = experiment(tmp_path / "c", {}, ref=dict.fromkeys(REF, ""))
+    assert verdict(empty)[0] == "No verdict: the references have no units."
