@@ -29,8 +29,8 @@ COUNTS = np.arange(NUM_UNITS, 0, -1.0)
 def heads() -> list[OutputHead]:
     """Heads of every route and search that has kernels."""
     tree = Tree.huffman(COUNTS)
-    routes = itertools.product(("path", "nodes"), (False, True))
-    of_trees = [HSoftmaxHead(DIM, tree, bias, route=route, search="dense") for route, bias in routes]
+    routes = itertools.product(("path", "all"), (False, True))
+    of_trees = [HSoftmaxHead(DIM, tree, bias, route=route, search="all") for route, bias in routes]
     searching = HSoftmaxHead(DIM, tree, search="best_first")
     classes = NaryTree.from_binary(tree, 2)
     of_classes = [ClassHead(DIM, classes, search="best_first"), ClassHead(DIM, classes, route="path", search="all")]
