@@ -86,6 +86,20 @@ def test_a_fault_is_one_line(error: BaseException, code: int, line: str, capsys:
         run_command(command_that_raises(ZeroDivisionError()), [])
 
 
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("--kind huffmann", "wenet-hs tree build: argument --kind: invalid choice: 'huffmann' (choose from "),
+        ("--unit u", "wenet-hs tree build: the following arguments are required: "),
+    ],
+)
+def test_a_mistake_in_the_flags_is_one_line(line: str, message: str, capsys: Capsys) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        run_command(tree, ["build", *line.split()])
+    shown = capsys.readouterr().err
+    assert shown.startswith(message) and shown.endswith(" (try --help)\n") and shown.count("\n") == 1
+
+
 @pytest.mark.parametrize("out", ["", "a.list/units.txt", "/proc/nowhere/units.txt"])
 def test_an_output_that_cannot_be_written_is_one_line(out: str, tmp_path: Path, capsys: Capsys) -> None:
     (tmp_path / "a.list").write_text('{"key": "a", "wav": "a.wav", "txt": "x"}\n')

@@ -166,6 +166,9 @@ def test_alignments_as_elan_with_times_of_the_recording(
         pytest.approx(2200 + 1000 * record["words"][0]["start"], abs=0.51),
         pytest.approx(2200 + 1000 * record["words"][0]["end"], abs=0.51),
     )
+    write_data_list(tmp_path / "data.list", [replace(one, wav=str(tmp_path / "none.wav"))])
+    none = f"--out {tmp_path / 'b.jsonl'} --ctm {tmp_path / 'b.ctm'}"  # nothing is written, so it can be repeated
+    assert run_line(align, f"{line} {none}") == 2 and not [*tmp_path.glob("b.*")]
 
 
 @pytest.mark.parametrize(

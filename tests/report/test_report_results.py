@@ -13,6 +13,7 @@ from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_e
 
 from wenet_hs.bin import report as command
 from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.report import results
 from wenet_hs.report.collect import read_experiments
 from wenet_hs.report.results import Results, collect_results, read_results, write_results
 from wenet_hs.report.study import compare_study, read_table
@@ -266,3 +267,10 @@ def test_flags_that_do_not_belong_together_are_refused(tmp_path: Path, capsys: C
         assert "give --exp with" in error_line(run_line(command, line), capsys)
     for line in (f"--exp {tmp_path}", f"--results {tmp_path} --tables {tmp_path} --markdown {tmp_path}/R.md"):
         assert "--exp: needs --out for a page, or --results" in error_line(run_line(command, line), capsys)
+
+
+def test_take_off_of_validations_without_a_record_of_training_between_them() -> None:
+    valid = [{"step": 4.0, "plateau_ctc": 3.0, "loss_ctc": 2.5}, {"step": 5.0, "plateau_ctc": 3.0, "loss_ctc": 2.0}]
+    train = [{"step": 2.0, "loss_ctc": 2.25}]
+    assert results._take_off({"train": train, "valid": valid}) == 1.0
+    assert results._take_off({"valid": valid[:1]}) == 0.5

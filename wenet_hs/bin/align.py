@@ -58,8 +58,9 @@ def run(args: argparse.Namespace) -> None:
     aligned = [result for result in results.values() if not isinstance(result, str)]
     failed = {key: result for key, result in results.items() if isinstance(result, str)}
     of_units = experiment.config.tokenizer == "phone"
-    alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
-    if args.ctm is not None:
+    if aligned:  # otherwise the same command can be repeated
+        alignment.write_alignments(args.out, aligned, mark_confidence(experiment.is_overfitted))
+    if aligned and args.ctm is not None:
         alignment.write_ctm(args.ctm, aligned, of_units=of_units)
     if args.textgrid is not None:
         alignment.write_textgrids(args.textgrid, aligned)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
+from typing import NoReturn
 
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
@@ -92,6 +93,13 @@ def _load(name: str) -> ModuleType:
 # ---- shared by all commands
 
 
+class _Parser(argparse.ArgumentParser):
+    """A mistake in the flags is one line, without the usage of all flags."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: {message} (try --help)\n")
+
+
 def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
 
@@ -100,7 +108,7 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     """
     qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
     name = qualified.rpartition(".")[2].replace("_", "-")
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     module.add_arguments(parser)

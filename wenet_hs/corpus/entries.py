@@ -363,6 +363,8 @@ def _make_splits(
             of_sets = ", ".join(f"{name} {len(us)}" for name, us in splits.items())
             found = f"the data give sets ({of_sets}); --ignore_sets makes others; {found}"
         why = f"left out: {kinds}, see {options.out / 'rejected.tsv'}; repair these, or " if kinds else ""
+        if any(one.reason.startswith("missing") for one in rejected):
+            why = f"name the folder of the audio with --audio_dir; {why}"
         raise DataError(normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data")
     rule, lost = "given", list[Rejected]()
     as_written = {u.key: u for u in utterances}  # upper case and punctuation make no other sentence

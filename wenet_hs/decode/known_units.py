@@ -65,7 +65,7 @@ def _report_unseen(unseen: Sequence[str], placed: Mapping[str, str]) -> None:
         logger.info("--place_unseen: %d units that the model does not have: %s", len(pairs), ", ".join(pairs))
     if absent:
         what = "--inventory: the model does not have %d of its units and cannot recognise them: %s"
-        logger.warning(what, len(absent), " ".join(absent))
+        logger.warning(what, len(absent), list_names(absent, " ", most=20))
 
 
 def _extend(experiment: Experiment, placed: Mapping[str, int]) -> Experiment:

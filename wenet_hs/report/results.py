@@ -240,7 +240,7 @@ def _take_off(curves: Curves) -> float | None:
     for valid, train in by_validation(curves):
         losses = [one["loss_ctc"] for one in train if "loss_ctc" in one]
         if "plateau_ctc" in valid:
-            below.append(valid["plateau_ctc"] - min(valid["loss_ctc"], *([fmean(losses)] if losses else [])))
+            below.append(valid["plateau_ctc"] - min([valid["loss_ctc"], *([fmean(losses)] if losses else [])]))
     return round(max(below), 4) if below else None
 
 
