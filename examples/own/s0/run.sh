@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Your own recordings: from annotations to a recogniser, its error rates and a report.
 #   ./run.sh --corpus my.tsv --lang mdw                     a table; others: --data data-2 --exp exp-2
-#   ./run.sh --elan fieldwork --prepare '--tier "utt@*"'    ELAN files; --praat, --kaldi, --folder: other forms
+#   ./run.sh --elan fieldwork --prepare '--tier "utterance@*"'    ELAN files; --praat, --kaldi, --folder: other forms
 #   ./run.sh --corpus my.tsv --base exp/of_another_language --exp exp-adapted   adapts a trained model
 # Stages: 0 lists and their check, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 # shellcheck disable=SC2034,SC2086,SC2206  # the forms of annotations are read by name; lists of names are words
@@ -35,8 +35,7 @@ if at 0 "data lists"; then
   [ "${#given[@]}" = 1 ] || fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
   form=${given[0]} words=$(xargs -r -n 1 printf '%s\n' <<< "$prepare") || fail "--prepare $prepare: a quote has no end"
   [ -z "$words" ] || mapfile -t options <<< "$words"
-  wenet-hs prepare "${form/corpus/table}" --corpus "${!form}" --lang "$lang" --unit "${kind/bpe/char}" --seed "$data_seed" \
-    --out "$data" "${options[@]}"
+  wenet-hs prepare "${form/corpus/table}" --corpus "${!form}" --lang "$lang" --unit "${kind/bpe/char}" --seed "$data_seed" --out "$data" "${options[@]}"
   wenet-hs check "$data"/{train,dev,test}/data.list --config "$yaml" --unit "${kind/bpe/char}" --min_minutes "$min_minutes" \
     --out "$data/check.tsv" --html "$data/check.html" || { code=$?; [ $code = 3 ] || exit $code; }  # 3: faults, which are left out
   keep_options data
