@@ -5,10 +5,11 @@ Forward and backward of N tokens of width 256 with Zipf targets, from V = 150 to
 optimizer's step; then the most memory that the step holds. Every side is what a YAML gives, on its default route.
 
 Example: python benchmarks/head_training.py --out benchmarks/notes/head_training_cpu
+         python benchmarks/head_training.py --quick --smoothing leaf --sides softmax tree    one pair, without memory
 """
 
 import argparse
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -25,6 +26,7 @@ from paired import (
     number,
     peak_extra_bytes,
     publish,
+    quartiles,
     ratios,
 )
 from torch import nn
@@ -126,9 +128,9 @@ def applies(side: str, smoothing: str) -> bool:
 def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
     """One record for each smoothing: milliseconds and ratios to softmax of each side, with and without optimizer."""
     data = batch(num_units, args.device)
-    heads = {side: make_head(side, num_units).to(args.device) for side in SIDES if fits(side, num_units)}
+    heads = {side: make_head(side, num_units).to(args.device) for side in args.sides if fits(side, num_units)}
     records = []
-    for smoothing in ("none",) if args.quick else SMOOTHINGS:
+    for smoothing in [args.smoothing] if args.smoothing else ["none"] if args.quick else SMOOTHINGS:
         record: Facts = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
         for what in ("step", "with optimizer"):
             sides = {
@@ -138,6 +140,7 @@ def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
             }
             times = alternate(sides, args.rounds, device=args.device)
             record[what] = {"ms": medians_ms(times), "ratio": ratios(times, BASELINE)}
+            record[what]["quartiles"] = quartiles(times, BASELINE)
         measured = {} if args.quick else heads
         record["peak_extra_mb"] = {
             side: memory(side, head, num_units, smoothing, args.device)
@@ -168,14 +171,22 @@ def extra_megabytes(head: nn.Module, step_of: Callable[[Data], Side], data: Data
     return peak_extra_bytes(step_of(data), device) / 1e6
 
 
-def table(records: list[Facts], what: str) -> str:
+def table(records: list[Facts], what: str, sides: Sequence[str] = SIDES[1:]) -> str:
     """Ratios to softmax, softmax in milliseconds."""
     rows = []
     for record in records:
         cells = record[what]
         row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"]), number(cells["ms"][BASELINE])]
-        rows.append(row + [f"{number(cells['ratio'][s])}×" if s in cells["ratio"] else "–" for s in SIDES[1:]])
-    return markdown_table(["V", "N", "smoothing", "softmax, ms", *SIDES[1:]], rows)
+        rows.append(row + [cell(cells, side, spread=len(sides) == 1) for side in sides])
+    return markdown_table(["V", "N", "smoothing", "softmax, ms", *sides], rows)
+
+
+def cell(cells: Facts, side: str, *, spread: bool) -> str:
+    """The ratio of a side, with its quartiles over the rounds where there is one side only."""
+    if side not in cells["ratio"]:
+        return "–"
+    between = " to ".join(map(number, cells["quartiles"][side]))
+    return f"{number(cells['ratio'][side])}×" + (f" ({between})" if spread else "")
 
 
 def memory_table(records: list[Facts]) -> str:
@@ -192,9 +203,10 @@ def main() -> None:
     """Measure and publish."""
     parser = make_parser(__doc__, rounds=7)
     parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
-    parser.add_argument("--quick", action="store_true", help="without smoothing and memory")
+    parser.add_argument("--quick", action="store_true", help="without memory, and without smoothing")
+    parser.add_argument("--sides", choices=SIDES, nargs="+", default=SIDES, help="with softmax (default: all)")
     parser.add_argument("--memory", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--smoothing", choices=SMOOTHINGS, help=argparse.SUPPRESS)
+    parser.add_argument("--smoothing", choices=SMOOTHINGS, help="only this one")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
@@ -202,20 +214,22 @@ def main() -> None:
         step = partial(make_step, head, smoothing=args.smoothing, steps=())
         print(extra_megabytes(head, step, batch(args.units[0], args.device), args.device))
         return
+    args.sides = [BASELINE, *(side for side in args.sides if side != BASELINE)]
     records = [record for num_units in args.units for record in measure(num_units, args)]
-    text = "\n\n".join(
-        [
-            f"Width {DIM}, Zipf targets, float32. × is how many times faster than the flat softmax in the same rounds "
-            f"(median of {args.rounds}); below 1 is slower. `original`: the V × depth algorithm, – where it would need "
-            f"more than {MEMORY_OF_ORIGINAL / 2**30:.0f} GiB.",
-            "## Forward and backward",
-            table(records, "step"),
-            "## Forward, backward and optimizer (Adam; SparseAdam on sparse gradients)",
-            table(records, "with optimizer"),
-            "## Most memory held by forward and backward above the parameters, MB (gradients included)",
-            memory_table(records),
-        ]
-    )
+    between = ", in brackets the quartiles of the rounds" if len(args.sides) == 2 else ""
+    parts = [
+        f"Width {DIM}, Zipf targets, float32. × is how many times faster than the flat softmax in the same rounds "
+        f"(median of {args.rounds}{between}); below 1 is slower. `original`: the V × depth algorithm, – where it would "
+        f"need more than {MEMORY_OF_ORIGINAL / 2**30:.0f} GiB.",
+        "## Forward and backward",
+        table(records, "step", args.sides[1:]),
+        "## Forward, backward and optimizer (Adam; SparseAdam on sparse gradients)",
+        table(records, "with optimizer", args.sides[1:]),
+    ]
+    if not args.quick:
+        title = "## Most memory held by forward and backward above the parameters, MB (gradients included)"
+        parts += [title, memory_table(records)]
+    text = "\n\n".join(parts)
     publish("Training step of the heads", text, {"records": records}, device=args.device, out=args.out)
 
 

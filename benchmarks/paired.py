@@ -91,6 +91,16 @@ def ratios(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, flo
     }
 
 
+def quartiles(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, tuple[float, float]]:
+    """How many times faster than the baseline each side is: the first and third quartile over the rounds."""
+    found = {}
+    for name, values in times.items():
+        of_rounds = [base / own for base, own in zip(times[baseline], values, strict=True)]
+        first, _, third = statistics.quantiles(of_rounds, n=4, method="inclusive")
+        found[name] = first, third
+    return found
+
+
 def medians_ms(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
     """Milliseconds a call of each side, the median over the rounds."""
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}

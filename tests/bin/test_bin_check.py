@@ -15,7 +15,7 @@ from wenet_hs.bin import prepare as prepare_command
 from wenet_hs.corpus.check import KINDS
 from wenet_hs.manifest import Utterance, write_data_list
 
-DOCS = Path(__file__).parents[2] / "docs" / "own-data.md"
+DOCS = Path(__file__).parents[2] / "docs" / "own-data-reference.md"
 SENTENCES = ("la casa roja", "el perro come", "una mesa larga", "dos libros rojos")
 
 

@@ -145,6 +145,44 @@ def test_a_tree_folder_of_the_original_implementation(capsys: Capsys) -> None:
     assert back.options == {"source": "hsoftmax original", "folder": "their"}
 
 
+NESTED = '[[["a", "b"], "c"], ["▁", "<sos/eos>", ["<blank>", "<unk>"]]]'
+
+
+def test_nested_lists_of_any_arity_are_a_tree(capsys: Capsys) -> None:
+    Path("nested.txt").write_text(NESTED)
+    assert call(f"{IMPORT} --nested nested.txt") == 0
+    assert capsys.readouterr().out.startswith("back.json: nested tree of 7 units | depth 3 | mean code length")
+    tree = load_tree(Path("back.json"))
+    assert isinstance(tree, NaryTree) and tree.units == UNITS
+    assert tree.codes() == ["1.2.0", "1.2.1", "1.1", "0.0.0", "0.0.1", "0.1", "1.0"]
+    Path("nested.txt").write_text(NESTED.replace('"▁", "<sos/eos>"', '["▁", "<sos/eos>"]'))
+    assert call(f"{IMPORT} --nested nested.txt") == 0
+    assert Tree.load("back.json").codes() == ["110", "111", "101", "000", "001", "01", "100"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (', "c"]', "]", 'the list [["a", "b"]] has one member; a list needs two or more'),
+        ('["a", "b"]', "[]", "the list [] has no members; a list needs two or more"),
+        ('"b"', '"b", "d", "é"', "units not in --units: d, é; remove them, or give the unit table that has them"),
+        ('"b"', '"b", "c"', "units in it more than once: c; keep one of each"),
+        ('"b"', '"▁"', "units in it more than once: ▁; keep one of each"),
+        ('"a", "b"', '"a", "c"', "units in it more than once: c; keep one of each"),
+        ('["a", "b"]', '"a"', "units missing: b; add each once; <blank> and <unk> beside a rare unit, for example"),
+        ('"b"', "1", "1 is no list; write units in quotation marks"),
+        ("]]]", "]]", "not JSON ("),
+        (NESTED, "[" * 100_000, "not JSON ("),
+        (NESTED, '{"a": 1}', '{"a": 1} is no list; write units in quotation marks'),
+    ],
+)
+def test_nested_lists_that_are_no_tree_over_the_units(old: str, new: str, message: str, capsys: Capsys) -> None:
+    assert old in NESTED
+    Path("nested.txt").write_text(NESTED.replace(old, new))
+    assert f"nested.txt: {message}" in error_line(call(f"{IMPORT} --nested nested.txt"), capsys)
+    assert not Path("back.json").exists()
+
+
 def test_a_gensim_model_is_refused_with_what_to_do(capsys: Capsys) -> None:
     assert "word2vec's text form, and give them to `tree build --kind" in error_line(
         call(f"{IMPORT} --gensim w"), capsys

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.config.heads import HSoftmaxHeadConf
+from wenet_hs.config.heads import HEADS, HSoftmaxHeadConf
 from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.yaml_file import MAX_BYTES, MAX_VALUES, Place, parse_yaml, read_yaml, resolve_scalar
@@ -78,7 +78,7 @@ def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, f
 def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
     path = write("head: hsoft\nencoder_conf:\n  num_block: 3\n  causal: true\nseed: x\nseed: 1\noptim: {}\n")
     assert faults(path, "max_epoch=none", "nope") == [
-        "a.yaml:1: head: must be one of softmax, hsoftmax, class, adaptive, got 'hsoft'",
+        f"a.yaml:1: head: must be one of {', '.join(HEADS)}, got 'hsoft'",
         "a.yaml:3: encoder_conf.num_block: unknown key; did you mean `num_blocks`?",
         "a.yaml:4: encoder_conf.causal: true is not supported (streaming encoders are not implemented); "
         "remove it or set false",

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from made_up_release import HEADER_11, HEADER_17, Row, parse_prepare, read_lists, write_language, write_table
 
+from wenet_hs.bin.prepare import print_statistics
 from wenet_hs.corpus import audio_check, commonvoice
 from wenet_hs.corpus.commonvoice import (
     Language,
@@ -246,6 +247,29 @@ def test_sizes_on_request(release: Path, tmp_path: Path) -> None:
     assert (stats["langs"]["ca"]["utterances"]["test"], stats["langs"]["ca"]["utterances"]["dev"]) == (9, 7)
     stats = prepare(release, tmp_path, "--dev_utterances 0")
     assert "dev" not in stats["total"]["utterances"] and not (tmp_path / "dev" / "data.list").exists()
+
+
+def test_fewer_test_clips_than_wanted_are_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of 40 clips 4 are wanted; the sentence that 25 speakers read stays in the training set."""
+    rows = [Row(f"{n}.flac", f"Sentence {chr(97 + max(0, n - 24))}.", f"voice{n}", 36.0) for n in range(40)]
+    write_language(tmp_path / "cv" / "ca", rows)
+    stats = prepare(tmp_path / "cv", tmp_path / "out", "--langs ca --ratio 1 --dev_utterances 0")
+    of_lang = stats["langs"]["ca"]
+    obtained = of_lang["utterances"]["test"]
+    assert of_lang["test_wanted"] == 4 and 0 < obtained < 4
+    message = (
+        f"ca: {obtained} of 4 test clips; the others would put their sentence into the training set, or are faulty"
+    )
+    assert f"{message} (rejected.tsv)" in caplog.text
+    print_statistics(stats)
+    header, row, _ = capsys.readouterr().out.splitlines()[1:4]
+    assert header.split()[:6] == ["language", "before", "λ", "wanted", "test", "wanted"]
+    assert row.split()[6] == "4"
+    caplog.clear()
+    prepare(tmp_path / "cv", tmp_path / "out", "--langs ca --ratio 1 --dev_utterances 0 --max_test 1")
+    assert "test clips" not in caplog.text
 
 
 def test_a_release_without_durations_is_probed_and_one_without_clips_is_refused(tmp_path: Path) -> None:

@@ -21,11 +21,12 @@ def draw(num_frames: int, conf: SpecAugConf, seed: int) -> tuple[torch.Tensor, t
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.integers(0, 400), st.integers(0, 4), st.integers(0, 100), st.integers(0, 2**32))
-def test_masks_are_within_the_limits(num_frames: int, num_masks: int, max_width: int, seed: int) -> None:
-    conf = SpecAugConf(num_t_mask=num_masks, num_f_mask=num_masks, max_t=max_width, max_f=max_width // 5)
+@given(st.integers(0, 400), st.integers(0, 4), st.integers(0, 100), st.floats(0, 1), st.integers(0, 2**32))
+def test_masks_are_within_the_limits(num_frames: int, num_masks: int, max_width: int, share: float, seed: int) -> None:
+    widths = {"max_t": max_width, "max_f": max_width // 5, "max_t_share": share}
+    conf = SpecAugConf(num_t_mask=num_masks, num_f_mask=num_masks, **widths)
     keep_T, keep_F = draw(num_frames, conf, seed)
-    assert int((~keep_T).sum()) <= min(num_masks * max_width, num_frames // 2)
+    assert int((~keep_T).sum()) <= min(num_masks * max_width, share * num_frames)
     assert int((~keep_F).sum()) <= num_masks * (max_width // 5)
 
 
@@ -50,6 +51,13 @@ def test_widths_of_masks_are_uniform_up_to_the_maximum() -> None:
         assert (int(widths.min()), int(widths.max())) == (0, max_width)
         assert float(widths.mean()) == pytest.approx(max_width / 2, abs=0.07 * max_width)
         assert masked.any(dim=0).all(), "each frame and each bin is masked in some draw"
+
+
+@pytest.mark.parametrize(("share", "widest"), [(0.5, 25), (1.0, 50)])
+def test_the_largest_share_of_masked_frames_is_a_setting(share: float, widest: int) -> None:
+    conf = SpecAugConf(num_t_mask=2, num_f_mask=0, max_t=50, max_t_share=share)
+    masked = [int((~draw(100, conf, seed)[0]).sum()) for seed in range(200)]
+    assert widest < max(masked) <= 2 * widest, "one second, two blocks"
 
 
 @pytest.mark.parametrize("factor", [0.9, 1.0, 1.1])

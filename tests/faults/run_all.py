@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Test the promises of docs/training.md with faults, and write one dated note of the figures.
+"""Test the promises of docs/training-reference.md with faults, and write one dated note of the figures.
 
 Example: python tests/faults/run_all.py --out benchmarks/notes/faults
          python tests/faults/run_all.py kill_training --trials 10

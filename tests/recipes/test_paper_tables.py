@@ -57,3 +57,28 @@ def test_table_2(tmp_path: Path, run: Callable[..., str]) -> None:
     assert "| train | 1 | 0.10 | 3 | 2 | 6 |  | 87 | 1.86 |" in printed
     assert "| test | 1 | 0.20 | 4 | 2 | 8 | 1 | 10 | 0.14 |" in printed
     assert "not the stats.json of `prepare ucla`" in run("ucla/s0/table2.py", tmp_path / "none", fails=True)
+
+
+def test_hypothesis_of_neighbouring_languages(tmp_path: Path, run: Callable[..., str]) -> None:
+    """xxa and xxb have the counts 8 4 2 1 1 of a … e, xxc and xxd 1 1 2 4 8; xxd also has 16 x."""
+    texts = {"xxa": "aaaaaaaa bbbb cc d e", "xxb": "aaaaaaaa bbbb cc d e", "xxc": "a b cc dddd eeeeeeee"}
+    texts["xxd"] = "a b cc dddd eeeeeeee" + 16 * "x"
+    for lang, text in texts.items():
+        (tmp_path / f"{lang}.txt").write_text(text)
+    families = ("--families", "First: xxa xxb", "Second: xxc xxd", "--min_shared", 5)
+    printed = run("commonvoice/s0/hypothesis.py", tmp_path, *families)
+    assert "| First | 1 | 1.000 [1.000, 1.000] | 0.000 [0.000, 0.000] |" in printed
+    assert "| all across families | 4 | -0.947 [-0.947, -0.947] | 1.688 [1.688, 1.688] |" in printed
+    # xxa under its own tree over a … e, x: 1 2 3 5 4 bits; under that of the other family: 4 4 3 2 2.
+    cells = {row[2:5]: [cell.strip() for cell in row.split("|")[2:-1]] for row in printed.splitlines()}
+    assert cells["xxa"] == ["16", "5", "1.938", "1.938", "1.938", "3.625", "100.0"]
+    assert cells["xxd"][0] == "32" and cells["xxd"][-1] == "50.0"
+    lists = [{"key": lang, "wav": "a.wav", "txt": text, "lang": lang} for lang, text in texts.items()]
+    (tmp_path / "data.list").write_text("".join(json.dumps(line) + "\n" for line in lists))
+    assert run("commonvoice/s0/hypothesis.py", tmp_path / "data.list", *families) == printed
+    wrong = run(
+        "commonvoice/s0/hypothesis.py", tmp_path / "data.list", "--families", "A: xxa xxb", "B: xxc zz", fails=True
+    )
+    assert "no letters of zz; add its transcripts, or leave it out of --families" in wrong
+    wrong = run("commonvoice/s0/hypothesis.py", tmp_path, "--families", "A: xxa xxb", "B: xxb xxc", fails=True)
+    assert wrong == "--families 'B: xxb xxc': xxb is there twice; give each language one family"

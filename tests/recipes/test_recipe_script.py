@@ -13,6 +13,7 @@ import pytest
 
 from wenet_hs.bin import check_options
 from wenet_hs.bin.main import run_command
+from wenet_hs.config.heads import HEADS
 from wenet_hs.config.load import load_config
 
 ROOT = Path(__file__).parents[2]
@@ -215,7 +216,7 @@ def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--head softmax hsoftmx", "--head hsoftmx: must be one of softmax, hsoftmax, class, adaptive"),
+        ("--head softmax hsoftmx", f"--head hsoftmx: must be one of {', '.join(HEADS)}"),
         ("--tree brwon", "--tree brwon: must be the path of a tree.json, or one of huffman, "),
         ("--tree none.json", "none.json: cannot be read"),
         ("--modes attention beam", "--modes beam: must be one of ctc_greedy_search, "),

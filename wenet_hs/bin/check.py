@@ -4,7 +4,8 @@
 Example: wenet-hs check data/train/data.list data/dev/data.list data/test/data.list --html check.html --out check.tsv
 
 It only reads. Faults are utterances that training leaves out: the exit code is then 3. Remarks may be mistakes, and
-the exit code is 0. With less than --min_minutes of training speech it is 2. docs/own-data.md explains every kind.
+the exit code is 0. With less than --min_minutes of training speech it is 2. docs/own-data-reference.md
+explains every kind.
 """
 
 import argparse

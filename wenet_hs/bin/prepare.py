@@ -59,13 +59,13 @@ def run(args: argparse.Namespace) -> None:
 def print_statistics(stats: Mapping[str, Any]) -> None:
     """Print one line per language, the overlap of the sets, and why clips were left out."""
     is_sampled = any("lambda" in of_lang for of_lang in stats["langs"].values())
-    sampling = ("before", "λ", "wanted") if is_sampled else ()
+    sampling = ("before", "λ", "wanted", "test wanted") if is_sampled else ()
     rows: list[Sequence[str]] = [("language", *sampling, *SPLITS, *SPLITS, "faulty", "left out")]
     for lang, of_lang in stats["langs"].items():
         row = _make_row(of_lang)
         if is_sampled:
             before, wanted = (_format_hours(of_lang[name]) for name in ("hours_before", "hours_wanted"))
-            row = [before, f"{of_lang['lambda']:.4f}", wanted, *row]
+            row = [before, f"{of_lang['lambda']:.4f}", wanted, str(of_lang["test_wanted"]), *row]
         rows.append((lang, *row))
     rows.append(("all", *("" for _ in sampling), *_make_row(stats["total"])))
     print(f"{stats['corpus']}: audio and utterances", *format_columns(rows), sep="\n")

@@ -43,6 +43,7 @@ from wenet_hs.tree.counts import (
     with_blank_share,
 )
 from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, write_embeddings
+from wenet_hs.tree.nested import read_nested_tree
 from wenet_hs.tree.plot import tree_page, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
@@ -52,8 +53,9 @@ Example: wenet-hs tree build --kind classes --by top-of brown --units data/units
 --out data/tree-classes.json
 Example: wenet-hs tree build --kind huffman --tokenizer word --units words.txt --text train.txt --out tree.json
 """
-IMPORT_HELP = """Make tree.json from a tree folder of the original implementation.
+IMPORT_HELP = """Make tree.json from nested lists of units, or from a tree folder of the original implementation.
 
+Example: wenet-hs tree import --nested my_tree.txt --units data/units.txt --out data/tree.json
 Example: wenet-hs tree import --original huffman_tree --units data/units.txt --out data/tree.json
 """
 SHOW_HELP = """Print the figures of a tree, its most frequent units and its cost per language; draw or explore it.
@@ -238,6 +240,7 @@ def _language_table(args: argparse.Namespace, tree: Tree | NaryTree) -> list[tup
 
 def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument("--nested", type=Path, metavar="FILE", help='JSON such as [["a", "b"], ["c", "d", "e"]]')
     source.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
     source.add_argument("--gensim", metavar="FILE", help="no longer read; the message says what to do instead")
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
@@ -248,9 +251,13 @@ def _import(args: argparse.Namespace) -> None:
     if args.gensim:
         to_do = "save its vectors in word2vec's text form, and give them to `tree build --kind embedding --embeddings`"
         raise ConfigError(f"--gensim {args.gensim}", "models of gensim are no longer read", to_do)
-    from wenet_hs.interop.hsoftmax_original import read_original_tree  # imports torch
+    units = UnitTable.read(args.units).units
+    if args.nested:
+        tree = read_nested_tree(args.nested, units)
+    else:
+        from wenet_hs.interop.hsoftmax_original import read_original_tree  # imports torch
 
-    tree = read_original_tree(args.original, UnitTable.read(args.units).units)
+        tree = read_original_tree(args.original, units)
     tree.save(args.out)
     print(f"{args.out}: {figures(tree)}")
 

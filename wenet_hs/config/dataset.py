@@ -97,7 +97,7 @@ class FbankConf(Section):
 class SpecAugConf(Section):
     """SpecAugment (Park et al. 2019): blocks in time and in frequency are set to the utterance's mean, before CMVN.
 
-    `data/augment.py` describes why not to WeNet's 0, and which part of a short utterance is masked at most.
+    `data/augment.py` describes why not to WeNet's 0.
     """
 
     num_t_mask: CountOrZero = 2
@@ -106,6 +106,9 @@ class SpecAugConf(Section):
     """Number of masked blocks in frequency per utterance."""
     max_t: CountOrZero = 50
     """Largest length of a block in time, frames."""
+    max_t_share: Fraction = 0.5
+    """Largest share of an utterance's frames that all blocks in time mask together. Two blocks of up to 50 frames are
+    then possible from 200 frames (2 s) on, with 1.0 from 100 frames on."""
     max_f: CountOrZero = 10
     """Largest width of a block in frequency, Mel bins."""
 

@@ -11,6 +11,7 @@ Train, dev and test are made from the validated clips. The sets of a release use
 out most clips; `split="released"` takes them nevertheless.
 """
 
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -36,6 +37,8 @@ from wenet_hs.files import describe_binary
 from wenet_hs.manifest import Utterance
 from wenet_hs.options import REQUIRED, option, recorded_options
 from wenet_hs.text.normalize import normalize_counted
+
+logger = logging.getLogger(__name__)
 
 COLUMNS = ("client_id", "path", "sentence")
 """Found by their exact names: from release 17 on, `sentence_id` precedes `sentence`."""
@@ -103,9 +106,10 @@ def prepare(options: Options) -> dict[str, Any]:
     langs: dict[str, dict[str, Any]] = {}
     for lang, language in languages.items():
         wanted_h = ratios[lang] * hours[lang]
-        _divide(language, wanted_h, options, checker)
+        test_wanted = _divide(language, wanted_h, options, checker)
         sizes = {"hours_before": hours[lang], "lambda": ratios[lang], "hours_wanted": wanted_h}
         langs[lang] = {name: round(value, 6) for name, value in sizes.items()}
+        langs[lang]["test_wanted"] = test_wanted
         langs[lang]["removed_characters"] = most_frequent(language.removed, _MOST_REMOVED)
         for name, utterances in language.splits.items():
             splits[name] += sorted(utterances, key=lambda utterance: utterance.key)
@@ -268,12 +272,16 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     return language
 
 
-def _divide(language: Language, wanted_h: float, options: Options, checker: ClipChecker) -> None:
-    """Make the three sets of a language: clips checked, `wanted_h` hours in train."""
+def _divide(language: Language, wanted_h: float, options: Options, checker: ClipChecker) -> int:
+    """Make the three sets of a language: clips checked, `wanted_h` hours in train.
+
+    Returns: how many test clips were wanted. Fewer are a warning.
+    """
     splits = language.splits
+    num_wanted = len(splits["test"])
     if options.split == "paper":
-        size = min(int(len(splits["train"]) * options.test_fraction), options.max_test)
-        _hold_out(language, "test", size, options.seed, max_loss=0.5)
+        num_wanted = min(int(len(splits["train"]) * options.test_fraction), options.max_test)
+        _hold_out(language, "test", num_wanted, options.seed, max_loss=0.5)
         share = min(1.0, wanted_h / hours_of(splits["train"])) if splits["train"] else 0.0
         size = min(_DEV_LIMIT, max(1, round(_DEV_SHARE * share * len(splits["train"]))))
         size = size if options.dev_utterances is None else options.dev_utterances
@@ -284,6 +292,10 @@ def _divide(language: Language, wanted_h: float, options: Options, checker: Clip
         language.rejected += rejected
     ordered = shuffled(splits["train"], options.seed, "train")
     splits["train"] = _take_hours(ordered, wanted_h, language, checker)
+    if len(splits["test"]) < num_wanted:
+        message = "%s: %d of %d test clips; the others would put their sentence into the training set, or are faulty"
+        logger.warning(f"{message} (rejected.tsv)", language.lang, len(splits["test"]), num_wanted)
+    return num_wanted
 
 
 def _hold_out(language: Language, name: str, size: int, seed: int, *, max_loss: float) -> None:

@@ -24,13 +24,14 @@ def draw_masks(num_frames: int, num_bins: int, conf: SpecAugConf, generator: tor
     """Bands of time and of frequency to mask (SpecAugment, Park et al. 2019, without warping).
 
     A width is uniform in 0…max and a position uniform where the band fits. All bands of time together mask at most
-    half of the frames: a difference from WeNet for utterances below 2 * num_t_mask * max_t frames (2 s by default).
+    the share `max_t_share` of the frames: a difference from WeNet for utterances below num_t_mask * max_t / max_t_share
+    frames (2 s by default).
 
     Returns: (T,) and (F,) bool, True for frames and bins that are kept.
     """
     keep_T = torch.ones(num_frames, dtype=torch.bool)
     keep_F = torch.ones(num_bins, dtype=torch.bool)
-    max_t = min(conf.max_t, num_frames // (2 * max(1, conf.num_t_mask)))
+    max_t = min(conf.max_t, int(conf.max_t_share * num_frames / max(1, conf.num_t_mask)))
     for _ in range(conf.num_t_mask):
         begin, end = _draw_band(num_frames, max_t, generator)
         keep_T[begin:end] = False

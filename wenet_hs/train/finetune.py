@@ -26,9 +26,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.errors import CheckpointError, list_names
 from wenet_hs.experiment import TREE_FILES, check_files, check_old_convention, check_tree, head_confs
-from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.class_softmax import ClassHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
@@ -337,7 +335,7 @@ def match_units(old: UnitTable, new: UnitTable) -> UnitMap:
 def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMapping]:
     """The row mappings of a head's parameters, by their names in the head; none for heads of different classes.
 
-    Classes and clusters are taken only if the units and their structure are equal.
+    The rows of other heads than softmax and binary trees are taken only if the units and their structure are equal.
     """
     is_flipped = None
     match old, new:
@@ -345,7 +343,7 @@ def map_head(old: OutputHead, new: OutputHead, outputs: Ints) -> dict[str, RowMa
             source = outputs
         case HSoftmaxHead(tree=old_tree), HSoftmaxHead(tree=new_tree):
             source, is_flipped = _map_nodes(old_tree, new_tree, outputs)
-        case (ClassHead(), ClassHead()) | (AdaptiveHead(), AdaptiveHead()) if _are_equal(old, new, outputs):
+        case _ if type(old) is type(new) and _are_equal(old, new, outputs):
             return {name: RowMapping(name, np.arange(len(rows))) for name, rows in new.named_parameters()}
         case _:
             return {}
