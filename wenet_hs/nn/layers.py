@@ -91,10 +91,7 @@ def sinusoids(length: int, size: int) -> Tensor:
     positions_T = torch.arange(length, dtype=torch.float32)
     rates = torch.exp(torch.arange(0, size, 2, dtype=torch.float32) * -(math.log(10000.0) / size))
     angles = positions_T[:, None] * rates
-    table_TD = torch.empty(length, size)
-    table_TD[:, 0::2] = angles.sin()
-    table_TD[:, 1::2] = angles.cos()[:, : size // 2]
-    return table_TD
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
 
 
 class PositionalEncoding(nn.Module):
@@ -113,6 +110,8 @@ class PositionalEncoding(nn.Module):
 
     def positions(self, length: int, device: torch.device) -> Tensor:
         """The first rows of the table, (1, length, D) float32 on `device`."""
+        if torch.compiler.is_compiling():  # torch.export would fix the greatest length
+            return sinusoids(length, self.size).to(device)[None]
         if length > len(self._table_TD) or self._table_TD.device != device:
             rows = max(length, 512, len(self._table_TD))
             with torch.inference_mode(False):  # training after recognition uses the same table

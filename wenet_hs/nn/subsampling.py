@@ -86,8 +86,8 @@ class Conv2dSubsampling(Subsampling):
     def _convolve(self, x_B1TF: Tensor) -> Tensor:
         # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole batch the first layer
         # would allocate 80 MB at every call, and the page faults take as long as the arithmetic.
-        if x_B1TF.device.type != "cpu" or torch.is_grad_enabled() or len(x_B1TF) < 2:
-            return self.conv(x_B1TF)
+        if torch.compiler.is_compiling() or x_B1TF.device.type != "cpu" or torch.is_grad_enabled() or len(x_B1TF) < 2:
+            return self.conv(x_B1TF)  # torch.export would fix the number of utterances
         return torch.cat([self.conv(x_1TF[None]) for x_1TF in x_B1TF])
 
 
