@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from small_models import NUM_BINS, row_of, small_batch, small_model
 from torch import nn
 
-from wenet_hs.nn.conformer import Encoder, GlobalCmvn, MaskedBatchNorm
+from wenet_hs.nn.conformer import ConvolutionModule, Encoder, GlobalCmvn, MaskedBatchNorm
 from wenet_hs.nn.layers import PositionalEncoding, causal_mask, length_mask, sinusoids
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 
@@ -134,6 +134,60 @@ def test_what_each_positional_encoding_returns(kind: str, scale: int, is_added: 
     torch.testing.assert_close(out, scale * x + is_added * table)
     expected = torch.zeros(1, 5, 4) if kind == "no_pos" else table[None]
     torch.testing.assert_close(positions, expected)
+
+
+@pytest.mark.parametrize("kind", ["abs_pos", "rel_pos", "no_pos"])
+def test_positions_of_a_part_begin_at_its_offset(kind: str) -> None:
+    x, encoding = torch.randn(2, 700, 6), PositionalEncoding(6, 0.0, kind)
+    whole = encoding(x)
+    part = PositionalEncoding(6, 0.0, kind)(x[:, 300:], 300)
+    for one, other in zip(part, whole, strict=True):
+        assert torch.equal(one, other[:, 300:])
+
+
+def changed_frames(encoder: Encoder, visible: torch.Tensor, change: int) -> list[int]:
+    """The frames (of 12, the last two padding) of the layers' output that depend on frame `change` of their input.
+
+    `visible` is (T, T) bool.
+    """
+    is_speech = length_mask(torch.tensor([10]), 12)
+    x, results = torch.randn(1, 12, 16, generator=torch.Generator().manual_seed(1)), []
+    for added in (0.0, 3.0):
+        x[:, change, :8] += added
+        out, positions = encoder.embed.pos_enc(x)
+        for layer in encoder.encoders:
+            out = layer(out, is_speech, visible & is_speech[:, None], positions)
+        results.append(out)
+    return (results[0] != results[1]).any(-1)[0, :10].nonzero()[:, 0].tolist()
+
+
+@pytest.mark.parametrize("kind", ["conformer", "no_pos", "transformer"])
+def test_frames_depend_only_on_what_is_visible_and_on_speech(kind: str) -> None:
+    sections = {**KINDS[kind], "encoder_conf": {**KINDS[kind].get("encoder_conf", {}), "num_blocks": 1}}
+    encoder, has_convolution = small_model(**sections).encoder, kind != "transformer"
+    everything, past = torch.ones(12, 12, dtype=torch.bool), causal_mask(12)
+    frames = list(range(10))
+    with torch.inference_mode():
+        assert changed_frames(encoder, everything, 5) == frames
+        assert changed_frames(encoder, everything, 10) == []  # padding
+        if has_convolution:
+            encoder.encoders[0].conv_module = ConvolutionModule(16, 5).eval()  # two frames before and after
+            assert changed_frames(encoder, past, 5) == frames[3:]
+            encoder.encoders[0].conv_module = ConvolutionModule(16, 5, padding=(4, 0)).eval()
+        assert changed_frames(encoder, past, 5) == frames[5:]
+        chunks = torch.arange(12) // 4
+        seen = chunks[:, None] >= chunks  # chunks of four frames
+        assert changed_frames(encoder, seen, 5) == frames[4:]
+
+
+def test_padding_of_the_convolution_by_hand() -> None:
+    convolutions = [ConvolutionModule(3, 5, padding=padding) for padding in (None, (2, 2), (4, 0))]
+    for other in convolutions[1:]:
+        other.load_state_dict(convolutions[0].state_dict())
+    x, is_speech = torch.randn(2, 9, 3), torch.ones(2, 9, dtype=torch.bool)
+    symmetric, same, causal = (module.eval()(x, is_speech) for module in convolutions)
+    assert torch.equal(symmetric, same)
+    torch.testing.assert_close(causal[:, 2:], symmetric[:, :-2])  # the same, two frames later
 
 
 def test_masks_and_cmvn_by_hand() -> None:

@@ -75,6 +75,7 @@ class ClassHead(NodeHead):
         tree = NaryTree.from_binary(tree) if isinstance(tree, Tree) else tree
         self.output = nn.Linear(dim, tree.num_edges)
         self.tree = tree
+        self._level_starts = tree.level_starts.tolist()
         self._path_lengths = tree.depths()  # (V,)
         self._path_log_others = tree.path_sums(np.log(np.diff(tree.offsets) - 1))  # (V,) Σ log(c - 1) over the path
         tables = {"offsets": tree.offsets, "edge_nodes": tree.edge_nodes, "node_edges": tree.edges}
@@ -87,7 +88,7 @@ class ClassHead(NodeHead):
 
     def _sum_choices(self, choices_NE: Tensor) -> Tensor:
         """The log-probabilities (N, V) of the units from those of the children given their node."""
-        return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self.tree.level_starts)
+        return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self._level_starts)
 
     def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
         if not (is_path or weights.per_decision):
@@ -176,7 +177,7 @@ def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> 
 
     `edge_nodes`: (E,) the node that each edge leaves, on the device of the scores.
     """
-    tops_NI = scores.new_full((len(scores), num_nodes), -torch.inf)
+    tops_NI = scores.new_full((scores.size(0), num_nodes), -torch.inf)
     tops_NI = tops_NI.scatter_reduce(1, edge_nodes.expand_as(scores), scores.detach(), "amax")
     scores = scores - tops_NI.index_select(1, edge_nodes)
     sums_NI = torch.zeros_like(tops_NI).index_add(1, edge_nodes, scores.exp())

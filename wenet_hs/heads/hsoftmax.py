@@ -76,6 +76,7 @@ class HSoftmaxHead(NodeHead):
         super().__init__(dim, tree.num_units, sparse_grad=sparse_grad, route=route, search=search)
         self.inner_vector = nn.Linear(dim, tree.num_units - 1, bias=bias)
         self.tree = tree = tree.binary() if isinstance(tree, NaryTree) else tree
+        self._level_starts = tree.level_starts.tolist()
         self._mean_path = tree.mean_code_length()
         tables = {
             "edges": tree.edges,
@@ -89,7 +90,7 @@ class HSoftmaxHead(NodeHead):
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._scores(hidden_ND)
         turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
-        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self.tree.level_starts)
+        return leaf_sums(turns_NE, self.edges, self.edges >> 1, self._level_starts)
 
     def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
         nodes_NP, turns_NP = self._paths(targets_N)

@@ -7,10 +7,8 @@ Dimension key: N rows, D width, V units, K best, I inner nodes, E edges.
 from abc import abstractmethod
 from typing import Any, ClassVar, Literal, NamedTuple, cast, get_args
 
-import numpy as np
 import torch
 import torch.nn.functional as F
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead
@@ -159,18 +157,18 @@ class NodeHead(OutputHead):
         return self.sparse_grad and weight is self._layer.weight
 
 
-def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: NDArray[np.int64]) -> Tensor:
+def leaf_sums(values_NE: Tensor, edges: Tensor, parents: Tensor, level_starts: list[int]) -> Tensor:
     """The sums (N, V) of the edges' values on the paths to all leaves, level by level from the root.
 
     Args:
         edges, parents: (I+V,) the edge that leads to each node, and the inner node above it; any value for the root.
         level_starts: of the tree.
     """
-    above = [values_NE.new_zeros(len(values_NE), 1)]  # of the inner nodes of each level
+    above = [values_NE.new_zeros(values_NE.size(0), 1)]  # of the inner nodes of each level
     for start, end, previous in zip(level_starts[1:], level_starts[2:], level_starts, strict=False):
-        last = above[-1].index_select(1, parents[start:end] - int(previous))
+        last = above[-1].index_select(1, parents[start:end] - previous)
         above.append(last + values_NE.index_select(1, edges[start:end]))
-    leaves = slice(int(level_starts[-1]), None)
+    leaves = slice(level_starts[-1], None)
     return torch.cat(above, dim=1).index_select(1, parents[leaves]) + values_NE.index_select(1, edges[leaves])
 
 

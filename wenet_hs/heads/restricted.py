@@ -62,7 +62,7 @@ class RestrictedHead(OutputHead):
         return found_NU if self._is_normalized else found_NU.log_softmax(-1)
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:
-        all_NV = hidden_ND.new_full((len(hidden_ND), self.num_units), -math.inf)
+        all_NV = hidden_ND.new_full((hidden_ND.size(0), self.num_units), -math.inf)
         return all_NV.index_copy(-1, self.unit_ids, self._left_log_probs(hidden_ND))
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:

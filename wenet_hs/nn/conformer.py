@@ -76,9 +76,23 @@ class MaskedBatchNorm(nn.Module):
 class ConvolutionModule(nn.Module):
     """The Conformer's convolution: pointwise, GLU, depthwise, norm, activation, pointwise."""
 
-    def __init__(self, size: int, kernel_size: int, *, activation: str = "swish", norm: str = "batch_norm") -> None:
-        """`kernel_size`: odd; `norm`: batch_norm or layer_norm."""
+    def __init__(
+        self,
+        size: int,
+        kernel_size: int,
+        *,
+        activation: str = "swish",
+        norm: str = "batch_norm",
+        padding: tuple[int, int] | None = None,
+    ) -> None:
+        """
+        Args:
+            kernel_size: odd; norm: batch_norm or layer_norm.
+            padding: frames of zeros before and after the utterance, whose sum is kernel_size - 1; None: as many on both
+                sides. With none after it, a frame depends on no later one.
+        """
         super().__init__()
+        self.padding = (kernel_size // 2, kernel_size // 2) if padding is None else padding
         # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear layer.
         self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
         self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
@@ -87,7 +101,7 @@ class ConvolutionModule(nn.Module):
         self.activation = ACTIVATIONS[activation]()
 
     def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = valid → (B, T, D); padded frames contain unspecified values."""
+        """x (B, T, D), mask (B, T) True = speech → (B, T, D); padded frames contain unspecified values."""
         x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
         # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
         x_BTD = x_BTD.masked_fill(~mask[..., None], 0.0)
@@ -100,9 +114,11 @@ class ConvolutionModule(nn.Module):
         # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
         weight = self.depthwise_conv.weight[:, :, None]
-        padding = (0, weight.size(-1) // 2)
+        before, after = self.padding
+        if before != after:
+            x_BD1T, before = F.pad(x_BD1T, self.padding), 0
         with torch.autocast(x_BTD.device.type, enabled=False):
-            out_BD1T = F.conv2d(x_BD1T, weight, self.depthwise_conv.bias, padding=padding, groups=x_BTD.size(-1))
+            out_BD1T = F.conv2d(x_BD1T, weight, self.depthwise_conv.bias, padding=(0, before), groups=x_BTD.size(-1))
         return out_BD1T[:, :, 0].transpose(1, 2)
 
 
@@ -140,15 +156,22 @@ class ConformerLayer(nn.Module):
         self.ff_scale = 1.0 if feed_forward_macaron is None else 0.5
         self.residual = Residual(dropout_rate, normalize_before)
 
-    def forward(self, x: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = keep, positions (1, T, D) → (B, T, D)."""
+    def forward(self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor) -> Tensor:
+        """One layer.
+
+        Args:
+            x: (B, T, D).
+            is_speech: (B, T) bool, False for padding: such frames reach neither the convolution nor its statistics.
+            visible: (B or 1, T or 1, T) bool: the keys that each frame sees in the attention.
+            positions: (1, T, D).
+        Returns: (B, T, D).
+        """
         if self.feed_forward_macaron is not None:
             x = self.residual(x, self.norm_ff_macaron, self.feed_forward_macaron, self.ff_scale)
-        mask_B1T = mask[:, None]
-        x = self.residual(x, self.norm_mha, lambda y: self.self_attn(y, y, mask_B1T, positions))
+        x = self.residual(x, self.norm_mha, lambda y: self.self_attn(y, y, visible, positions))
         convolution = self.conv_module
         if convolution is not None:
-            x = self.residual(x, self.norm_conv, lambda y: convolution(y, mask))
+            x = self.residual(x, self.norm_conv, lambda y: convolution(y, is_speech))
         x = self.residual(x, self.norm_ff, self.feed_forward, self.ff_scale)
         return x if convolution is None else self.norm_final(x)
 
@@ -173,10 +196,9 @@ class TransformerEncoderLayer(nn.Module):
         self.norm2 = nn.LayerNorm(size, eps=norm_eps)
         self.residual = Residual(dropout_rate, normalize_before)
 
-    def forward(self, x: Tensor, mask: Tensor, positions: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = keep, positions (1, T, D) → (B, T, D)."""
-        mask_B1T = mask[:, None]
-        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, mask_B1T, positions))
+    def forward(self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor) -> Tensor:
+        """As `ConformerLayer`. `is_speech` is not used."""
+        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, visible, positions))
         return self.residual(x, self.norm2, self.feed_forward)
 
 
@@ -235,9 +257,10 @@ class Encoder(nn.Module):
         padded_BTF = F.pad(normalized_BTF, (0, 0, 0, missing)) if missing > 0 else normalized_BTF
         x_BTD, positions_1TD = self.embed(padded_BTF)
         out_lengths_B = self.embed.subsampled_length(lengths)
-        mask_BT = length_mask(out_lengths_B, x_BTD.size(1))
+        is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
+        visible_B1T = is_speech_BT[:, None]
         for layer in self.encoders:
-            x_BTD = run_layer(layer, x_BTD, mask_BT, positions_1TD, recompute=self.recompute)
+            x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_B1T, positions_1TD, recompute=self.recompute)
             if outputs is not None:
                 outputs.append(x_BTD)
         return self.normalize(x_BTD), out_lengths_B

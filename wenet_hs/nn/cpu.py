@@ -54,6 +54,8 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
 
 
 def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
+    if torch.compiler.is_compiling():  # first: torch.export cannot trace the question for the precision of products
+        return False
     if not (_HAS_ONEDNN and input.device.type == weight.device.type == "cpu" and input.numel() and len(weight)):
         return False
     if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in (input, weight, bias)):
@@ -62,7 +64,7 @@ def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
         return False
     if torch.get_float32_matmul_precision() == "medium":  # then PyTorch itself calls oneDNN
         return False
-    return bool(torch.backends.mkldnn.enabled) and not torch.compiler.is_compiling()
+    return bool(torch.backends.mkldnn.enabled)
 
 
 # ---- dropout

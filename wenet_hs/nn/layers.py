@@ -86,15 +86,12 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 # ---- sinusoidal positions (Vaswani et al. 2017) as WeNet applies them
 
 
-def sinusoids(length: int, size: int) -> Tensor:
-    """The table of `length` positions, (length, size) float32: sine on even columns, cosine on odd ones."""
-    positions_T = torch.arange(length, dtype=torch.float32)
+def sinusoids(length: int, size: int, offset: int = 0) -> Tensor:
+    """`length` positions from `offset` on, (length, size) float32: sine on even columns, cosine on odd ones."""
+    positions_T = torch.arange(offset, offset + length, dtype=torch.float32)
     rates = torch.exp(torch.arange(0, size, 2, dtype=torch.float32) * -(math.log(10000.0) / size))
     angles = positions_T[:, None] * rates
-    table_TD = torch.empty(length, size)
-    table_TD[:, 0::2] = angles.sin()
-    table_TD[:, 1::2] = angles.cos()[:, : size // 2]
-    return table_TD
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
 
 
 class PositionalEncoding(nn.Module):
@@ -111,19 +108,22 @@ class PositionalEncoding(nn.Module):
         # Not a buffer: DistributedDataParallel would broadcast tables of different lengths.
         self._table_TD = torch.empty(0, size)
 
-    def positions(self, length: int, device: torch.device) -> Tensor:
-        """The first rows of the table, (1, length, D) float32 on `device`."""
-        if length > len(self._table_TD) or self._table_TD.device != device:
-            rows = max(length, 512, len(self._table_TD))
+    def positions(self, length: int, device: torch.device, offset: int = 0) -> Tensor:
+        """The rows of the table from `offset` on, (1, length, D) float32 on `device`."""
+        if torch.compiler.is_compiling():  # torch.export would fix the greatest length
+            return sinusoids(length, self.size, offset).to(device)[None]
+        end = offset + length
+        if end > len(self._table_TD) or self._table_TD.device != device:
+            rows = max(end, 512, len(self._table_TD))
             with torch.inference_mode(False):  # training after recognition uses the same table
                 self._table_TD = sinusoids(1 << (rows - 1).bit_length(), self.size).to(device)
-        return self._table_TD[None, :length]
+        return self._table_TD[None, offset:end]
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """x (B, T, D) → (input of the first layer, positions (1, T, D))."""
+    def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """x (B, T, D), whose first frame has position `offset` → (input of the first layer, positions (1, T, D))."""
         if self.kind == "no_pos":
             return self.dropout(x), x.new_zeros(1, x.size(1), self.size)
-        positions_1TD = self.positions(x.size(1), x.device)
+        positions_1TD = self.positions(x.size(1), x.device, offset)
         if self.kind == "rel_pos":
             # float32 positions keep the sums of the residual branches in float32 under autocast.
             return self.dropout(x.to(positions_1TD.dtype) * self.scale), self.dropout(positions_1TD)

@@ -43,8 +43,8 @@ class Subsampling(nn.Module):
             length = (length - kernel) // stride + 1
         return length.clamp(min=0) if isinstance(length, Tensor) else max(length, 0)
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        """features (B, T, F) → (x (B, T', D), positions (1, T', D))."""
+    def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        """features (B, T, F) → (x (B, T', D), positions (1, T', D)), the first of which is `offset`."""
         raise NotImplementedError
 
 
@@ -77,17 +77,17 @@ class Conv2dSubsampling(Subsampling):
             self.min_frames = (self.min_frames - 1) * stride + kernel
         self.stride = math.prod(stride for _, stride in self.geometry)
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
         x_BCTF = self._convolve(features[:, None])
         project = self.out if self.kind == "conv2d" else self.linear
         x_BTD = project(x_BCTF.transpose(1, 2).flatten(2))
-        return self.pos_enc(x_BTD)
+        return self.pos_enc(x_BTD, offset)
 
     def _convolve(self, x_B1TF: Tensor) -> Tensor:
         # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole batch the first layer
         # would allocate 80 MB at every call, and the page faults take as long as the arithmetic.
-        if x_B1TF.device.type != "cpu" or torch.is_grad_enabled() or len(x_B1TF) < 2:
-            return self.conv(x_B1TF)
+        if torch.compiler.is_compiling() or x_B1TF.device.type != "cpu" or torch.is_grad_enabled() or len(x_B1TF) < 2:
+            return self.conv(x_B1TF)  # torch.export would fix the number of utterances
         return torch.cat([self.conv(x_1TF[None]) for x_1TF in x_B1TF])
 
 
@@ -99,5 +99,5 @@ class LinearSubsampling(Subsampling):
         self.out = nn.Sequential(Linear(feature_dim, size), nn.LayerNorm(size, eps=1e-5), nn.Dropout(dropout_rate))
         self.pos_enc = positional
 
-    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        return self.pos_enc(self.out(features))
+    def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+        return self.pos_enc(self.out(features), offset)

@@ -32,7 +32,7 @@ GPU_MAX_K = 32
 
 
 def can_use_kernels(rows: Tensor) -> bool:
-    """Whether Numba kernels compute with this tensor: float32 on a CPU, and not while torch.compile traces."""
+    """Whether Numba kernels compute with this tensor: float32 on a CPU, and torch.compile or export does not trace."""
     return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
