@@ -16,7 +16,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import torch
 from safetensors.torch import load_file
@@ -46,14 +47,55 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
-def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Commit `files` (name → content) as the checkpoint of `step`.
+Content = bytes | Mapping[str, Any]
+"""The content of a file: bytes, or a dict of tensors and plain values, which becomes a `.pt` file."""
+
+
+def write_hashed(file: IO[bytes], content: Content) -> dict[str, Any]:
+    """Write a content to an open file, a dict tensor by tensor. Returns its `sha256` and its number of `bytes`.
+
+    Raises OSError, also where torch reports another error because of it.
+    """
+    digest, size, errors = hashlib.sha256(), 0, list[OSError]()
+
+    def write(data: bytes | memoryview) -> int:
+        nonlocal size
+        try:
+            file.write(data)
+        except OSError as error:
+            errors.append(error)
+            raise
+        digest.update(data)
+        size += len(data)
+        return len(data)
+
+    if isinstance(content, bytes):
+        write(content)
+    else:
+        try:
+            torch.save(content, SimpleNamespace(write=write, flush=file.flush))
+        except Exception as error:
+            raise errors[0] if errors else error from None
+    return {"sha256": digest.hexdigest(), "bytes": size}
+
+
+def count_bytes(content: object) -> int:
+    """The size of a content in bytes; of tensors, that of their memory, which is almost all of a `.pt` file."""
+    if isinstance(content, Tensor):
+        return content.untyped_storage().nbytes()
+    if isinstance(content, Mapping | list | tuple):
+        return sum(map(count_bytes, content.values() if isinstance(content, Mapping) else content))
+    return len(content) if isinstance(content, bytes) else 0
+
+
+def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Path:
+    """Commit `files` (name → content) as the checkpoint of `step`. They are written as a stream: no file is in memory.
 
     Raises CheckpointError if it cannot be written, for example to a full disk. Earlier checkpoints stay unchanged.
     """
     target = checkpoint_path(folder, step)
     temporary, replaced = folder / f".{target.name}.tmp", folder / f".{target.name}{_REPLACED}"
-    needed = sum(map(len, files.values()))
+    needed = count_bytes(files)
     with report_full_disk(target, folder, needed):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -61,13 +103,8 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
             if shutil.disk_usage(folder).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             temporary.mkdir()
-            sums = {
-                name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()
-            }
-            manifest = json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
-            for name, content in {**files, MANIFEST: manifest}.items():
-                (temporary / name).write_bytes(content)
-                fsync_path(temporary / name)
+            sums = {name: _write(temporary / name, content) for name, content in files.items()}
+            _write(temporary / MANIFEST, json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode())
             fsync_path(temporary)
             if target.exists():
                 _delete(replaced)
@@ -82,6 +119,13 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
                 raise
             raise CheckpointError(target, f"cannot be written ({error.strerror})", "check the folder") from error
     return target
+
+
+def _write(path: Path, content: Content) -> dict[str, Any]:
+    with path.open("wb") as file:
+        facts = write_hashed(file, content)
+    fsync_path(path)
+    return facts
 
 
 @contextmanager
@@ -133,13 +177,6 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
         raise CheckpointError(path, fault, "use an earlier checkpoint")
     names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
     return {name: (path / name).read_bytes() for name in names}
-
-
-def dump_dict(content: Mapping[str, Any]) -> bytes:
-    """A dict of tensors and plain values as the bytes of a `.pt` file."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()
 
 
 def load_dict(content: bytes, where: Path, device: torch.device | str = "cpu") -> dict[str, Any]:

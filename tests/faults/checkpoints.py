@@ -2,6 +2,7 @@
 """Faults of checkpoints: killed saves, full disks."""
 
 import hashlib
+import io
 import json
 import os
 import random
@@ -123,6 +124,11 @@ def _weights(step: int, size: int) -> dict[str, torch.Tensor]:
     return {"w": torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)}
 
 
+def _bytes_of(content: ckpt.Content) -> bytes:
+    ckpt.write_hashed(file := io.BytesIO(), content)
+    return file.getvalue()
+
+
 def _write_final(folder: Path, step: int, size: int) -> None:
     write_final(folder.parent / "final.pt", _weights(step, size), [ckpt.checkpoint_path(folder, step)], by="last")
 
@@ -137,7 +143,7 @@ SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {
 def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> int:
     """Kill a scenario once before each of its changes of the disk. Returns their number."""
     checkpoints, final = folder / "checkpoints", folder / "final.pt"
-    finals = [ckpt.dump_dict(_weights(step, size)) for step in (1, 2)]
+    finals = [_bytes_of(_weights(step, size)) for step in (1, 2)]
 
     def work_until(number: int | None, report: Report) -> None:
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
+import io
 import os
 import random
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.errors import CheckpointError
@@ -86,15 +90,47 @@ def test_a_checkpoint_of_another_format_is_not_used(tmp_path: Path, caplog: pyte
     assert message in caplog.text
 
 
+def pt_file(content: object) -> bytes:
+    torch.save(content, file := io.BytesIO())
+    return file.getvalue()
+
+
 def test_pt_files_with_other_content_are_refused() -> None:
     for content, message in (
         (b"no zip", "cannot be read (.*)"),
-        (ckpt.dump_dict({"call": os.getcwd}), "cannot be read (.*)"),
-        (ckpt.dump_dict([1, 2]), "is no dict of names"),  # type: ignore[arg-type]
-        (ckpt.dump_dict({3: 1}), "is no dict of names"),  # type: ignore[dict-item]
+        (pt_file({"call": os.getcwd}), "cannot be read (.*)"),
+        (pt_file([1, 2]), "is no dict of names"),
+        (pt_file({3: 1}), "is no dict of names"),
     ):
         with pytest.raises(CheckpointError, match=f"model.pt: {message}; use an earlier checkpoint$"):
             ckpt.load_dict(content, Path("model.pt"))
+
+
+def test_tensors_are_written_as_a_stream_with_the_bytes_of_torch_save(tmp_path: Path) -> None:
+    weights = {"w": torch.arange(5e6), "nested": {"moments": [torch.ones(3, 2)], "step": 7}}
+    tracemalloc.start()
+    try:
+        path = ckpt.save_checkpoint(tmp_path, 1, {"model.pt": weights})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert ckpt.count_bytes(weights) == 20_000_024 and peak < 2e6, "no copy of a tensor in memory"
+    assert ckpt.read_checkpoint(path)["model.pt"] == pt_file(weights)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("written", [0, 1000, 30_000, 40_000])
+def test_a_disk_that_fills_within_a_tensor_is_a_full_disk(tmp_path: Path, written: int) -> None:
+    """torch may report an error of its own instead."""
+
+    class SmallDisk(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if self.tell() + len(data) > written:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data)
+
+    with pytest.raises(OSError, match="No space left"):
+        ckpt.write_hashed(SmallDisk(), {"w": torch.zeros(10_000), "x": torch.zeros(3)})
 
 
 def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_path: Path) -> None:
@@ -104,7 +140,7 @@ def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for owner, name, function in (
-        (Path, "write_bytes", fail),
+        (ckpt, "write_hashed", fail),
         (os, "fsync", fail),
         (ckpt.shutil, "disk_usage", lambda _: SimpleNamespace(free=10)),  # detected before anything is written
     ):

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as `final.pt`."""
 
-import hashlib
 import json
 import logging
 import math
@@ -12,13 +11,14 @@ from pathlib import Path
 import torch
 
 from wenet_hs.checkpoint import (
-    dump_dict,
+    count_bytes,
     list_checkpoints,
     load_dict,
     read_checkpoint,
     report_full_disk,
     step_of,
     verification_error,
+    write_hashed,
 )
 from wenet_hs.config.optim import EarlyStoppingConf
 from wenet_hs.config.schema import TrainingConfig
@@ -145,19 +145,19 @@ def write_final(target: Path, weights: dict[str, torch.Tensor], sources: Sequenc
     kill at any instant `final.pt` is complete, and `final.json` describes it or does not exist. Raises CheckpointError
     if the disk is full.
     """
-    content, facts_path = dump_dict(weights), target.with_suffix(".json")
+    facts_path = target.with_suffix(".json")
     facts = {
         "file": target.name,
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": "",  # of what is written
         "by": by,
         "checkpoints": [
             {"name": path.name, "step": step_of(path), "validation": read_progress(path).measured()}
             for path in sorted(sources, key=step_of)
         ],
     }
-    with report_full_disk(target, target.parent / "checkpoints", len(content)):
+    with report_full_disk(target, target.parent / "checkpoints", count_bytes(weights)):
         with open_atomic(target) as file:
-            file.write(content)
+            facts["sha256"] = write_hashed(file, weights)["sha256"]
             file.flush()
             os.fsync(file.fileno())
             facts_path.unlink(missing_ok=True)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_hs.checkpoint import dump_dict, load_dict, read_checkpoint
+from wenet_hs.checkpoint import Content, load_dict, read_checkpoint
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
@@ -159,8 +159,11 @@ class TrainState(Generic[Model]):
         """The model as the loop runs it. Use it only after the weights of the first step are in the model."""
         return Replica(self.model, self.world)
 
-    def to_files(self) -> dict[str, bytes]:
-        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it."""
+    def to_files(self) -> dict[str, Content]:
+        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it.
+
+        Weights and moments are the tensors themselves: write the files before the next step.
+        """
         random_state: dict[str, Any] = {"torch": torch.get_rng_state()}
         if self.device.type == "cuda":
             random_state["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -173,12 +176,12 @@ class TrainState(Generic[Model]):
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),
         }
-        carried = {"carried.pt": dump_dict(self.carried)} if self.carried else {}
+        carried = {"carried.pt": self.carried} if self.carried else {}
         return {
             **carried,
-            "model.pt": dump_dict(self.model.state_dict()),
-            "optimizer.pt": dump_dict(self.optimizer.state_dict()),
-            "rng.pt": dump_dict({**first, "ranks": others} if others else first),
+            "model.pt": self.model.state_dict(),
+            "optimizer.pt": self.optimizer.state_dict(),
+            "rng.pt": {**first, "ranks": others} if others else first,
             "state.json": json.dumps(record, indent=1).encode(),
         }
 
