@@ -29,6 +29,8 @@ from wenet_hs.files import NO_SPACE, file_sha256, fsync_path
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+FROZEN = "frozen.pt"
+"""The weights that the checkpoints of a folder leave out because no step changes them; beside the checkpoints."""
 _FORMAT = "wenet_hs.checkpoint/1"
 _REPLACED = ".replaced"
 
@@ -179,15 +181,35 @@ def read_checkpoint(path: Path) -> dict[str, bytes]:
     return {name: (path / name).read_bytes() for name in names}
 
 
-def load_dict(content: bytes, where: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The dict in the bytes of a `.pt` file. No code in it is run. `where`: its path, for messages.
+def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """The weights that the checkpoint folder `path` leaves out, which is none if its `state.json` names no file.
+
+    Raises CheckpointError if that file is missing or is another one. The checkpoint itself may then be intact.
+    """
+    try:
+        expected = json.loads((path / "state.json").read_text("utf-8"))["frozen"]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    source = path.parent / FROZEN
+    to_do = f"restore it: it holds the frozen weights of {path.name}"
+    try:
+        if file_sha256(source) != expected:
+            raise CheckpointError(source, f"differs from its SHA-256 in {path.name}/state.json", to_do)
+    except OSError as error:
+        raise CheckpointError(source, f"cannot be read ({error.strerror})", to_do) from error
+    return load_dict(source, source, device)
+
+
+def load_dict(content: bytes | Path, where: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The dict in a `.pt` file, or in its bytes. No code in it is run. `where`: its path, for messages.
 
     Raises CheckpointError for any fault: a manifest that fits does not prove that this program wrote the file.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
-            loaded = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+            source = io.BytesIO(content) if isinstance(content, bytes) else content
+            loaded = torch.load(source, map_location=device, weights_only=True)
     except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
         raise CheckpointError(where, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
@@ -255,6 +277,8 @@ def remove_incomplete(folder: Path) -> None:
     """Delete what a killed process was writing or deleting. Call it only while no other process writes here."""
     for path in folder.glob(f".step-*{_REPLACED}"):
         _restore_replaced(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
+    for path in folder.glob(f".{FROZEN}.*.tmp"):
+        path.unlink()
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -285,7 +309,7 @@ def hash_weights(checkpoint: Path) -> str:
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Reads the state_dict of a `.pt` or `.safetensors` file, or of the `model.pt` of a checkpoint folder. Code in the
-    file is never run.
+    file is never run. Weights that a checkpoint leaves out are read too.
 
     The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest of a checkpoint):
     torch does not detect a flipped bit.
@@ -302,6 +326,8 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about the pickle protocol of old files
             is_safe = path.suffix == ".safetensors"
             state = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
+        if path.name == "model.pt" and isinstance(state, dict):
+            state |= read_frozen(path.parent)
     except CheckpointError:
         raise
     except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …

@@ -15,6 +15,7 @@ from wenet_hs.checkpoint import (
     list_checkpoints,
     load_dict,
     read_checkpoint,
+    read_frozen,
     report_full_disk,
     step_of,
     verification_error,
@@ -127,7 +128,7 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             if this.get(name) != fingerprint[name]:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
-        last = load_dict(files["model.pt"], path / "model.pt")
+        last = load_dict(files["model.pt"], path / "model.pt") | read_frozen(path)
         for name, value in last.items():
             if not torch.isfinite(value).all():
                 raise CheckpointError(path, f"{name} holds values that are not finite", "leave this checkpoint out")

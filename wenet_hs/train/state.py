@@ -17,10 +17,20 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_hs.checkpoint import Content, load_dict, read_checkpoint
+from wenet_hs.checkpoint import (
+    FROZEN,
+    Content,
+    count_bytes,
+    load_dict,
+    read_checkpoint,
+    read_frozen,
+    report_full_disk,
+    write_hashed,
+)
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
+from wenet_hs.files import open_atomic
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
@@ -151,6 +161,8 @@ class TrainState(Generic[Model]):
     """The ranks that train this model together."""
     carried: dict[str, Tensor] = field(default_factory=dict)
     """Other tensors that the next step depends on: the state of a recurrent network."""
+    frozen: dict[str, Any] = field(default_factory=dict)
+    """Name, size and SHA-256 of the file of the weights that checkpoints leave out; empty while they are complete."""
     seed: int = 0
     """The seed of the experiment: a rank without a saved random state starts from it."""
 
@@ -158,6 +170,21 @@ class TrainState(Generic[Model]):
     def replica(self) -> Replica:
         """The model as the loop runs it. Use it only after the weights of the first step are in the model."""
         return Replica(self.model, self.world)
+
+    def _frozen_names(self) -> list[str]:
+        values = self.model.state_dict(keep_vars=True).items()
+        return [name for name, value in values if isinstance(value, nn.Parameter) and not value.requires_grad]
+
+    def leave_out_frozen(self, folder: Path) -> None:
+        """Write the frozen weights, if any, into the folder of the checkpoints, which then leave them out.
+
+        They are written once: a resumed run goes on with the file that its checkpoint names.
+        """
+        weights = self.model.state_dict()
+        if not self.frozen and (frozen := {name: weights[name] for name in self._frozen_names()}):
+            target = folder / FROZEN
+            with report_full_disk(target, folder, count_bytes(frozen)), open_atomic(target) as file:
+                self.frozen = {"file": FROZEN, **write_hashed(file, frozen)}
 
     def to_files(self) -> dict[str, Content]:
         """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it.
@@ -176,10 +203,15 @@ class TrainState(Generic[Model]):
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),
         }
+        weights = self.model.state_dict()
+        if self.frozen:
+            record["frozen"] = self.frozen
+            for name in self._frozen_names():
+                del weights[name]
         carried = {"carried.pt": self.carried} if self.carried else {}
         return {
             **carried,
-            "model.pt": self.model.state_dict(),
+            "model.pt": weights,
             "optimizer.pt": self.optimizer.state_dict(),
             "rng.pt": {**first, "ranks": others} if others else first,
             "state.json": json.dumps(record, indent=1).encode(),
@@ -198,7 +230,9 @@ class TrainState(Generic[Model]):
             self.fingerprint[name] = recorded
         self.progress = read_progress(path)
         try:
-            self.model.load_state_dict(load_dict(files["model.pt"], path / "model.pt", self.device))
+            weights = load_dict(files["model.pt"], path / "model.pt", self.device) | read_frozen(path, self.device)
+            self.model.load_state_dict(weights)
+            self.frozen = record.get("frozen", {})
             self.optimizer.load_state_dict(load_dict(files["optimizer.pt"], path / "optimizer.pt", self.device))
             self.precision.load_state_dict(record["loss_scale"])
             if "carried.pt" in files:

@@ -22,6 +22,7 @@ from wenet_hs.checkpoint import (
     list_checkpoints,
     newest_intact,
     read_checkpoint,
+    read_frozen,
     remove_incomplete,
     report_full_disk,
     rotate,
@@ -256,6 +257,8 @@ class Training:
             progress.validations.append({"step": progress.step, **finite})
         if monitor is not None:
             progress.metrics_bytes = monitor.sync()
+        if self.world.is_first:
+            self.state.leave_out_frozen(self._checkpoints)
         files = self.state.to_files()
         if self.world.is_first:
             newest = save_checkpoint(self._checkpoints, progress.step, files)
@@ -340,6 +343,7 @@ def find_resume(options: TrainOptions) -> Path | None:
             found = f"not auto, never or one of {folder}/step-*"
             raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
         read_checkpoint(path)  # before others are renamed
+        read_frozen(path)
         set_aside_newer(folder / path.name)
         return folder / path.name
     if options.resume == "never" and list_checkpoints(folder):
