@@ -7,7 +7,6 @@ renamed to `step-N` and its parent is fsynced. A process killed at any instant l
 
 import errno
 import hashlib
-import io
 import json
 import logging
 import os
@@ -172,13 +171,11 @@ def verification_error(path: Path) -> str | None:
     return None
 
 
-def read_checkpoint(path: Path) -> dict[str, bytes]:
-    """The files of a verified checkpoint. Raises CheckpointError if it is missing or damaged."""
+def check_intact(path: Path) -> None:
+    """Raise CheckpointError if the checkpoint folder `path` is missing or damaged."""
     fault = verification_error(path)
     if fault is not None:
         raise CheckpointError(path, fault, "use an earlier checkpoint")
-    names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
-    return {name: (path / name).read_bytes() for name in names}
 
 
 def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
@@ -197,23 +194,22 @@ def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Ten
             raise CheckpointError(source, f"differs from its SHA-256 in {path.name}/state.json", to_do)
     except OSError as error:
         raise CheckpointError(source, f"cannot be read ({error.strerror})", to_do) from error
-    return load_dict(source, source, device)
+    return load_dict(source, device)
 
 
-def load_dict(content: bytes | Path, where: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The dict in a `.pt` file, or in its bytes. No code in it is run. `where`: its path, for messages.
+def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The dict in a `.pt` file, read tensor by tensor. No code in it is run.
 
     Raises CheckpointError for any fault: a manifest that fits does not prove that this program wrote the file.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
-            source = io.BytesIO(content) if isinstance(content, bytes) else content
-            loaded = torch.load(source, map_location=device, weights_only=True)
+            loaded = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
-        raise CheckpointError(where, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
+        raise CheckpointError(path, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
-        raise CheckpointError(where, "is no dict of names", "use an earlier checkpoint")
+        raise CheckpointError(path, "is no dict of names", "use an earlier checkpoint")
     return loaded
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import torch
 from harness import Report, Tally, call_in_child, run_child, run_reporting
-from tiny_corpus import bits, cut_back, write_tiny_corpus
+from tiny_corpus import bits, cut_back, read_checkpoint, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
@@ -69,7 +69,7 @@ def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) ->
         return 0
     step = ckpt.step_of(newest)
     tally.check(step >= reported, f"{where}: step {reported} was reported, the newest is {step}")
-    tally.check(ckpt.read_checkpoint(newest) == make_contents(step, size), f"{where}: {newest.name} has other bytes")
+    tally.check(read_checkpoint(newest) == make_contents(step, size), f"{where}: {newest.name} has other bytes")
     tally.check(not list(folder.glob("*.bad")), f"{where}: a kill left a damaged checkpoint")
     return step
 
@@ -183,7 +183,7 @@ def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> st
     """
     corpus, again = write_tiny_corpus(folder / "corpus"), folder / "training"
     whole, line = corpus.train(folder / "whole", "max_epoch=1"), corpus.arguments(again, "max_epoch=1")
-    files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+    files = read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
     largest = max(map(len, files.values()))
     for number in range(trainings):
         shutil.rmtree(again, ignore_errors=True)

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 from small_models import small_batch, small_config, small_model
-from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome
+from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, read_checkpoint
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import Content, list_checkpoints, read_checkpoint, save_checkpoint, step_of
+from wenet_hs.checkpoint import Content, list_checkpoints, save_checkpoint, step_of
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.train import speech, training

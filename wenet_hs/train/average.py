@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 
 from wenet_hs.checkpoint import (
+    check_intact,
     count_bytes,
     list_checkpoints,
     load_dict,
-    read_checkpoint,
     read_frozen,
     report_full_disk,
     step_of,
@@ -121,14 +121,14 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     last: dict[str, torch.Tensor] = {}
     fingerprint: dict[str, str] = {}
     for path in paths:
-        files = read_checkpoint(path)
-        this = json.loads(files["state.json"])["fingerprint"]
+        check_intact(path)
+        this = json.loads((path / "state.json").read_text("utf-8"))["fingerprint"]
         fingerprint = fingerprint or this
         for name in fingerprint:  # models of equal shapes may still have different units
             if this.get(name) != fingerprint[name]:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
-        last = load_dict(files["model.pt"], path / "model.pt") | read_frozen(path)
+        last = load_dict(path / "model.pt") | read_frozen(path)
         for name, value in last.items():
             if not torch.isfinite(value).all():
                 raise CheckpointError(path, f"{name} holds values that are not finite", "leave this checkpoint out")

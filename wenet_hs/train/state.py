@@ -20,9 +20,9 @@ from torch.nn.parallel import DistributedDataParallel
 from wenet_hs.checkpoint import (
     FROZEN,
     Content,
+    check_intact,
     count_bytes,
     load_dict,
-    read_checkpoint,
     read_frozen,
     report_full_disk,
     write_hashed,
@@ -222,22 +222,23 @@ class TrainState(Generic[Model]):
 
         Raises CheckpointError if it is damaged, does not fit the model, or is of a training with other units or data.
         """
-        files = read_checkpoint(path)
-        record = json.loads(files["state.json"])
+        check_intact(path)
+        progress = read_progress(path)
+        record = json.loads((path / "state.json").read_text("utf-8"))
         for name, sha256 in self.fingerprint.items():
             if (recorded := record["fingerprint"].get(name)) not in (sha256, *self.former.get(name, ())):
                 raise CheckpointError(path, f"was trained with another {name}", "use another --model_dir to start anew")
             self.fingerprint[name] = recorded
-        self.progress = read_progress(path)
+        self.progress = progress
         try:
-            weights = load_dict(files["model.pt"], path / "model.pt", self.device) | read_frozen(path, self.device)
+            weights = load_dict(path / "model.pt", self.device) | read_frozen(path, self.device)
             self.model.load_state_dict(weights)
             self.frozen = record.get("frozen", {})
-            self.optimizer.load_state_dict(load_dict(files["optimizer.pt"], path / "optimizer.pt", self.device))
+            self.optimizer.load_state_dict(load_dict(path / "optimizer.pt", self.device))
             self.precision.load_state_dict(record["loss_scale"])
-            if "carried.pt" in files:
-                self.carried.update(load_dict(files["carried.pt"], path / "carried.pt", self.device))
-            self._restore_random(load_dict(files["rng.pt"], path / "rng.pt"), path)
+            if (path / "carried.pt").exists():
+                self.carried.update(load_dict(path / "carried.pt", self.device))
+            self._restore_random(load_dict(path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             found = f"does not fit this training ({one_line(error)})"
             raise CheckpointError(path, found, "use an earlier checkpoint, or another --model_dir") from error

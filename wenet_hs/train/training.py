@@ -18,10 +18,10 @@ from types import FrameType
 from typing import Any
 
 from wenet_hs.checkpoint import (
+    check_intact,
     checkpoint_path,
     list_checkpoints,
     newest_intact,
-    read_checkpoint,
     read_frozen,
     remove_incomplete,
     report_full_disk,
@@ -342,7 +342,7 @@ def find_resume(options: TrainOptions) -> Path | None:
         if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
             found = f"not auto, never or one of {folder}/step-*"
             raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
-        read_checkpoint(path)  # before others are renamed
+        check_intact(path)  # before others are renamed
         read_frozen(path)
         set_aside_newer(folder / path.name)
         return folder / path.name
