@@ -15,7 +15,7 @@ import soundfile
 import torch
 import yaml
 
-from wenet_hs.checkpoint import list_checkpoints, step_of
+from wenet_hs.checkpoint import MANIFEST, check_intact, list_checkpoints, step_of
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.frontends import build_frontend
@@ -126,6 +126,13 @@ def cut_back(model_dir: Path, copy: Path, step: int) -> Path:
 
 def newest(model_dir: Path) -> Path:
     return list_checkpoints(model_dir / "checkpoints")[-1]
+
+
+def read_checkpoint(path: Path) -> dict[str, bytes]:
+    """The files of an intact checkpoint."""
+    check_intact(path)
+    names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
+    return {name: (path / name).read_bytes() for name in names}
 
 
 def outcome(model_dir: Path) -> dict[str, Any]:

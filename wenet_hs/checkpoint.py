@@ -7,7 +7,6 @@ renamed to `step-N` and its parent is fsynced. A process killed at any instant l
 
 import errno
 import hashlib
-import io
 import json
 import logging
 import os
@@ -16,7 +15,8 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import torch
 from safetensors.torch import load_file
@@ -28,6 +28,8 @@ from wenet_hs.files import NO_SPACE, file_sha256, fsync_path
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
+FROZEN = "frozen.pt"
+"""The weights that the checkpoints of a folder leave out because no step changes them; beside the checkpoints."""
 _FORMAT = "wenet_hs.checkpoint/1"
 _REPLACED = ".replaced"
 
@@ -46,14 +48,55 @@ def list_checkpoints(folder: Path) -> list[Path]:
     return sorted(found, key=step_of)
 
 
-def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path:
-    """Commit `files` (name → content) as the checkpoint of `step`.
+Content = bytes | Mapping[str, Any]
+"""The content of a file: bytes, or a dict of tensors and plain values, which becomes a `.pt` file."""
+
+
+def write_hashed(file: IO[bytes], content: Content) -> dict[str, Any]:
+    """Write a content to an open file, a dict tensor by tensor. Returns its `sha256` and its number of `bytes`.
+
+    Raises OSError, also where torch reports another error because of it.
+    """
+    digest, size, errors = hashlib.sha256(), 0, list[OSError]()
+
+    def write(data: bytes | memoryview) -> int:
+        nonlocal size
+        try:
+            file.write(data)
+        except OSError as error:
+            errors.append(error)
+            raise
+        digest.update(data)
+        size += len(data)
+        return len(data)
+
+    if isinstance(content, bytes):
+        write(content)
+    else:
+        try:
+            torch.save(content, SimpleNamespace(write=write, flush=file.flush))
+        except Exception as error:
+            raise errors[0] if errors else error from None
+    return {"sha256": digest.hexdigest(), "bytes": size}
+
+
+def count_bytes(content: object) -> int:
+    """The size of a content in bytes; of tensors, that of their memory, which is almost all of a `.pt` file."""
+    if isinstance(content, Tensor):
+        return content.untyped_storage().nbytes()
+    if isinstance(content, Mapping | list | tuple):
+        return sum(map(count_bytes, content.values() if isinstance(content, Mapping) else content))
+    return len(content) if isinstance(content, bytes) else 0
+
+
+def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Path:
+    """Commit `files` (name → content) as the checkpoint of `step`. They are written as a stream: no file is in memory.
 
     Raises CheckpointError if it cannot be written, for example to a full disk. Earlier checkpoints stay unchanged.
     """
     target = checkpoint_path(folder, step)
     temporary, replaced = folder / f".{target.name}.tmp", folder / f".{target.name}{_REPLACED}"
-    needed = sum(map(len, files.values()))
+    needed = count_bytes(files)
     with report_full_disk(target, folder, needed):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -61,13 +104,8 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
             if shutil.disk_usage(folder).free < needed:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             temporary.mkdir()
-            sums = {
-                name: {"sha256": hashlib.sha256(data).hexdigest(), "bytes": len(data)} for name, data in files.items()
-            }
-            manifest = json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode()
-            for name, content in {**files, MANIFEST: manifest}.items():
-                (temporary / name).write_bytes(content)
-                fsync_path(temporary / name)
+            sums = {name: _write(temporary / name, content) for name, content in files.items()}
+            _write(temporary / MANIFEST, json.dumps({"format": _FORMAT, "files": sums}, indent=1).encode())
             fsync_path(temporary)
             if target.exists():
                 _delete(replaced)
@@ -82,6 +120,13 @@ def save_checkpoint(folder: Path, step: int, files: Mapping[str, bytes]) -> Path
                 raise
             raise CheckpointError(target, f"cannot be written ({error.strerror})", "check the folder") from error
     return target
+
+
+def _write(path: Path, content: Content) -> dict[str, Any]:
+    with path.open("wb") as file:
+        facts = write_hashed(file, content)
+    fsync_path(path)
+    return facts
 
 
 @contextmanager
@@ -126,35 +171,45 @@ def verification_error(path: Path) -> str | None:
     return None
 
 
-def read_checkpoint(path: Path) -> dict[str, bytes]:
-    """The files of a verified checkpoint. Raises CheckpointError if it is missing or damaged."""
+def check_intact(path: Path) -> None:
+    """Raise CheckpointError if the checkpoint folder `path` is missing or damaged."""
     fault = verification_error(path)
     if fault is not None:
         raise CheckpointError(path, fault, "use an earlier checkpoint")
-    names = json.loads((path / MANIFEST).read_text("utf-8"))["files"]
-    return {name: (path / name).read_bytes() for name in names}
 
 
-def dump_dict(content: Mapping[str, Any]) -> bytes:
-    """A dict of tensors and plain values as the bytes of a `.pt` file."""
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    return buffer.getvalue()
+def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
+    """The weights that the checkpoint folder `path` leaves out, which is none if its `state.json` names no file.
+
+    Raises CheckpointError if that file is missing or is another one. The checkpoint itself may then be intact.
+    """
+    try:
+        expected = json.loads((path / "state.json").read_text("utf-8"))["frozen"]["sha256"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+    source = path.parent / FROZEN
+    to_do = f"restore it: it holds the frozen weights of {path.name}"
+    try:
+        if file_sha256(source) != expected:
+            raise CheckpointError(source, f"differs from its SHA-256 in {path.name}/state.json", to_do)
+    except OSError as error:
+        raise CheckpointError(source, f"cannot be read ({error.strerror})", to_do) from error
+    return load_dict(source, device)
 
 
-def load_dict(content: bytes, where: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
-    """The dict in the bytes of a `.pt` file. No code in it is run. `where`: its path, for messages.
+def load_dict(path: Path, device: torch.device | str = "cpu") -> dict[str, Any]:
+    """The dict in a `.pt` file, read tensor by tensor. No code in it is run.
 
     Raises CheckpointError for any fault: a manifest that fits does not prove that this program wrote the file.
     """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # warnings about the pickle protocol of foreign files
-            loaded = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+            loaded = torch.load(path, map_location=device, weights_only=True)
     except Exception as error:  # a hostile file can raise anything: zip, pickle, struct, key, type …
-        raise CheckpointError(where, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
+        raise CheckpointError(path, f"cannot be read ({one_line(error)})", "use an earlier checkpoint") from error
     if not isinstance(loaded, dict) or not all(isinstance(name, str) for name in loaded):
-        raise CheckpointError(where, "is no dict of names", "use an earlier checkpoint")
+        raise CheckpointError(path, "is no dict of names", "use an earlier checkpoint")
     return loaded
 
 
@@ -218,6 +273,8 @@ def remove_incomplete(folder: Path) -> None:
     """Delete what a killed process was writing or deleting. Call it only while no other process writes here."""
     for path in folder.glob(f".step-*{_REPLACED}"):
         _restore_replaced(path, folder / path.name.removeprefix(".").removesuffix(_REPLACED))
+    for path in folder.glob(f".{FROZEN}.*.tmp"):
+        path.unlink()
     for path in folder.glob(".step-*"):
         shutil.rmtree(path, ignore_errors=True)
 
@@ -248,7 +305,7 @@ def hash_weights(checkpoint: Path) -> str:
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
     """Reads the state_dict of a `.pt` or `.safetensors` file, or of the `model.pt` of a checkpoint folder. Code in the
-    file is never run.
+    file is never run. Weights that a checkpoint leaves out are read too.
 
     The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest of a checkpoint):
     torch does not detect a flipped bit.
@@ -265,6 +322,8 @@ def read_weights(path: Path | str) -> dict[str, Tensor]:
             warnings.simplefilter("ignore")  # about the pickle protocol of old files
             is_safe = path.suffix == ".safetensors"
             state = load_file(path) if is_safe else torch.load(path, map_location="cpu", weights_only=True)
+        if path.name == "model.pt" and isinstance(state, dict):
+            state |= read_frozen(path.parent)
     except CheckpointError:
         raise
     except Exception as error:  # a damaged or hostile file may raise anything: zip, pickle, struct, key, type …

@@ -108,6 +108,15 @@ def test_phones_are_wenets_characters_split_at_spaces(tmp_path: Path) -> None:
     assert load(tmp_path, "tokenizer_conf: {split_with_space: false, connect_symbol: ''}").tokenizer == "char"
 
 
+def test_wenets_rates_of_modules_are_read(tmp_path: Path) -> None:
+    conf = load(tmp_path, "optim_conf: {lr: [1.0e-5, 0.1, 0.002], modules: [encoder, ctc]}").optim_conf
+    assert (conf.lr, conf.lr_of) == (0.002, {"encoder": 1e-5, "ctc": 0.1})
+    found = fault(tmp_path, "optim_conf:\n  modules: [encoder]\n  lr: [1.0e-5, -1]\n")
+    assert found == "3: optim_conf.lr: must be greater than 0, got -1"
+    found = fault(tmp_path, "optim_conf:\n  modules: [encoder]\n  lr: [-2, 1]\n")
+    assert found.endswith("optim_conf.lr_of.encoder: must be greater than 0, got -2")
+
+
 def nested(dotted: str, value: object) -> str:
     """One setting as YAML, each key on its own line."""
     for key in reversed(dotted.split(".")):

@@ -2,6 +2,7 @@
 """Faults of checkpoints: killed saves, full disks."""
 
 import hashlib
+import io
 import json
 import os
 import random
@@ -16,7 +17,7 @@ from pathlib import Path
 
 import torch
 from harness import Report, Tally, call_in_child, run_child, run_reporting
-from tiny_corpus import bits, cut_back, write_tiny_corpus
+from tiny_corpus import bits, cut_back, read_checkpoint, write_tiny_corpus
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
@@ -68,7 +69,7 @@ def _verify(folder: Path, reported: int, size: int, tally: Tally, where: str) ->
         return 0
     step = ckpt.step_of(newest)
     tally.check(step >= reported, f"{where}: step {reported} was reported, the newest is {step}")
-    tally.check(ckpt.read_checkpoint(newest) == make_contents(step, size), f"{where}: {newest.name} has other bytes")
+    tally.check(read_checkpoint(newest) == make_contents(step, size), f"{where}: {newest.name} has other bytes")
     tally.check(not list(folder.glob("*.bad")), f"{where}: a kill left a damaged checkpoint")
     return step
 
@@ -123,6 +124,11 @@ def _weights(step: int, size: int) -> dict[str, torch.Tensor]:
     return {"w": torch.frombuffer(bytearray(make_contents(step, size)["model.pt"]), dtype=torch.uint8)}
 
 
+def _bytes_of(content: ckpt.Content) -> bytes:
+    ckpt.write_hashed(file := io.BytesIO(), content)
+    return file.getvalue()
+
+
 def _write_final(folder: Path, step: int, size: int) -> None:
     write_final(folder.parent / "final.pt", _weights(step, size), [ckpt.checkpoint_path(folder, step)], by="last")
 
@@ -137,7 +143,7 @@ SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {
 def kill_at_every_change(folder: Path, name: str, size: int, tally: Tally) -> int:
     """Kill a scenario once before each of its changes of the disk. Returns their number."""
     checkpoints, final = folder / "checkpoints", folder / "final.pt"
-    finals = [ckpt.dump_dict(_weights(step, size)) for step in (1, 2)]
+    finals = [_bytes_of(_weights(step, size)) for step in (1, 2)]
 
     def work_until(number: int | None, report: Report) -> None:
         shutil.rmtree(folder, ignore_errors=True)
@@ -177,7 +183,7 @@ def full_disk(folder: Path, tally: Tally, trainings: int, disks: int = 40) -> st
     """
     corpus, again = write_tiny_corpus(folder / "corpus"), folder / "training"
     whole, line = corpus.train(folder / "whole", "max_epoch=1"), corpus.arguments(again, "max_epoch=1")
-    files = ckpt.read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
+    files = read_checkpoint(ckpt.list_checkpoints(whole / "checkpoints")[-1])
     largest = max(map(len, files.values()))
     for number in range(trainings):
         shutil.rmtree(again, ignore_errors=True)

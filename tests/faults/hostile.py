@@ -13,13 +13,13 @@ from pathlib import Path
 from types import ModuleType
 
 from harness import Tally, call_in_child, run_child
-from tiny_corpus import cut_back, write_tiny_corpus
+from tiny_corpus import cut_back, read_checkpoint, write_tiny_corpus
 
 from wenet_hs.bin import average as average_command
 from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin import tree as tree_command
-from wenet_hs.checkpoint import list_checkpoints, read_checkpoint, save_checkpoint, step_of
+from wenet_hs.checkpoint import list_checkpoints, save_checkpoint, step_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from wenet_hs.bin import average as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import dump_dict, list_checkpoints, rotate, save_checkpoint, step_of
+from wenet_hs.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of
 from wenet_hs.config.optim import EarlyStoppingConf, Metric
 from wenet_hs.errors import CheckpointError
 from wenet_hs.experiment import load_experiment
@@ -42,7 +42,7 @@ def save(
     validations = [] if facts is None else [{"step": step, **facts}]
     progress = {"step": step, "interim": interim, "validations": validations}
     state = json.dumps({"progress": progress, "fingerprint": {"units.txt": units}}).encode()
-    return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": dump_dict(w), "state.json": state})
+    return save_checkpoint(model_dir / "checkpoints", step, {"model.pt": w, "state.json": state})
 
 
 def kept(model_dir: Path, **settings: Any) -> list[int]:

@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 import errno
+import io
 import os
 import random
+import tracemalloc
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
+from tiny_corpus import read_checkpoint
 
 from wenet_hs import checkpoint as ckpt
 from wenet_hs.errors import CheckpointError
@@ -19,16 +24,16 @@ def save(folder: Path, step: int) -> Path:
 
 def test_saved_checkpoints_read_back_and_are_listed_by_step(tmp_path: Path) -> None:
     for step in (200, 30, 1000):
-        assert ckpt.read_checkpoint(save(tmp_path, step)) == FILES
+        assert read_checkpoint(save(tmp_path, step)) == FILES
     path = ckpt.save_checkpoint(tmp_path, 30, {"model.pt": b"newer"})
-    assert ckpt.read_checkpoint(path) == {"model.pt": b"newer"}
+    assert read_checkpoint(path) == {"model.pt": b"newer"}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000030", "step-00000200", "step-00001000"]
     (tmp_path / ".step-00002000.tmp").mkdir()
     (tmp_path / "step-00003000.bad").mkdir()
     assert [ckpt.step_of(path) for path in ckpt.list_checkpoints(tmp_path)] == [30, 200, 1000]
     assert ckpt.list_checkpoints(tmp_path / "nowhere") == []
     with pytest.raises(CheckpointError, match=r"step-9: manifest.json cannot be read \(No such file or directory\); u"):
-        ckpt.read_checkpoint(tmp_path / "step-9")
+        read_checkpoint(tmp_path / "step-9")
 
 
 def test_files_manifest_and_folder_are_on_the_disk_before_the_name(
@@ -59,7 +64,7 @@ def test_only_incomplete_folders_of_a_killed_process_are_removed(tmp_path: Path)
     path.rename(tmp_path / ".step-00000007.replaced")  # killed between the two renames of a save of the same step
     ckpt.remove_incomplete(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == kept
-    assert ckpt.read_checkpoint(path) == FILES
+    assert read_checkpoint(path) == FILES
 
 
 @pytest.mark.parametrize("name", [*FILES, ckpt.MANIFEST])
@@ -71,12 +76,12 @@ def test_flipped_bits_truncated_and_missing_files_are_detected(tmp_path: Path, n
         damaged[rng.randrange(len(original))] ^= 1 << rng.randrange(8)
         (path / name).write_bytes(damaged)
         if ckpt.verification_error(path) is None:  # a flip in white space of the manifest changes no sum
-            assert name == ckpt.MANIFEST and ckpt.read_checkpoint(path) == FILES
+            assert name == ckpt.MANIFEST and read_checkpoint(path) == FILES
     (path / name).write_bytes(original[: len(original) // 2])
     assert ckpt.verification_error(path) is not None
     (path / name).unlink()
     with pytest.raises(CheckpointError, match=f"{name} cannot be read .*; use an earlier checkpoint"):
-        ckpt.read_checkpoint(path)
+        read_checkpoint(path)
 
 
 def test_a_checkpoint_of_another_format_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -86,15 +91,48 @@ def test_a_checkpoint_of_another_format_is_not_used(tmp_path: Path, caplog: pyte
     assert message in caplog.text
 
 
-def test_pt_files_with_other_content_are_refused() -> None:
+def pt_file(content: object) -> bytes:
+    torch.save(content, file := io.BytesIO())
+    return file.getvalue()
+
+
+def test_pt_files_with_other_content_are_refused(tmp_path: Path) -> None:
     for content, message in (
         (b"no zip", "cannot be read (.*)"),
-        (ckpt.dump_dict({"call": os.getcwd}), "cannot be read (.*)"),
-        (ckpt.dump_dict([1, 2]), "is no dict of names"),  # type: ignore[arg-type]
-        (ckpt.dump_dict({3: 1}), "is no dict of names"),  # type: ignore[dict-item]
+        (pt_file({"call": os.getcwd}), "cannot be read (.*)"),
+        (pt_file([1, 2]), "is no dict of names"),
+        (pt_file({3: 1}), "is no dict of names"),
     ):
+        (tmp_path / "model.pt").write_bytes(content)
         with pytest.raises(CheckpointError, match=f"model.pt: {message}; use an earlier checkpoint$"):
-            ckpt.load_dict(content, Path("model.pt"))
+            ckpt.load_dict(tmp_path / "model.pt")
+
+
+def test_tensors_are_written_as_a_stream_with_the_bytes_of_torch_save(tmp_path: Path) -> None:
+    weights = {"w": torch.arange(5e6), "nested": {"moments": [torch.ones(3, 2)], "step": 7}}
+    tracemalloc.start()
+    try:
+        path = ckpt.save_checkpoint(tmp_path, 1, {"model.pt": weights})
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert ckpt.count_bytes(weights) == 20_000_024 and peak < 2e6, "no copy of a tensor in memory"
+    assert read_checkpoint(path)["model.pt"] == pt_file(weights)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("written", [0, 1000, 30_000, 40_000])
+def test_a_disk_that_fills_within_a_tensor_is_a_full_disk(tmp_path: Path, written: int) -> None:
+    """torch may report an error of its own instead."""
+
+    class SmallDisk(io.BytesIO):
+        def write(self, data: Any) -> int:
+            if self.tell() + len(data) > written:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data)
+
+    with pytest.raises(OSError, match="No space left"):
+        ckpt.write_hashed(SmallDisk(), {"w": torch.zeros(10_000), "x": torch.zeros(3)})
 
 
 def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_path: Path) -> None:
@@ -104,7 +142,7 @@ def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     for owner, name, function in (
-        (Path, "write_bytes", fail),
+        (ckpt, "write_hashed", fail),
         (os, "fsync", fail),
         (ckpt.shutil, "disk_usage", lambda _: SimpleNamespace(free=10)),  # detected before anything is written
     ):
@@ -113,7 +151,7 @@ def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_p
             with pytest.raises(CheckpointError, match="disk full .*need 0.0 MB.*last good checkpoint: step-00000001"):
                 save(tmp_path / "m", 2)
         assert list(first.parent.iterdir()) == [first]
-        assert ckpt.read_checkpoint(first) == FILES
+        assert read_checkpoint(first) == FILES
     (save(tmp_path / "m", 2) / "model.pt").write_bytes(b"damaged since")
     message = "x: disk full while writing .*; last good checkpoint: step-00000001; free some"
     with pytest.raises(CheckpointError, match=message), ckpt.report_full_disk(tmp_path / "new" / "x", first.parent):

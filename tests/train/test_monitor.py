@@ -14,7 +14,7 @@ import pytest
 import torch
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.backend.event_processing.plugin_event_multiplexer import EventMultiplexer
-from tiny_corpus import TinyCorpus, cut_back, metrics
+from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.config.load import load_config
@@ -23,6 +23,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.curves import read_curves
 from wenet_hs.data.dataset import batches
 from wenet_hs.distributed import World
+from wenet_hs.errors import ConfigError
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.speech import load_task
@@ -184,6 +185,29 @@ def test_tensorboard_contains_the_same_values_also_after_a_resume(
     tiny_corpus.train(lost)
     assert "bytes of its earlier part are missing" in caplog.text
     assert metrics(lost) == metrics(trained)[-2:], "not filled with zeros"
+
+
+def test_each_rate_of_a_part_follows_the_schedule_in_every_output_and_after_a_resume(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = ("optim_conf.lr_of={encoder: 1e-4, ctc.head.output.bias: 0.5}",)
+    settings += ("max_epoch=1", "scheduler_conf.warmup_steps=2")
+    with caplog.at_level(logging.INFO):
+        folder = tiny_corpus.train(tmp_path / "m", *settings)
+    config = load_config(folder / "train.yaml")
+    assert config.optim_conf.lr_of == {"encoder": 1e-4, "ctc.head.output.bias": 0.5}
+    found, steps = scalars(folder), records(folder, "train")
+    for key, part in (("lr", None), ("lr.encoder", "encoder"), ("lr.ctc.head.output.bias", "ctc.head.output.bias")):
+        rates = [learning_rate(step, config, part=part) for step in range(1, 5)]
+        assert [record[key] for record in steps] == rates and len({*rates}) == 4
+        assert [value for _, value in found[f"model/{key}/train"]] == pytest.approx(rates, rel=1e-6)
+    assert " | lr 2.50e-03, encoder 5.00e-05, ctc.head.output.bias 2.50e-01 | grad " in caplog.text
+    for step in (1, 3):
+        assert outcome(tiny_corpus.train(cut_back(folder, tmp_path / str(step), step), *settings)) == outcome(folder)
+    with pytest.raises(ConfigError, match="optim_conf.lr_of.encoder was 0.0001, is now 0.01; a resumed run must"):
+        tiny_corpus.train(folder, *settings, "optim_conf.lr_of.encoder=0.01")
+    with pytest.raises(ConfigError, match="tiny.yaml: optim_conf.lr_of: 'encodr' is no parameter .* mean encoder"):
+        tiny_corpus.train(tmp_path / "wrong", "optim_conf.lr_of={encodr: 1e-4}")
 
 
 def test_tensorboard_has_one_run_per_model_folder_and_shows_a_number_once_it_is_not_constant(tmp_path: Path) -> None:

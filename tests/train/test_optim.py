@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from small_models import small_config
+from small_models import small_config, small_model
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
@@ -19,6 +19,7 @@ from wenet_hs.train.optim import (
     build_optimizer,
     clip_gradient,
     ctc_weight,
+    current_rates,
     learning_rate,
     matmul_precision,
 )
@@ -121,6 +122,57 @@ def test_the_optimizer_is_the_configured_one_and_sparse_rows_have_their_own_adam
         (group,) = optimizer.param_groups
         assert {key: group[key] for key in conf} == conf
         assert group["params"] == [*model.body.parameters(), model.head.output.bias]
+
+
+def test_a_part_with_a_rate_of_its_own_is_a_group_of_the_dense_and_of_the_sparse_optimizer() -> None:
+    model = Model()
+    conf = {**CONF, "lr_of": {"head": 0.5, "body.bias": 0.25}}
+    config = small_config(optim_conf=conf, scheduler_conf={"warmup_steps": 4})
+    optimizer = build_optimizer(model, config)
+    groups = [(group.get("part"), group["params"]) for group in optimizer.param_groups]
+    body, head = model.body, model.head.output
+    dense = [(None, [body.weight]), ("body.bias", [body.bias]), ("head", [head.bias])]
+    assert groups == [*dense, ("head", [head.weight])]
+    optimizer.load_state_dict(optimizer.state_dict())
+    assert [group.get("part") for group in optimizer.param_groups] == [None, "body.bias", "head", "head"]
+    set_gradients(model, 1, [0, 4])
+    before = [value.detach().clone() for value in model.parameters()]
+    for group in optimizer.param_groups:
+        group["lr"] = learning_rate(1, config, part=group.get("part"))
+    rates = current_rates(optimizer)
+    optimizer.step()
+    steps = [float((value.detach() - old).abs().max()) for value, old in zip(model.parameters(), before, strict=True)]
+    expected = [rates["lr"], rates["lr_of"]["body.bias"], *[rates["lr_of"]["head"]] * 2]  # Adam's first step
+    assert steps == pytest.approx(expected, rel=1e-4)
+    assert expected == pytest.approx([rates["lr"] * ratio for ratio in (1, 2.5, 5, 5)], rel=1e-12)
+
+
+def test_the_longest_name_of_a_part_counts_and_all_may_have_one() -> None:
+    layers = {"encoder_conf": {"num_blocks": 11, "output_size": 8, "attention_heads": 1, "linear_units": 4}}
+    model = small_model(**layers)
+    parts = {"encoder": 1e-5, "encoder.encoders.1": 1e-4, "decoder": 0.1, "head": 0.2, "ctc": 0.3}
+    optimizer = build_optimizer(model, small_config(optim_conf={"lr_of": parts}))
+    found = {id(value): group.get("part") for group in optimizer.param_groups for value in group["params"]}
+    of = {name: found[id(value)] for name, value in model.named_parameters()}
+    assert {of[name] for name in of if name.startswith("encoder.encoders.1.")} == {"encoder.encoders.1"}
+    assert {of[name] for name in of if name.startswith(("encoder.encoders.10.", "encoder.embed"))} == {"encoder"}
+    assert {*of.values()} == {*parts} and optimizer.param_groups[0]["params"] == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ({"bdy": 1}, r"'bdy' is no parameter and no module with parameters; did you mean body\?$"),
+        ({"qqq": 1}, r"'qqq' is no parameter and no module with parameters; did you mean body or head\?$"),
+        ({"body.weight": 1, "body.bias": 1, "body": 1}, "no trained parameter has the rate of body; remove it, or"),
+        ({"body": 1, "head.output.bias": 1}, "no trained parameter has the rate of head.output.bias; remove it, or"),
+    ],
+)
+def test_parts_that_do_not_exist_or_are_not_trained_are_refused(parts: dict[str, float], message: str) -> None:
+    model = Model()
+    model.head.output.bias.requires_grad_("head.output.bias" not in parts)
+    with pytest.raises(ConfigError, match=f"^a.yaml: optim_conf.lr_of: {message}"):
+        build_optimizer(model, small_config(optim_conf={"lr_of": parts}), where="a.yaml")
 
 
 def test_with_all_rows_touched_it_is_adam() -> None:

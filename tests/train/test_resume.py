@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import torch
 from small_models import small_batch, small_config, small_model
-from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome
+from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, read_checkpoint
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import dump_dict, list_checkpoints, read_checkpoint, save_checkpoint, step_of
+from wenet_hs.checkpoint import Content, list_checkpoints, save_checkpoint, step_of
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.train import speech, training
@@ -261,7 +261,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_checkpoint(tmp_path_factory.mktemp("saved"), 3, state.to_files())
 
 
-def changed(saved: Path, folder: Path, name: str, content: bytes) -> Path:
+def changed(saved: Path, folder: Path, name: str, content: Content) -> Path:
     """A copy of the checkpoint with other content of a file, and its manifest."""
     return save_checkpoint(folder, 4, {**read_checkpoint(saved), name: content})
 
@@ -274,7 +274,7 @@ def test_checkpoints_of_other_units_models_or_programs_are_refused(saved: Path, 
         state_of(encoder_conf={"num_blocks": 1}).restore(saved)
     for name in ("optimizer.pt", "rng.pt"):
         with pytest.raises(CheckpointError, match=message):
-            state_of().restore(changed(saved, tmp_path / name, name, dump_dict({"a": 1})))
+            state_of().restore(changed(saved, tmp_path / name, name, {"a": 1}))
     for text in ("", "[]", '{"progress": {"steps": 3}}', '{"progress": 3}'):
         (tmp_path / "state.json").write_text(text)
         with pytest.raises(CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"):

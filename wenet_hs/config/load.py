@@ -159,6 +159,10 @@ def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
         conf.pop("split_with_space", None)
         if conf.get("connect_symbol") == " ":
             del conf["connect_symbol"]
+    conf = _section(values, "optim_conf")  # WeNet's list of rates: of each module, then of all other parameters
+    parts, rates = conf.get("modules"), conf.get("lr")
+    if isinstance(parts, list) and isinstance(rates, list) and len(rates) == len(parts) + 1:
+        conf |= {"lr": rates[-1], "lr_of": dict(zip(conf.pop("modules"), rates, strict=False))}
     for dotted in (*IGNORED_KEYS, *ONLY_VALUES):
         *names, key = dotted.split(".")
         section = _section(values, *names)

@@ -16,6 +16,9 @@ class OptimConf(Section):
 
     lr: Positive = 1e-3
     """Learning rate; with a schedule, the rate at the end of the warm-up."""
+    lr_of: dict[str, Positive] = Field(default_factory=dict)
+    """Learning rates of parts, by the prefixes of their parameters as in `freeze`, the longest one counts:
+    `{encoder: 1.0e-5}`. `lr` is that of all others; the schedule multiplies each."""
     betas: tuple[BelowOne, BelowOne] = Field(default=(0.9, 0.999), strict=False)
     """Decay rates of the running means of the gradient and of its square."""
     eps: Positive = 1e-8

@@ -91,7 +91,7 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "audio of several channels is mixed to one": {"dataset_conf.singal_channel_conf": None},
     "speakers are not an input of the model": {"dataset_conf.speaker_conf": None},
     "this augmentation is not implemented": {"dataset_conf.spec_sub": False, "dataset_conf.spec_trim": False},
-    "all parameters have the same learning rate": {"optim_conf.modules": None},
+    "lr is no list with one rate more; write lr_of": {"optim_conf.modules": None},
     "self-supervised training is not implemented": {"pretrain": False},
     "adapters are not implemented": {"lora_conf": None},
     "LF-MMI is not implemented": {"lfmmi_dir": (None, "")},

@@ -28,7 +28,7 @@ from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.train.model_folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import build_optimizer
+from wenet_hs.train.optim import build_optimizer, current_rates
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
 from wenet_hs.train.training import Task, train_as_rank
@@ -74,7 +74,7 @@ def load_task(config: LmConfig, options: TrainOptions, hashes: Mapping[str, str]
     fingerprint = {**hashes, "training text": digests[0], "validation text": digests[1]}
     state = TrainState(
         model,
-        build_optimizer(model, config),
+        build_optimizer(model, config, where=str(options.config)),
         world.device,
         fingerprint=fingerprint,
         former={"config": former_hashes(config)},
@@ -164,7 +164,7 @@ class LmTask(Task):
             loss=loss,
             bits_per_unit=math.nan if self._sampled is not None else loss / math.log(2),
             grad_norm=grad_norm,
-            lr=state.optimizer.param_groups[0]["lr"],
+            **current_rates(state.optimizer),
             num_targets=len(targets_N),
             seconds=now - started,
             wait_seconds=computing - started,

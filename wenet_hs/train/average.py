@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as `final.pt`."""
 
-import hashlib
 import json
 import logging
 import math
@@ -12,13 +11,15 @@ from pathlib import Path
 import torch
 
 from wenet_hs.checkpoint import (
-    dump_dict,
+    check_intact,
+    count_bytes,
     list_checkpoints,
     load_dict,
-    read_checkpoint,
+    read_frozen,
     report_full_disk,
     step_of,
     verification_error,
+    write_hashed,
 )
 from wenet_hs.config.optim import EarlyStoppingConf
 from wenet_hs.config.schema import TrainingConfig
@@ -120,14 +121,14 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     last: dict[str, torch.Tensor] = {}
     fingerprint: dict[str, str] = {}
     for path in paths:
-        files = read_checkpoint(path)
-        this = json.loads(files["state.json"])["fingerprint"]
+        check_intact(path)
+        this = json.loads((path / "state.json").read_text("utf-8"))["fingerprint"]
         fingerprint = fingerprint or this
         for name in fingerprint:  # models of equal shapes may still have different units
             if this.get(name) != fingerprint[name]:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
-        last = load_dict(files["model.pt"], path / "model.pt")
+        last = load_dict(path / "model.pt") | read_frozen(path)
         for name, value in last.items():
             if not torch.isfinite(value).all():
                 raise CheckpointError(path, f"{name} holds values that are not finite", "leave this checkpoint out")
@@ -145,19 +146,19 @@ def write_final(target: Path, weights: dict[str, torch.Tensor], sources: Sequenc
     kill at any instant `final.pt` is complete, and `final.json` describes it or does not exist. Raises CheckpointError
     if the disk is full.
     """
-    content, facts_path = dump_dict(weights), target.with_suffix(".json")
+    facts_path = target.with_suffix(".json")
     facts = {
         "file": target.name,
-        "sha256": hashlib.sha256(content).hexdigest(),
+        "sha256": "",  # of what is written
         "by": by,
         "checkpoints": [
             {"name": path.name, "step": step_of(path), "validation": read_progress(path).measured()}
             for path in sorted(sources, key=step_of)
         ],
     }
-    with report_full_disk(target, target.parent / "checkpoints", len(content)):
+    with report_full_disk(target, target.parent / "checkpoints", count_bytes(weights)):
         with open_atomic(target) as file:
-            file.write(content)
+            facts["sha256"] = write_hashed(file, weights)["sha256"]
             file.flush()
             os.fsync(file.fileno())
             facts_path.unlink(missing_ok=True)

@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import IO, ClassVar
@@ -68,6 +68,8 @@ class StepStats:
     """Cross-entropy of the head per target, without label smoothing."""
     grad_norm: float
     lr: float
+    lr_of: Mapping[str, float] = field(default_factory=dict)
+    """Learning rates of the parts of the model that have their own; `lr.PART` in the records."""
     num_targets: int
     seconds: float
     """Wall time of the step, with the wait for data."""
@@ -152,12 +154,14 @@ class Monitor:
         self._bar.update(self._task, completed=step, epoch=self._progress.epoch, facts=facts)
         if step % self._log_interval == 0:
             record = {name: getattr(self._progress, name) for name in PROGRESS_FIELDS} | asdict(stats) | speed
+            record |= {f"lr.{part}": rate for part, rate in record.pop("lr_of").items()}
             for named_in_warnings in ("suspects", "quarantined"):
                 record.pop(named_in_warnings, None)
             logger.info(
-                "step %d of %s%d | %s | lr %.2e | grad %.2f | %.0f %s | wait %.0f %%%s",
+                "step %d of %s%d | %s | lr %.2e%s | grad %.2f | %.0f %s | wait %.0f %%%s",
                 *(step, "at most " if self._max_seconds < math.inf else "", self._total_steps, _losses(record)),
-                *(stats.lr, stats.grad_norm, throughput, per_second),
+                *(stats.lr, "".join(f", {part} {rate:.2e}" for part, rate in stats.lr_of.items())),
+                *(stats.grad_norm, throughput, per_second),
                 *(100 * speed["wait_share"], self._time_left()),
             )
             self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})

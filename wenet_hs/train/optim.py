@@ -2,8 +2,10 @@
 """The optimizer, its schedules as pure functions of the step, gradient clipping, and mixed precision."""
 
 import contextlib
+import difflib
+import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from torch.amp.grad_scaler import GradScaler
 from wenet_hs.config.optim import OptimConf
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.devices import has_native_bf16, processor_name
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, list_names
 from wenet_hs.heads.base import OutputHead
 
 SMALLEST_SCALE = 1.0
@@ -28,14 +30,13 @@ class AdamBesideSparseAdam:
     moments. SparseAdam counts steps for all rows together.
     """
 
-    def __init__(self, dense: Sequence[nn.Parameter], sparse: Sequence[nn.Parameter], conf: OptimConf) -> None:
+    def __init__(self, dense: list[dict[str, Any]], sparse: list[dict[str, Any]], conf: OptimConf) -> None:
+        """Both are groups of parameters, see `_group`."""
         checks = torch.sparse.check_sparse_tensor_invariants
         if not checks.is_enabled():  # type: ignore[no-untyped-call]
             # The default, set explicitly: otherwise torch warns at the first sparse tensor.
             checks.disable()  # type: ignore[no-untyped-call]
-        # As a group, which may be empty: everything but the sparse parameters may be frozen.
-        groups = [{"params": list(dense)}]
-        self._dense = torch.optim.Adam(groups, lr=conf.lr, betas=conf.betas, eps=conf.eps, fused=True)
+        self._dense = torch.optim.Adam(dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, fused=True)
         self._sparse = torch.optim.SparseAdam(sparse, lr=conf.lr, betas=conf.betas, eps=conf.eps)
 
     @property
@@ -67,23 +68,66 @@ class AdamBesideSparseAdam:
 Optimizer = torch.optim.Optimizer | AdamBesideSparseAdam
 
 
-def build_optimizer(model: nn.Module, config: TrainingConfig) -> Optimizer:
-    """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with sparse gradients."""
+def build_optimizer(model: nn.Module, config: TrainingConfig, *, where: str = "config") -> Optimizer:
+    """Adam or AdamW over the trainable parameters, with `optim_conf`; SparseAdam for rows with sparse gradients.
+
+    Raises ConfigError in `where`, the file of the config, if no trained parameter has a rate of `lr_of`.
+    """
     conf = config.optim_conf
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    check_parts(model, [*conf.lr_of], setting="optim_conf.lr_of", where=where)
+    named = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    if unused := [part for part in conf.lr_of if part not in {find_part(name, conf.lr_of) for name in named}]:
+        found = f"optim_conf.lr_of: no trained parameter has the rate of {list_names(unused)}"
+        raise ConfigError(where, found, "remove it, or a name of freeze")
     heads = [module for module in model.modules() if isinstance(module, OutputHead)]
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
     rows = [*(parameter for head in heads for parameter in head.sparse_parameters()), *(one.weight for one in tables)]
     with_rows = set(map(id, rows))
-    sparse = [parameter for parameter in parameters if id(parameter) in with_rows]
-    if sparse:
-        dense = [parameter for parameter in parameters if id(parameter) not in with_rows]
-        return AdamBesideSparseAdam(dense, sparse, conf)
+    dense = _group({name: value for name, value in named.items() if id(value) not in with_rows}, conf.lr_of)
+    if sparse := {name: value for name, value in named.items() if id(value) in with_rows}:
+        return AdamBesideSparseAdam(dense, [group for group in _group(sparse, conf.lr_of) if group["params"]], conf)
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
-    return kind(parameters, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
+    return kind(dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
 
 
-def learning_rate(step: int, config: TrainingConfig, *, seconds: float = 0.0, warmup_seconds: float = 0.0) -> float:
+def _group(named: Mapping[str, nn.Parameter], parts: Collection[str]) -> list[dict[str, Any]]:
+    """The parameters without a part of their own, which may be none, then those of each `part`."""
+    groups: dict[str | None, dict[str, Any]] = {None: {"params": []}}
+    for name, value in named.items():
+        part = find_part(name, parts)
+        groups.setdefault(part, {"params": [], "part": part})["params"].append(value)
+    return [*groups.values()]
+
+
+def find_part(name: str, parts: Collection[str]) -> str | None:
+    """The longest of the parts that the parameter `name` belongs to: `a`, `a.b` or `a.b.c` for `a.b.c`."""
+    return next((prefix for prefix in reversed(_prefixes(name)) if prefix in parts), None)
+
+
+def check_parts(model: nn.Module, parts: Iterable[str], *, setting: str, where: str) -> None:
+    """Raise ConfigError in `where` for a name in `setting` that is no parameter and no module with parameters."""
+    known = list(dict.fromkeys(prefix for name, _ in model.named_parameters() for prefix in _prefixes(name)))
+    for part in parts:
+        if part not in known:
+            near = difflib.get_close_matches(part, known, n=5) or [other for other in known if "." not in other]
+            found = f"{setting}: {part!r} is no parameter and no module with parameters"
+            raise ConfigError(where, found, f"did you mean {' or '.join(near)}?")
+
+
+def _prefixes(name: str) -> list[str]:
+    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
+    return [*itertools.accumulate(name.split("."), lambda start, part: f"{start}.{part}")]
+
+
+def current_rates(optimizer: Optimizer) -> dict[str, Any]:
+    """The learning rates of this step, as fields of StepStats."""
+    groups = optimizer.param_groups
+    return {"lr": groups[0]["lr"], "lr_of": {group["part"]: group["lr"] for group in groups if "part" in group}}
+
+
+def learning_rate(
+    step: int, config: TrainingConfig, *, part: str | None = None, seconds: float = 0.0, warmup_seconds: float = 0.0
+) -> float:
     """The learning rate of optimizer step `step`; the first step is 1.
 
     `warmuplr` is WeNet's: lr · warmup^0.5 · min(n^-0.5, n · warmup^-1.5), and lr · n^-0.5 without warm-up.
@@ -91,10 +135,12 @@ def learning_rate(step: int, config: TrainingConfig, *, seconds: float = 0.0, wa
     `max_minutes`, where training ends: of the shares of steps and of time since the warm-up the larger one counts.
 
     Args:
+        part: of `optim_conf.lr_of`; None for the others.
         seconds: training time before this step.
         warmup_seconds: training time at the end of the warm-up.
     """
-    base, conf = config.optim_conf.lr, config.scheduler_conf
+    base = config.optim_conf.lr if part is None else config.optim_conf.lr_of[part]
+    conf = config.scheduler_conf
     warmup = conf.warmup_steps
     if config.scheduler == "warmuplr":
         inverse_root = 1.0 / math.sqrt(step)

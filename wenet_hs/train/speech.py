@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training of recognisers: model, optimizer and data sets from config and flags, and the batches of their steps."""
 
-import difflib
-import itertools
 import logging
 import platform
 import tempfile
@@ -35,7 +33,7 @@ from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.model_folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import Precision, build_optimizer
+from wenet_hs.train.optim import Precision, build_optimizer, check_parts, find_part
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.training import Task, train_as_rank
@@ -186,7 +184,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
             _report_rejected(sets[name], flag, model_dir)
     state = TrainState(
         model,
-        build_optimizer(model, config),
+        build_optimizer(model, config, where=where),
         device,
         fingerprint=fingerprint,
         former={"config": former_hashes(config)},
@@ -261,14 +259,9 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     """
     if not names:
         return
+    check_parts(model, names, setting="freeze", where=where)
     parameters = dict(model.named_parameters())
-    known = list(dict.fromkeys(prefix for name in parameters for prefix in _prefixes(name)))
-    for name in names:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=5) or [other for other in known if "." not in other]
-            found = f"freeze: {name!r} is no parameter and no module with parameters"
-            raise ConfigError(where, found, f"did you mean {' or '.join(near)}?")
-    frozen = [value for name, value in parameters.items() if any(prefix in names for prefix in _prefixes(name))]
+    frozen = [value for name, value in parameters.items() if find_part(name, names)]
     if len(frozen) == len(parameters):
         raise ConfigError(where, "freeze: names every parameter, so nothing is trained", "remove a name")
     for value in frozen:
@@ -278,11 +271,6 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     model.train(model.training)
     num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
     logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), num_frozen, num_parameters)
-
-
-def _prefixes(name: str) -> Iterable[str]:
-    """`a`, `a.b` and `a.b.c` of `a.b.c`."""
-    return itertools.accumulate(name.split("."), lambda start, part: f"{start}.{part}")
 
 
 def compile_layers(model: nn.Module) -> None:

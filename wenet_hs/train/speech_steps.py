@@ -21,7 +21,7 @@ from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import Precision, attention_guide, ctc_weight
+from wenet_hs.train.optim import Precision, attention_guide, ctc_weight, current_rates
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
 
@@ -157,9 +157,8 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     seconds = time.perf_counter() - started
     progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
     return SpeechStats(
-        **sums.per_target(),
+        **(sums.per_target() | current_rates(state.optimizer)),
         grad_norm=grad_norm,
-        lr=state.optimizer.param_groups[0]["lr"],
         num_targets=counts.num_targets,
         audio_seconds=counts.audio_seconds,
         seconds=seconds,

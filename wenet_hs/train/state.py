@@ -17,10 +17,20 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_hs.checkpoint import dump_dict, load_dict, read_checkpoint
+from wenet_hs.checkpoint import (
+    FROZEN,
+    Content,
+    check_intact,
+    count_bytes,
+    load_dict,
+    read_frozen,
+    report_full_disk,
+    write_hashed,
+)
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
+from wenet_hs.files import open_atomic
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
@@ -151,6 +161,8 @@ class TrainState(Generic[Model]):
     """The ranks that train this model together."""
     carried: dict[str, Tensor] = field(default_factory=dict)
     """Other tensors that the next step depends on: the state of a recurrent network."""
+    frozen: dict[str, Any] = field(default_factory=dict)
+    """Name, size and SHA-256 of the file of the weights that checkpoints leave out; empty while they are complete."""
     seed: int = 0
     """The seed of the experiment: a rank without a saved random state starts from it."""
 
@@ -159,8 +171,26 @@ class TrainState(Generic[Model]):
         """The model as the loop runs it. Use it only after the weights of the first step are in the model."""
         return Replica(self.model, self.world)
 
-    def to_files(self) -> dict[str, bytes]:
-        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it."""
+    def _frozen_names(self) -> list[str]:
+        values = self.model.state_dict(keep_vars=True).items()
+        return [name for name, value in values if isinstance(value, nn.Parameter) and not value.requires_grad]
+
+    def leave_out_frozen(self, folder: Path) -> None:
+        """Write the frozen weights, if any, into the folder of the checkpoints, which then leave them out.
+
+        They are written once: a resumed run goes on with the file that its checkpoint names.
+        """
+        weights = self.model.state_dict()
+        if not self.frozen and (frozen := {name: weights[name] for name in self._frozen_names()}):
+            target = folder / FROZEN
+            with report_full_disk(target, folder, count_bytes(frozen)), open_atomic(target) as file:
+                self.frozen = {"file": FROZEN, **write_hashed(file, frozen)}
+
+    def to_files(self) -> dict[str, Content]:
+        """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it.
+
+        Weights and moments are the tensors themselves: write the files before the next step.
+        """
         random_state: dict[str, Any] = {"torch": torch.get_rng_state()}
         if self.device.type == "cuda":
             random_state["cuda"] = torch.cuda.get_rng_state(self.device)
@@ -173,12 +203,17 @@ class TrainState(Generic[Model]):
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),
         }
-        carried = {"carried.pt": dump_dict(self.carried)} if self.carried else {}
+        weights = self.model.state_dict()
+        if self.frozen:
+            record["frozen"] = self.frozen
+            for name in self._frozen_names():
+                del weights[name]
+        carried = {"carried.pt": self.carried} if self.carried else {}
         return {
             **carried,
-            "model.pt": dump_dict(self.model.state_dict()),
-            "optimizer.pt": dump_dict(self.optimizer.state_dict()),
-            "rng.pt": dump_dict({**first, "ranks": others} if others else first),
+            "model.pt": weights,
+            "optimizer.pt": self.optimizer.state_dict(),
+            "rng.pt": {**first, "ranks": others} if others else first,
             "state.json": json.dumps(record, indent=1).encode(),
         }
 
@@ -187,20 +222,23 @@ class TrainState(Generic[Model]):
 
         Raises CheckpointError if it is damaged, does not fit the model, or is of a training with other units or data.
         """
-        files = read_checkpoint(path)
-        record = json.loads(files["state.json"])
+        check_intact(path)
+        progress = read_progress(path)
+        record = json.loads((path / "state.json").read_text("utf-8"))
         for name, sha256 in self.fingerprint.items():
             if (recorded := record["fingerprint"].get(name)) not in (sha256, *self.former.get(name, ())):
                 raise CheckpointError(path, f"was trained with another {name}", "use another --model_dir to start anew")
             self.fingerprint[name] = recorded
-        self.progress = read_progress(path)
+        self.progress = progress
         try:
-            self.model.load_state_dict(load_dict(files["model.pt"], path / "model.pt", self.device))
-            self.optimizer.load_state_dict(load_dict(files["optimizer.pt"], path / "optimizer.pt", self.device))
+            weights = load_dict(path / "model.pt", self.device) | read_frozen(path, self.device)
+            self.model.load_state_dict(weights)
+            self.frozen = record.get("frozen", {})
+            self.optimizer.load_state_dict(load_dict(path / "optimizer.pt", self.device))
             self.precision.load_state_dict(record["loss_scale"])
-            if "carried.pt" in files:
-                self.carried.update(load_dict(files["carried.pt"], path / "carried.pt", self.device))
-            self._restore_random(load_dict(files["rng.pt"], path / "rng.pt"), path)
+            if (path / "carried.pt").exists():
+                self.carried.update(load_dict(path / "carried.pt", self.device))
+            self._restore_random(load_dict(path / "rng.pt"), path)
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             found = f"does not fit this training ({one_line(error)})"
             raise CheckpointError(path, found, "use an earlier checkpoint, or another --model_dir") from error

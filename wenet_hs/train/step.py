@@ -20,7 +20,7 @@ def begin_step(state: TrainState[Any], config: TrainingConfig) -> None:
         progress.warmup_seconds = progress.seconds
     times = {"seconds": progress.seconds, "warmup_seconds": progress.warmup_seconds}
     for group in state.optimizer.param_groups:
-        group["lr"] = learning_rate(progress.step, config, **times)
+        group["lr"] = learning_rate(progress.step, config, part=group.get("part"), **times)
 
 
 def apply_gradients(state: TrainState[Any], config: TrainingConfig, loss: float) -> tuple[float, bool]:

@@ -18,10 +18,11 @@ from types import FrameType
 from typing import Any
 
 from wenet_hs.checkpoint import (
+    check_intact,
     checkpoint_path,
     list_checkpoints,
     newest_intact,
-    read_checkpoint,
+    read_frozen,
     remove_incomplete,
     report_full_disk,
     rotate,
@@ -256,6 +257,8 @@ class Training:
             progress.validations.append({"step": progress.step, **finite})
         if monitor is not None:
             progress.metrics_bytes = monitor.sync()
+        if self.world.is_first:
+            self.state.leave_out_frozen(self._checkpoints)
         files = self.state.to_files()
         if self.world.is_first:
             newest = save_checkpoint(self._checkpoints, progress.step, files)
@@ -339,7 +342,8 @@ def find_resume(options: TrainOptions) -> Path | None:
         if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
             found = f"not auto, never or one of {folder}/step-*"
             raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
-        read_checkpoint(path)  # before others are renamed
+        check_intact(path)  # before others are renamed
+        read_frozen(path)
         set_aside_newer(folder / path.name)
         return folder / path.name
     if options.resume == "never" and list_checkpoints(folder):
