@@ -60,7 +60,7 @@ def measure(path: Path) -> dict[str, float]:
     table = open_lists((path,))
     facts["open_s"], start = time.process_time() - start, time.process_time()
     facts["table_mb"] = resident_mb() - before_mb
-    dataset = SpeechDataset(table, tokenizer, conf, training=True, seed=0, subsampled_length=lambda n: n // 4)
+    dataset = SpeechDataset(table, tokenizer, conf, training=True, seed=0, output_length=lambda n: n // 4)
     facts["dataset_s"], start = time.process_time() - start, time.process_time()
     facts["dataset_mb"] = resident_mb() - before_mb
     facts["batches"] = len(dataset.plan(1))

@@ -168,7 +168,7 @@ def make_dataset(utterances: Sequence[Utterance], conf: DatasetConf, changes: Ma
     """The dataset of training, with `changes` to its section of the config."""
     tokenizer = make_tokenizer("char", UnitTable.from_units(LETTERS))
     conf = conf.model_copy(update=dict(changes))
-    return SpeechDataset(utterances, tokenizer, conf, training=True, seed=0, subsampled_length=_conv2d_length)
+    return SpeechDataset(utterances, tokenizer, conf, training=True, seed=0, output_length=_conv2d_length)
 
 
 def _conv2d_length(num_frames: int) -> int:

@@ -16,11 +16,11 @@ from wenet_hs.build import AnyTree, build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
+from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.model import AsrModel, LossWeights
-from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.tree import NaryTree, Tree
@@ -48,7 +48,7 @@ def test_a_config_and_its_seed_become_a_model() -> None:
     torch.testing.assert_close(first, second, rtol=0, atol=0)
     assert not torch.equal(first["head.output.weight"], other["head.output.weight"])
     model = small_model(model_conf={"ctc_weight": 0.25, "lsm_weight": 0.05}, encoder_conf={"num_blocks": 3})
-    assert isinstance(model.encoder, Encoder)
+    assert isinstance(model.encoder, EncoderStack)
     assert isinstance(model.decoder, TransformerDecoder)
     assert model.loss_weights == LossWeights(ctc=0.25, smoothing=0.05)
     assert (len(model.encoder.encoders), len(model.decoder.decoders)) == (3, 2)

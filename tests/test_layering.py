@@ -19,7 +19,7 @@ LAYERS = (
     "experiment",
     "build interop",
     "model",
-    "heads",
+    "heads encoders",
     "corpus",
     "annotation",
     "nn data score",

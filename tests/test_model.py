@@ -123,10 +123,11 @@ def test_intermediate_ctc() -> None:
     batch = small_batch([40, 33], [5, 2])
     torch.testing.assert_close(model(batch).total, plain(batch).total)
     expected, found = plain.train()(batch), model.train()(batch)
-    outputs: list[Tensor] = []
-    memory, lengths = model.encoder(batch.features, batch.feature_lengths, outputs=outputs)
-    torch.testing.assert_close(memory, model.encoder.after_norm(outputs[-1]))
-    lower = model.ctc.loss(model.encoder.after_norm(outputs[0]), lengths, batch.targets, batch.target_lengths)
+    memory, lengths, outputs = model.encoder(batch.features, batch.feature_lengths, (1, 2))
+    assert torch.equal(memory, outputs[2])
+    with pytest.raises(ValueError, match="layers: 3: must be from 1 to 2"):
+        model.encoder(batch.features, batch.feature_lengths, (3,))
+    lower = model.ctc.loss(outputs[1], lengths, batch.targets, batch.target_lengths)
     assert (lower - expected.ctc).abs() > 0.1
     torch.testing.assert_close(found.ctc, expected.ctc)
     torch.testing.assert_close(found.total, 0.3 * (0.75 * expected.ctc + 0.25 * lower) + 0.7 * expected.attention)

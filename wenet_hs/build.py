@@ -8,6 +8,7 @@ from torch import Tensor
 
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig
+from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.heads.adaptive import AdaptiveHead
@@ -18,7 +19,7 @@ from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.model import AsrModel, LossWeights
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
-from wenet_hs.nn.conformer import ConformerLayer, ConvolutionModule, Encoder, GlobalCmvn, TransformerEncoderLayer
+from wenet_hs.nn.conformer import ConformerLayer, ConvolutionModule, GlobalCmvn, TransformerEncoderLayer
 from wenet_hs.nn.layers import FeedForward, PositionalEncoding
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, TransformerDecoderLayer
@@ -84,9 +85,9 @@ def build_model(
     return model
 
 
-def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> Encoder:
+def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> EncoderStack:
     layer = _conformer_layer if kind == "conformer" else _transformer_layer
-    return Encoder(
+    return EncoderStack(
         _subsampling(conf, feature_dim),
         [layer(conf) for _ in range(conf.num_blocks)],
         output_size=conf.output_size,

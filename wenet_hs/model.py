@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
+from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.restricted import restrict_head
-from wenet_hs.nn.conformer import Encoder
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
@@ -70,7 +70,7 @@ class AsrModel(nn.Module):
 
     def __init__(
         self,
-        encoder: Encoder,
+        encoder: SpeechEncoder,
         decoder: TransformerDecoder | BiTransformerDecoder,
         *,
         head: OutputHead,
@@ -129,13 +129,14 @@ class AsrModel(nn.Module):
 
     def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'."""
-        return self.encoder(features, lengths)
+        memory, memory_lengths, _ = self.encoder(features, lengths)
+        return memory, memory_lengths
 
     def forward(self, batch: "Batch") -> Losses:
         """The losses of a batch. A branch of weight 0 is not computed."""
         share = self.loss_weights
-        outputs: list[Tensor] | None = [] if self.training and share.interctc else None
-        memory, memory_lengths = self.encoder(batch.features, batch.feature_lengths, outputs=outputs)
+        layers = (share.interctc_layer,) if self.training and share.interctc else ()
+        memory, memory_lengths, lower = self.encoder(batch.features, batch.feature_lengths, layers)
         attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
@@ -147,9 +148,8 @@ class AsrModel(nn.Module):
                 penalty = guided_attention_loss(weights, *lengths, width=share.guide_width)
         if share.ctc > 0:
             ctc = weighted_ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
-            if outputs:
-                lower = self.encoder.normalize(outputs[share.interctc_layer - 1])
-                inter = self.ctc.loss(lower, memory_lengths, batch.targets, batch.target_lengths)
+            for output in lower.values():
+                inter = self.ctc.loss(output, memory_lengths, batch.targets, batch.target_lengths)
                 weighted_ctc = (1 - share.interctc) * ctc + share.interctc * inter
         return Losses(
             total=share.ctc * weighted_ctc + (1 - share.ctc) * attention + share.guide * penalty,

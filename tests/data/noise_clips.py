@@ -53,7 +53,7 @@ def conv2d_length(num_frames: int) -> int:
 
 def make_dataset(utterances: Iterable[Utterance], conf: DatasetConf = RANDOM, **options: Any) -> SpeechDataset:
     tokenizer = make_tokenizer("char", UnitTable.from_units("abcé▁"))
-    defaults = {"training": True, "seed": 0, "subsampled_length": conv2d_length}
+    defaults = {"training": True, "seed": 0, "output_length": conv2d_length}
     return SpeechDataset(utterances, tokenizer, conf, **(defaults | options))
 
 

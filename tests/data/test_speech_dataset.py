@@ -137,7 +137,7 @@ def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Ut
     data = make_dataset(odd, DatasetConf(filter_conf=FilterConf(min_length=60)), training=False)
     assert [data.item(i, 0).key for i in range(len(data))] == ["empty", "repeats"]
     assert data.rejected == [("short", "too short for the encoder: 0.050 s")]
-    data = make_dataset(utterances, subsampled_length=lambda num_frames: num_frames // 60)
+    data = make_dataset(utterances, output_length=lambda num_frames: num_frames // 60)
     assert [key for key, _ in data.rejected] == ["u0", "u1", "u2", "u4", "u5", "u7"]
     assert data.rejected[0][1] == "fewer frames than labels: 0 encoder frames, CTC needs 1"
 

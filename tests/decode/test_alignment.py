@@ -221,7 +221,7 @@ def test_each_frame_is_in_one_window(experiment: Experiment, tmp_path: Path, mon
         monkeypatch.setattr(alignment, "_CONTEXT_S", context_s)
         with torch.no_grad():
             parts = list(alignment.encode_windows(experiment, utterance, 6.0, []))
-        assert sum(part.size(1) for part in parts) == encoder.subsampled_length(len(features))
+        assert sum(part.size(1) for part in parts) == encoder.output_length(len(features))
         assert {part.size(1) for part in parts[:-1]} <= {round(core_s / 0.04)}
 
 

@@ -118,7 +118,7 @@ def _read_clips(folder: Path, utterances: Sequence[Utterance]) -> dict[str, Any]
         max_bad_clips=1.0, spec_aug=False, fbank_conf=FbankConf(num_mel_bins=23), batch_conf=BatchConf(batch_size=8)
     )
     tokenizer = make_tokenizer("char", UnitTable.from_units(("a",)))
-    dataset = SpeechDataset(utterances, tokenizer, config, training=True, seed=0, subsampled_length=lambda n: n // 4)
+    dataset = SpeechDataset(utterances, tokenizer, config, training=True, seed=0, output_length=lambda n: n // 4)
     made = list(batches(dataset, dataset.plan(0), 0))
     return {
         "rejected": rejected,

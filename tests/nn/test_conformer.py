@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from small_models import NUM_BINS, row_of, small_batch, small_model
 from torch import nn
 
-from wenet_hs.nn.conformer import ConvolutionModule, Encoder, GlobalCmvn, MaskedBatchNorm
+from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.encoders.stack import EncoderStack
+from wenet_hs.nn.conformer import ConvolutionModule, GlobalCmvn, MaskedBatchNorm
 from wenet_hs.nn.layers import PositionalEncoding, causal_mask, length_mask, sinusoids
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 
@@ -24,7 +26,7 @@ KINDS = {
     "no_pos": {"encoder_conf": {"pos_enc_layer_type": "no_pos", "selfattention_layer_type": "selfattn"}},
     "transformer": {"encoder": "transformer"},
 }
-ENCODERS: dict[str, Encoder] = {name: small_model(**sections).encoder for name, sections in KINDS.items()}
+ENCODERS: dict[str, SpeechEncoder] = {name: small_model(**sections).encoder for name, sections in KINDS.items()}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -34,11 +36,11 @@ def test_an_utterance_is_the_same_alone_and_in_a_batch(kind: str, frames: list[i
     encoder, batch = ENCODERS[kind], small_batch(frames, [1] * len(frames), seed=sum(frames))
     junk = torch.full((len(frames), extra, NUM_BINS), 7.0)
     with torch.inference_mode():
-        out, lengths = encoder(torch.cat([batch.features, junk], dim=1), batch.feature_lengths)
+        out, lengths, _ = encoder(torch.cat([batch.features, junk], dim=1), batch.feature_lengths)
         for index, length in enumerate(lengths.tolist()):
             row = row_of(batch, index)
-            alone, alone_lengths = encoder(row.features, row.feature_lengths)
-            assert alone_lengths.tolist() == [length] == [encoder.subsampled_length(frames[index])]
+            alone, alone_lengths, _ = encoder(row.features, row.feature_lengths)
+            assert alone_lengths.tolist() == [length] == [encoder.output_length(frames[index])]
             torch.testing.assert_close(out[index, :length], alone[0, :length], atol=1e-5, rtol=1e-5)
     assert out.isfinite().all()
 
@@ -51,7 +53,7 @@ def test_padding_changes_no_statistics_of_a_training_step() -> None:
         steps = int(norm.num_batches_tracked)
         batch = small_batch([50, 31], [1, 1])
         features = torch.nn.functional.pad(batch.features, (0, 0, 0, extra))
-        out, lengths = model.encoder(features, batch.feature_lengths)
+        out, lengths, _ = model.encoder(features, batch.feature_lengths)
         results.append((out[0, : lengths[0]], out[1, : lengths[1]], norm.running_mean, norm.running_var))
         assert int(norm.num_batches_tracked) == steps + 1
     for short, long in zip(*results, strict=True):
@@ -60,10 +62,10 @@ def test_padding_changes_no_statistics_of_a_training_step() -> None:
 
 def test_very_short_and_very_long_batches() -> None:
     batch = small_batch([3, 1], [1, 1])
-    out, lengths = ENCODERS["conformer"](batch.features, batch.feature_lengths)
+    out, lengths, _ = ENCODERS["conformer"](batch.features, batch.feature_lengths)
     assert (lengths.tolist(), out.shape, bool(out.isfinite().all())) == ([0, 0], (2, 1, 16), True)
     with torch.inference_mode():  # ten minutes
-        out, lengths = ENCODERS["conv2d8"](torch.randn(1, 60_000, NUM_BINS), torch.tensor([60_000]))
+        out, lengths, _ = ENCODERS["conv2d8"](torch.randn(1, 60_000, NUM_BINS), torch.tensor([60_000]))
     assert lengths.tolist() == [7499] == [out.size(1)]
     assert out.isfinite().all()
 
@@ -99,8 +101,8 @@ def test_lengths_names_and_shapes_are_wenets(kind: str) -> None:
             Conv2dSubsampling(kind, 6, 4, positional)
     length_of, shapes = SUBSAMPLING[kind]
     expected = [max(0, length_of(t)) for t in range(80)]
-    assert [embed.subsampled_length(t) for t in range(80)] == expected
-    assert embed.subsampled_length(torch.arange(0, 80)).tolist() == expected
+    assert [embed.output_length(t) for t in range(80)] == expected
+    assert embed.output_length(torch.arange(0, 80)).tolist() == expected
     for frames in range(embed.min_frames, 40):
         assert embed(torch.zeros(1, frames, 80))[0].shape == (1, expected[frames], 4)
     assert (expected[embed.min_frames], expected[embed.min_frames - 1]) == (1, 0)
@@ -145,7 +147,7 @@ def test_positions_of_a_part_begin_at_its_offset(kind: str) -> None:
         assert torch.equal(one, other[:, 300:])
 
 
-def changed_frames(encoder: Encoder, visible: torch.Tensor, change: int) -> list[int]:
+def changed_frames(encoder: EncoderStack, visible: torch.Tensor, change: int) -> list[int]:
     """The frames (of 12, the last two padding) of the layers' output that depend on frame `change` of their input.
 
     `visible` is (T, T) bool.

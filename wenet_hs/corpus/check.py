@@ -268,7 +268,7 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
     subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
     all_frames = build_frontend(config.dataset_conf).count_frames(np.array([s for _, _, s in known])).tolist()
     for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
-        ids, num = tokenizer.encode(u.txt), subsampling.subsampled_length(num_frames)
+        ids, num = tokenizer.encode(u.txt), subsampling.output_length(num_frames)
         needed = ctc_frames_needed(ids)
         if num < needed:
             details = f"{seconds:.2f} s are {num} encoder frames, CTC needs {needed} for {len(ids)} units"

@@ -63,7 +63,7 @@ class SpeechDataset:
         *,
         training: bool,
         seed: int,
-        subsampled_length: Callable[[int], int],
+        output_length: Callable[[int], int],
     ) -> None:
         """Encode and check every utterance; the headers of those without a duration are read.
 
@@ -73,11 +73,11 @@ class SpeechDataset:
         Args:
             utterances: a table of `open_lists`, or any other utterances.
             training: use speed, noise, dither, masks and sampling as `conf` states; otherwise none of them.
-            subsampled_length: the encoder's: feature frames → encoder frames.
+            output_length: the encoder's: feature frames → encoder frames.
         """
         self._table = utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
-        self._subsampled, self._frontend = subsampled_length, build_frontend(conf)
+        self._subsampled, self._frontend = output_length, build_frontend(conf)
         # What is computed here: all of it, or nothing where the features are computed on the device.
         on_device = conf.features_on == "device"
         self._worker_frontend: Frontend = Waveform(self._frontend.rate) if on_device else self._frontend

@@ -172,15 +172,15 @@ def encode_windows(
     Each window is encoded with 10 s of context on both sides, whose frames are dropped. Frames differ from those of
     the whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
     """
-    model, frontend, embed = experiment.model, experiment.frontend, experiment.model.encoder.embed
-    step_s, origin = embed.stride * frontend.frame_s, utterance.start or 0.0
-    total = embed.subsampled_length(frontend.length(round(duration_s * frontend.rate)))
+    model, frontend, encoder = experiment.model, experiment.frontend, experiment.model.encoder
+    step_s, origin = encoder.stride * frontend.frame_s, utterance.start or 0.0
+    total = encoder.output_length(frontend.length(round(duration_s * frontend.rate)))
     core, context = round(_CORE_S / step_s), round(_CONTEXT_S / step_s)
     for begin in range(0, total, core):
         first, end = max(0, begin - context), min(begin + core, total)
         start_s, last = origin + first * step_s, min(end + context, total)
         # One more feature frame than needed: times are rounded to samples of the file's rate.
-        end_s = origin + (last - 1) * step_s + frontend.span_s(embed.min_frames + 1)
+        end_s = origin + (last - 1) * step_s + frontend.span_s(encoder.min_frames + 1)
         part = replace(utterance, start=start_s, end=utterance.end if last == total else end_s, duration=None)
         features_TF = utterance_features(part, frontend, incomplete)
         memory_1TD, _ = model.encode(*pad_features(model, [features_TF]))
@@ -202,7 +202,7 @@ def _unit_ids(experiment: Experiment, utterance: Utterance) -> list[int]:
 
 def _check_frames(experiment: Experiment, utterance: Utterance, ids: Sequence[int], length: int) -> None:
     """Raise DataError if `length` feature frames are too few for the units."""
-    found, needed = experiment.model.encoder.subsampled_length(length), ctc_frames_needed(ids)
+    found, needed = experiment.model.encoder.output_length(length), ctc_frames_needed(ids)
     if found < needed:
         fault = f"{found} encoder frames, but CTC needs {needed} for this transcript"
         raise DataError(utterance.wav, fault, "check that audio and transcript belong together")

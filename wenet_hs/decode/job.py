@@ -321,7 +321,7 @@ def decode_pieces(
         piece: {mode: make_segment(nbests[row], piece.begin_s, experiment) for mode, nbests in found.items()}
         for row, piece in enumerate(features)
     }
-    return segments, [piece for piece, one in features.items() if model.encoder.subsampled_length(len(one)) < 1]
+    return segments, [piece for piece, one in features.items() if model.encoder.output_length(len(one)) < 1]
 
 
 def _decode_batch(

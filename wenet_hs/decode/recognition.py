@@ -16,10 +16,10 @@ import regex  # type: ignore[import-untyped]
 
 from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis
+from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.manifest import Utterance, write_text
-from wenet_hs.nn.conformer import Encoder
 from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
 from wenet_hs.text.units import NO_SPACES, SPACE
 
@@ -33,7 +33,7 @@ _DIGITS = 4  # of a second: the begin of a frame is a multiple of half a millise
 
 
 def timed_units(
-    units: Sequence[str], alignment: Alignment, encoder: Encoder, frontend: Frontend, begin_s: float = 0.0
+    units: Sequence[str], alignment: Alignment, encoder: SpeechEncoder, frontend: Frontend, begin_s: float = 0.0
 ) -> list[TimedText]:
     """The units of an alignment with their begin and end.
 
@@ -44,8 +44,8 @@ def timed_units(
         frontend: what computes the encoder's input.
         begin_s: position in the utterance's audio at which the encoder's input begins.
     """
-    step_s = encoder.embed.stride * frontend.frame_s
-    offset_s = begin_s + (frontend.span_s(encoder.embed.min_frames) - step_s) / 2
+    step_s = encoder.stride * frontend.frame_s
+    offset_s = begin_s + (frontend.span_s(encoder.min_frames) - step_s) / 2
     return [
         TimedText(
             text=text,

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The encoder, and its layers: Conformer (Gulati et al. 2020) and Transformer (Vaswani et al. 2017).
+"""Encoder layers: Conformer (Gulati et al. 2020) and Transformer (Vaswani et al. 2017).
 
 Parameters have WeNet's names. Padding never changes the frames of an utterance.
 
 Dimension key: B batch, T time, F features, D width, W ranks.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import ACTIVATIONS, FeedForward, Residual, length_mask, run_layer
-from wenet_hs.nn.subsampling import Subsampling
+from wenet_hs.nn.layers import ACTIVATIONS, FeedForward, Residual
 
 
 class MaskedBatchNorm(nn.Module):
@@ -216,55 +215,3 @@ class GlobalCmvn(nn.Module):
     def forward(self, features: Tensor) -> Tensor:
         """features (B, T, F) → (B, T, F)."""
         return (features - self.mean) * self.istd
-
-
-class Encoder(nn.Module):
-    """Features → memory. Padding after the end of an utterance never changes its frames."""
-
-    def __init__(
-        self,
-        embed: Subsampling,
-        layers: Sequence[nn.Module],
-        *,
-        output_size: int,
-        global_cmvn: GlobalCmvn | None = None,
-        normalize_before: bool = True,
-        norm_eps: float = 1e-5,
-        recompute: bool = False,
-    ) -> None:
-        """`recompute`: compute the activations of each layer again in the backward pass, which saves memory."""
-        super().__init__()
-        self.recompute, self.output_size, self.normalize_before = recompute, output_size, normalize_before
-        self.global_cmvn = global_cmvn
-        self.embed = embed
-        self.after_norm = nn.LayerNorm(output_size, eps=norm_eps)
-        self.encoders = nn.ModuleList(layers)  # WeNet's name, so that its checkpoints load
-
-    def subsampled_length(self, length: int) -> int:
-        """How many encoder frames `length` feature frames give; 0 where they are too few for one."""
-        return self.embed.subsampled_length(length)
-
-    def forward(
-        self, features: Tensor, lengths: Tensor, *, outputs: list[Tensor] | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """features (B, T, F) float32, lengths (B,) in feature frames → (memory (B, T', D), lengths (B,) in T').
-
-        `outputs`: a list to which the output (B, T', D) of each layer is added, before `normalize`.
-        An utterance too short for one encoder frame has length 0; T' is at least 1, for a batch of such utterances.
-        """
-        normalized_BTF = features if self.global_cmvn is None else self.global_cmvn(features)
-        missing = self.embed.min_frames - normalized_BTF.size(1)
-        padded_BTF = F.pad(normalized_BTF, (0, 0, 0, missing)) if missing > 0 else normalized_BTF
-        x_BTD, positions_1TD = self.embed(padded_BTF)
-        out_lengths_B = self.embed.subsampled_length(lengths)
-        is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
-        visible_B1T = is_speech_BT[:, None]
-        for layer in self.encoders:
-            x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_B1T, positions_1TD, recompute=self.recompute)
-            if outputs is not None:
-                outputs.append(x_BTD)
-        return self.normalize(x_BTD), out_lengths_B
-
-    def normalize(self, output: Tensor) -> Tensor:
-        """The output (B, T', D) of a layer as memory."""
-        return self.after_norm(output) if self.normalize_before else output

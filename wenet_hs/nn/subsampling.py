@@ -37,7 +37,7 @@ class Subsampling(nn.Module):
     geometry: tuple[tuple[int, int], ...] = ()
     """(kernel, stride) in time of each convolution."""
 
-    def subsampled_length(self, length: Length) -> Length:
+    def output_length(self, length: Length) -> Length:
         """How many output frames `length` input frames give, never below 0; (B,) → (B,)."""
         for kernel, stride in self.geometry:
             length = (length - kernel) // stride + 1
@@ -64,7 +64,7 @@ class Conv2dSubsampling(Subsampling):
         # Channels last: the same numbers in half the time on a CPU.
         self.conv = nn.Sequential(*layers)
         self.conv.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # missing in torch's stub
-        bins = self.subsampled_length(feature_dim)
+        bins = self.output_length(feature_dim)
         if bins < 1:
             raise ValueError(f"{kind} cannot subsample {feature_dim} features: none would be left; use more")
         linear = Linear(channels * bins, size)

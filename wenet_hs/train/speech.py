@@ -178,7 +178,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
             config.dataset_conf,
             training=name == "training",
             seed=config.seed,
-            subsampled_length=model.encoder.subsampled_length,
+            output_length=model.encoder.output_length,
         )
         if world.is_first:
             _report_rejected(sets[name], flag, model_dir)

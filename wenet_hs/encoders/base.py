@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the model, decoding and export need of an encoder of speech."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+
+from torch import Tensor, nn
+
+from wenet_hs.nn.subsampling import Length
+
+
+class SpeechEncoder(nn.Module, ABC):
+    """Input frames of a frontend → memory. Padding after the end of an utterance never changes its frames."""
+
+    output_size: int
+    """Width D of the memory."""
+    num_layers: int
+    """Layers whose outputs can be asked for."""
+    min_frames: int
+    """Input frames that an output frame is computed from, apart from what the layers see of others."""
+    stride: int
+    """Input frames from one output frame to the next."""
+
+    @abstractmethod
+    def output_length(self, length: Length) -> Length:
+        """How many output frames `length` input frames give, 0 where they are too few for one; (B,) → (B,)."""
+
+    @abstractmethod
+    def forward(
+        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
+        """inputs (B, T, F) float32, lengths (B,) in input frames → (memory (B, T', D), lengths (B,) in T', outputs).
+
+        An utterance too short for one output frame has length 0; T' is at least 1, for a batch of such utterances.
+
+        Args:
+            layers: numbers of layers from 1 to `num_layers`, whose outputs (B, T', D) are returned by number, in the
+                form in which they could be the memory (the last one is the memory).
+        """

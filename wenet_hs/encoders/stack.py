@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An encoder of Conformer or Transformer layers after subsampling. Parameters have WeNet's names.
+
+Dimension key: B batch, T time, F features, D width.
+"""
+
+from collections.abc import Sequence
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.nn.conformer import GlobalCmvn
+from wenet_hs.nn.layers import length_mask, run_layer
+from wenet_hs.nn.subsampling import Length, Subsampling
+
+
+class EncoderStack(SpeechEncoder):
+    """Features → normalised features → subsampling → layers → memory."""
+
+    def __init__(
+        self,
+        embed: Subsampling,
+        layers: Sequence[nn.Module],
+        *,
+        output_size: int,
+        global_cmvn: GlobalCmvn | None = None,
+        normalize_before: bool = True,
+        norm_eps: float = 1e-5,
+        recompute: bool = False,
+    ) -> None:
+        """`recompute`: compute the activations of each layer again in the backward pass, which saves memory."""
+        super().__init__()
+        self.recompute, self.normalize_before = recompute, normalize_before
+        self.output_size, self.num_layers = output_size, len(layers)
+        self.min_frames, self.stride = embed.min_frames, embed.stride
+        self.global_cmvn = global_cmvn
+        self.embed = embed
+        self.after_norm = nn.LayerNorm(output_size, eps=norm_eps)
+        self.encoders = nn.ModuleList(layers)  # WeNet's name, so that its checkpoints load
+
+    def output_length(self, length: Length) -> Length:
+        return self.embed.output_length(length)
+
+    def forward(
+        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = ()
+    ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
+        if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
+            raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
+        normalized_BTF = inputs if self.global_cmvn is None else self.global_cmvn(inputs)
+        missing = self.min_frames - normalized_BTF.size(1)
+        padded_BTF = F.pad(normalized_BTF, (0, 0, 0, missing)) if missing > 0 else normalized_BTF
+        x_BTD, positions_1TD = self.embed(padded_BTF)
+        out_lengths_B = self.output_length(lengths)
+        is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
+        visible_B1T = is_speech_BT[:, None]
+        outputs = dict[int, Tensor]()
+        for number, layer in enumerate(self.encoders, start=1):
+            x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_B1T, positions_1TD, recompute=self.recompute)
+            if number in layers:
+                outputs[number] = x_BTD
+        memory_BTD = self._normalize(x_BTD)
+        return memory_BTD, out_lengths_B, {number: self._normalize(output) for number, output in outputs.items()}
+
+    def _normalize(self, output_BTD: Tensor) -> Tensor:
+        return self.after_norm(output_BTD) if self.normalize_before else output_BTD
