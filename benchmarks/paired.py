@@ -96,7 +96,8 @@ def quartiles(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, 
     found = {}
     for name, values in times.items():
         of_rounds = [base / own for base, own in zip(times[baseline], values, strict=True)]
-        first, _, third = statistics.quantiles(of_rounds, n=4, method="inclusive")
+        single = len(of_rounds) == 1  # which has no quantiles before Python 3.13
+        first, _, third = of_rounds * 3 if single else statistics.quantiles(of_rounds, n=4, method="inclusive")
         found[name] = first, third
     return found
 

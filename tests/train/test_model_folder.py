@@ -144,8 +144,10 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
 def changed_settings(config: BaseModel, prefix: str = "") -> Iterator[tuple[str, str]]:
     """(key, override with another value) of each setting that a resume may not change."""
     for key, value in config.model_dump(mode="json", exclude={"provenance"}).items():
-        if isinstance(value, dict):
-            yield from changed_settings(getattr(config, key), f"{prefix}{key}.")
+        if isinstance(section := getattr(config, key), BaseModel):
+            yield from changed_settings(section, f"{prefix}{key}.")
+        elif isinstance(value, dict):  # learning rates by part
+            yield key, f"{prefix}{key}={{encoder: 0.5}}"
         elif value is not None and prefix + key not in {*FREE_TO_CHANGE, *PATHS}:
             other: Any = [*value, 3] if isinstance(value, list) else "another"
             if isinstance(value, bool | int | float):

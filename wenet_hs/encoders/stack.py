@@ -54,7 +54,7 @@ class EncoderStack(SpeechEncoder):
         out_lengths_B = self.output_length(lengths)
         is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
         visible_B1T = is_speech_BT[:, None]
-        outputs = dict[int, Tensor]()
+        outputs: dict[int, Tensor] = {}
         for number, layer in enumerate(self.encoders, start=1):
             x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_B1T, positions_1TD, recompute=self.recompute)
             if number in layers:
