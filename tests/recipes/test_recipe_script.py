@@ -27,7 +27,8 @@ def checkout(tmp_path: Path) -> Path:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "conf").symlink_to(ROOT / "conf")
-    set_command(tmp_path, f'printf "%q " "$@" >> {tmp_path}/calls.txt; echo >> {tmp_path}/calls.txt')
+    # One write per call: trainings run side by side.
+    set_command(tmp_path, f'line=$(printf "%q " "$@"); echo "$line" >> {tmp_path}/calls.txt')
     return tmp_path
 
 
