@@ -10,7 +10,7 @@ train_clean belongs to train, test1 to test.
 
 import logging
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,25 +71,16 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     """
     files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
     maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
-    recordings, segments = maps["wav.scp"], maps.get("segments", {})
+    recordings, segments = _read_recordings(folder / "wav.scp", maps["wav.scp"]), maps.get("segments", {})
     speakers, langs = maps.get("utt2spk", {}), maps.get("utt2lang", {})
     sides = {name: _side(value) for name, value in maps.get("reco2file_and_channel", {}).items()}
-    decoded = {name: file for name, value in recordings.items() if (file := _decoded_file(value))}
-    recordings |= {name: path for name, (path, _) in decoded.items()}
-    if decoded:
-        logger.info("%s: %d commands only decode a file, which is read", folder / "wav.scp", len(decoded))
-    for what, pattern, remedy in _UNSUPPORTED:
-        if found := [name for name, value in recordings.items() if pattern.search(value)]:
-            counted = f"{len(found)} of {len(recordings)} recordings are {what}"
-            example = f"{found[0]}: {recordings[found[0]][:60]!r}"
-            raise DataError(folder / "wav.scp", f"{counted}, such as {example}", remedy)
     if "segments" in maps and not segments:
         raise DataError(folder / "segments", "empty", "remove it if each recording is one utterance")
     for key, txt in maps["text"].items():
         where = f"{folder.name}/text: {key}"
         try:
             recording, start, end, channel = _read_segment(segments[key]) if segments else (key, None, None, None)
-            audio = recordings[recording]
+            audio, side = recordings[recording]
         except KeyError as error:
             missing = "segments" if segments and key not in segments else "wav.scp"
             yield Rejected(key, "", f"missing: {error.args[0]} is not in {missing}", "")
@@ -97,7 +88,6 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
         except ValueError:
             yield Rejected(key, "", f"segments: expected `recording start end [channel]`, found {segments[key]!r}", "")
             continue
-        side = decoded[recording][1] if recording in decoded else None
         if side and channel:
             yield Rejected(key, audio, f"outside the audio: channel {channel} of a command that gives only one", "")
             continue
@@ -116,16 +106,35 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
             channel=side or (sides.get(recording) if channel is None else channel),
             split=split,
         )
+    _report_unused(folder, maps)
+    for key in sorted((segments or recordings).keys() - maps["text"].keys()):
+        yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
+
+
+def _read_recordings(path: Path, lines: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Name → file of a recording, and the channel of it, as `_decoded_file` gives them. Raises DataError."""
+    decoded = {name: file for name, value in lines.items() if (file := _decoded_file(value))}
+    files = {name: decoded.get(name, (value, "")) for name, value in lines.items()}
+    if decoded:
+        logger.info("%s: %d commands only decode a file, which is read", path, len(decoded))
+    for what, pattern, remedy in _UNSUPPORTED:
+        if found := [name for name, (file, _) in files.items() if pattern.search(file)]:
+            counted = f"{len(found)} of {len(lines)} recordings are {what}"
+            raise DataError(path, f"{counted}, such as {found[0]}: {files[found[0]][0][:60]!r}", remedy)
+    return files
+
+
+def _report_unused(folder: Path, maps: Mapping[str, Mapping[str, str]]) -> None:
+    """Warn of lines without a speaker, and of speakers and recordings that no utterance has."""
+    speakers, segments = maps.get("utt2spk", {}), maps.get("segments", {})
     in_segments = {line.split(maxsplit=1)[0] for line in segments.values() if line}
     if unnamed := [key for key, speaker in speakers.items() if not speaker]:
         logger.warning("%s: %d lines have no speaker, such as that of %r", folder / "utt2spk", len(unnamed), unnamed[0])
     unused = {"utt2spk": speakers.keys() - maps["text"].keys() - {*unnamed}}
-    unused["wav.scp"] = recordings.keys() - in_segments if segments else set()
+    unused["wav.scp"] = maps["wav.scp"].keys() - in_segments if segments else set()
     for name, keys in unused.items():
         if keys:
             logger.warning("%s: %d lines are not used, such as that of %r", folder / name, len(keys), min(keys))
-    for key in sorted((segments or recordings).keys() - maps["text"].keys()):
-        yield Rejected(key, "", "no transcript: it is not in text", "", is_fault=False)
 
 
 def _read_segment(line: str) -> tuple[str, float, float | None, int | None]:
