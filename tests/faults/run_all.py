@@ -4,7 +4,7 @@
 Example: python tests/faults/run_all.py --out benchmarks/notes/faults
          python tests/faults/run_all.py kill_training --trials 10
 
-All faults take about 30 minutes on two idle cores, with --quick about two minutes. With names, only these are tested;
+All faults take about 45 minutes on two idle cores, with --quick about two minutes. With names, only these are tested;
 the other rows of an existing note are kept. The exit code is 1 if any promise is violated.
 """
 
