@@ -29,6 +29,8 @@ def main() -> None:
     parser = make_parser(__doc__, rounds=21)
     parser.add_argument("--seconds", type=int, nargs="+", default=[1, 4, 15], help="lengths of the audio")
     args = parser.parse_args()
+    if args.device != "cpu":
+        parser.error("--device: torchaudio's fbank is compared on a CPU only")
     torch.set_num_threads(args.threads)
     rows, records = list[list[str]](), list[Facts]()
     for seconds in args.seconds:

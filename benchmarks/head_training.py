@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much faster is a training step of each head than a flat softmax's?
+"""Training step of each head: its speed compared with that of a flat softmax.
 
 Forward and backward of N tokens of width 256 with Zipf targets, from V = 150 to 267,735 units; then the same with the
 optimizer's step; then the most memory that the step holds. Every side is what a YAML gives, on its default route.
@@ -76,8 +76,9 @@ def make_head(side: str, num_units: int) -> nn.Module:
 
 def fits(side: str, num_units: int) -> bool:
     """Whether the memory is enough for a step of the side."""
-    tree = Tree.huffman(frequencies(num_units))
-    return side != "original" or bytes_needed(num_tokens(num_units), tree) < MEMORY_OF_ORIGINAL
+    if side != "original":
+        return True
+    return bytes_needed(num_tokens(num_units), Tree.huffman(frequencies(num_units))) < MEMORY_OF_ORIGINAL
 
 
 def batch(num_units: int, device: str) -> Data:
@@ -189,14 +190,14 @@ def cell(cells: Facts, side: str, *, spread: bool) -> str:
     return f"{number(cells['ratio'][side])}×" + (f" ({between})" if spread else "")
 
 
-def memory_table(records: list[Facts]) -> str:
+def memory_table(records: list[Facts], sides: Sequence[str]) -> str:
     """Megabytes above the parameters."""
     rows = []
     for record in records:
         cells = record["peak_extra_mb"]
         row = [f"{record['units']:,}", f"{record['tokens']:,}", str(record["smoothing"])]
-        rows.append(row + [number(cells[s]) if s in cells else "–" for s in SIDES])
-    return markdown_table(["V", "N", "smoothing", *SIDES], rows)
+        rows.append(row + [number(cells[s]) if s in cells else "–" for s in sides])
+    return markdown_table(["V", "N", "smoothing", *sides], rows)
 
 
 def main() -> None:
@@ -228,7 +229,7 @@ def main() -> None:
     ]
     if not args.quick:
         title = "## Most memory held by forward and backward above the parameters, MB (gradients included)"
-        parts += [title, memory_table(records)]
+        parts += [title, memory_table(records, args.sides)]
     text = "\n\n".join(parts)
     publish("Training step of the heads", text, {"records": records}, device=args.device, out=args.out)
 

@@ -52,10 +52,10 @@ def body_of(doc: str | None) -> str:
 def alternate(
     sides: Mapping[str, Side], rounds: int, *, device: str = "cpu", seconds: float = 0.02
 ) -> dict[str, list[float]]:
-    """Seconds a call of each side, `rounds` times, the sides taking turns; two first calls of each are not counted.
+    """Seconds per call of each side, `rounds` times, the sides taking turns; two first calls of each are not counted.
 
-    Every other round goes backwards, so that no side always follows the same one, with what that left in the caches. A
-    side quicker than `seconds` is called several times a round, so that the clock does not matter.
+    Every other round runs in reverse order, so that no side always finds the caches that the same other side filled. A
+    side quicker than `seconds` is called several times per round, so that the clock does not matter.
     """
     repeats = {}
     for name, side in sides.items():
@@ -103,7 +103,7 @@ def quartiles(times: Mapping[str, Sequence[float]], baseline: str) -> dict[str, 
 
 
 def medians_ms(times: Mapping[str, Sequence[float]]) -> dict[str, float]:
-    """Milliseconds a call of each side, the median over the rounds."""
+    """Milliseconds per call of each side, the median over the rounds."""
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 

@@ -67,6 +67,7 @@ def test_values_from_python_have_the_types_of_the_fields() -> None:
         ({"names": "u v"}, "names 'u v': must be of the type tuple"),
         ({"share": "1"}, "share '1': must be of the type float"),
         ({"kind": "c"}, "kind 'c': must be one of a, b"),
+        ({"kind": None}, "kind None: must be one of a, b"),
     ):
         with pytest.raises(ValueError, match=re.escape(message)):
             check_values(Options(**{"out": Path("x"), **wrong}))

@@ -41,7 +41,7 @@ read_options() {  # sets the options of the command line, and what follows from 
       exit 0
     fi
     [[ $1 != --*=* ]] || fail "write '${1%%=*} ${1#*=}' instead of '$1'"
-    [[ $1 = --[a-z]* ]] || fail "expected --name value, got '$1' (try --help)"
+    [[ $1 =~ ^--[a-z][a-z0-9_-]*$ ]] || fail "expected --name value, got '$1' (try --help)"
     _name=${1#--} _name=${_name//-/_}
     grep -q -- "^  --$_name " <<< "$_help " || fail "unknown option '$1' (try --help)"
     [ $# -ge 2 ] || fail "option '$1' needs a value"

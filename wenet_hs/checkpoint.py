@@ -81,12 +81,18 @@ def write_hashed(file: IO[bytes], content: Content) -> dict[str, Any]:
 
 
 def count_bytes(content: object) -> int:
-    """The size of a content in bytes; of tensors, that of their memory, which is almost all of a `.pt` file."""
+    """The size of a content in bytes; of tensors, that of their memory, once where several share it."""
+    return sum(_sizes(content).values())
+
+
+def _sizes(content: object) -> dict[int, int]:
+    """The size of each piece of memory, by its address or identity."""
     if isinstance(content, Tensor):
-        return content.untyped_storage().nbytes()
+        return {content.untyped_storage().data_ptr(): content.untyped_storage().nbytes()}
     if isinstance(content, Mapping | list | tuple):
-        return sum(map(count_bytes, content.values() if isinstance(content, Mapping) else content))
-    return len(content) if isinstance(content, bytes) else 0
+        parts = content.values() if isinstance(content, Mapping) else content
+        return {key: size for part in parts for key, size in _sizes(part).items()}
+    return {id(content): len(content)} if isinstance(content, bytes) else {}
 
 
 def save_checkpoint(folder: Path, step: int, files: Mapping[str, Content]) -> Path:
@@ -181,11 +187,18 @@ def check_intact(path: Path) -> None:
 def read_frozen(path: Path, device: torch.device | str = "cpu") -> dict[str, Tensor]:
     """The weights that the checkpoint folder `path` leaves out, which is none if its `state.json` names no file.
 
-    Raises CheckpointError if that file is missing or is another one. The checkpoint itself may then be intact.
+    Raises CheckpointError if that file is missing or is another one, or if `state.json` is damaged. The checkpoint
+    itself may be intact without the file.
     """
+    record = path / "state.json"
+    if not record.exists():  # a model.pt that was copied
+        return {}
     try:
-        expected = json.loads((path / "state.json").read_text("utf-8"))["frozen"]["sha256"]
-    except (OSError, ValueError, KeyError, TypeError):
+        frozen = json.loads(record.read_text("utf-8")).get("frozen")
+        expected = None if frozen is None else frozen["sha256"]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(record, "cannot be read", "use an earlier checkpoint") from error
+    if expected is None:
         return {}
     source = path.parent / FROZEN
     to_do = f"restore it: it holds the frozen weights of {path.name}"
@@ -288,14 +301,16 @@ def _restore_replaced(replaced: Path, target: Path) -> None:
 # ---- weights
 
 
-def hash_weights(checkpoint: Path) -> str:
-    """The SHA-256 of the file of the weights that `--checkpoint` names: a file, a checkpoint or a model folder.
+def weights_path(path: Path) -> Path:
+    """The weights that `--checkpoint` names: a file, a checkpoint's model.pt, or a model folder's final.pt."""
+    if not path.is_dir():
+        return path
+    return path / ("model.pt" if (path / "model.pt").exists() else "final.pt")
 
-    Raises CheckpointError if it cannot be read.
-    """
-    path = checkpoint
-    if checkpoint.is_dir():
-        path = checkpoint / ("model.pt" if (checkpoint / "model.pt").exists() else "final.pt")
+
+def hash_weights(checkpoint: Path) -> str:
+    """The SHA-256 of the file of `weights_path`. Raises CheckpointError if it cannot be read."""
+    path = weights_path(checkpoint)
     try:
         return file_sha256(path)
     except OSError as error:
@@ -368,5 +383,7 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> N
     faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
     if faults:
         to_do = "use the train.yaml that these weights were trained with"
+        if missing and not unexpected and not wrong_shapes:
+            to_do += ", or, for a copy of a model.pt, give its checkpoint folder, because frozen weights are beside it"
         raise CheckpointError(where, f"weights of another model: {faults}", to_do)
     model.load_state_dict(dict(state), strict=True)

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LossWeights:
-    """The weights of the losses, all but `guide` and the layer in [0, 1]. Training replaces the value at each step."""
+    """The weights of the losses. ctc, reverse, smoothing and interctc are from 0 to 1.
+
+    Training replaces the value at each step.
+    """
 
     ctc: float = 0.5
     """Of the CTC loss; the attention loss has the rest."""
@@ -134,25 +137,25 @@ class AsrModel(nn.Module):
 
     def forward(self, batch: "Batch") -> Losses:
         """The losses of a batch. A branch of weight 0 is not computed."""
-        share = self.loss_weights
-        layers = (share.interctc_layer,) if self.training and share.interctc else ()
-        memory, memory_lengths, lower = self.encoder(batch.features, batch.feature_lengths, layers)
+        weights = self.loss_weights
+        layers = (weights.interctc_layer,) if self.training and weights.interctc else ()
+        memory, memory_lengths, layer_outputs = self.encoder(batch.features, batch.feature_lengths, layers)
         attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
-        if share.ctc < 1:
-            weights: list[Tensor] | None = [] if self.training and share.guide else None
-            attention, nll, num_correct = self._attention(memory, memory_lengths, batch, weights)
-            if weights:
+        if weights.ctc < 1:
+            attention_weights: list[Tensor] | None = [] if self.training and weights.guide else None
+            attention, nll, num_correct = self._attention(memory, memory_lengths, batch, attention_weights)
+            if attention_weights:
                 lengths = memory_lengths, batch.target_lengths + 1
-                penalty = guided_attention_loss(weights, *lengths, width=share.guide_width)
-        if share.ctc > 0:
+                penalty = guided_attention_loss(attention_weights, *lengths, width=weights.guide_width)
+        if weights.ctc > 0:
             ctc = weighted_ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
-            for output in lower.values():
+            for output in layer_outputs.values():
                 inter = self.ctc.loss(output, memory_lengths, batch.targets, batch.target_lengths)
-                weighted_ctc = (1 - share.interctc) * ctc + share.interctc * inter
+                weighted_ctc = (1 - weights.interctc) * ctc + weights.interctc * inter
         return Losses(
-            total=share.ctc * weighted_ctc + (1 - share.ctc) * attention + share.guide * penalty,
+            total=weights.ctc * weighted_ctc + (1 - weights.ctc) * attention + weights.guide * penalty,
             attention=attention,
             ctc=ctc,
             guide=penalty,

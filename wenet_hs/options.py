@@ -68,6 +68,7 @@ def _settings(one: Field[Any]) -> dict[str, Any]:
     if get_origin(kind) is Literal:
         return {"choices": get_args(kind)}
     if get_origin(kind) is tuple and "type" not in one.metadata["settings"]:
+        assert not one.default  # argparse would add the words to it
         return {"nargs": "+", "action": "extend", "default": []}
     return {"type": kind}
 
@@ -85,7 +86,7 @@ def check_values(options: Any) -> None:
     for one in fields(options):
         types, value = _types(one), getattr(options, one.name)
         if get_origin(types[0]) is Literal:
-            if value not in (*get_args(types[0]), *types[1:]) and value is not None:
+            if value not in get_args(types[0]) and not (value is None and NoneType in types):
                 raise ValueError(f"{one.name} {value!r}: must be one of {', '.join(get_args(types[0]))}")
             continue
         classes = tuple(get_origin(kind) or kind for kind in types)

@@ -42,8 +42,8 @@ from wenet_hs.lm.loader import load_language_model
 
 logger = logging.getLogger(__name__)
 
-Waveform = npt.NDArray[Any] | Tensor
-Source = str | Path | bytes | tuple[Waveform, float]
+Samples = npt.NDArray[Any] | Tensor
+Source = str | Path | bytes | tuple[Samples, float]
 """A file, the bytes of a file, or (waveform, sample rate)."""
 
 _BATCH_SIZE = 8  # segments of long audio

@@ -205,6 +205,7 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
         ("--heads softmax", "unknown option '--heads' (try --help)"),
         ("--unit=phone", "write '--unit phone' instead of '--unit=phone'"),
         ("phone", "expected --name value, got 'phone' (try --help)"),
+        ("--data.seed 1", "expected --name value, got '--data.seed' (try --help)"),
         ("--unit", "option '--unit' needs a value"),
     ],
 )

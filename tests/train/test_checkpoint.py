@@ -161,3 +161,8 @@ def test_a_full_disk_keeps_the_earlier_checkpoints_and_names_an_intact_one(tmp_p
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match=r"step-00000001: cannot be written \(File exists\); check the folder$"):
         save(tmp_path / "file", 1)
+
+
+def test_memory_that_tensors_share_is_counted_once() -> None:
+    weight = torch.zeros(1000)
+    assert ckpt.count_bytes({"embed": weight, "head": [weight, weight[:10]], "state": b"1234"}) == 4004

@@ -118,3 +118,17 @@ def test_a_full_disk_and_a_kill_while_the_file_is_written_leave_nothing(
     (tmp_path / f".{FROZEN}.17.tmp").touch()
     remove_incomplete(tmp_path)
     assert not (tmp_path / f".{FROZEN}.17.tmp").exists()
+
+
+def test_a_copy_without_its_frozen_weights_is_named_and_a_damaged_record_is_refused(
+    tmp_path: Path, frozen: Path
+) -> None:
+    copy = shutil.copytree(frozen, tmp_path / "m")
+    alone = shutil.copy(newest(copy) / "model.pt", tmp_path / "best.pt")
+    with pytest.raises(
+        CheckpointError, match="missing encoder.* for a copy of a model.pt, give its checkpoint folder, be"
+    ):
+        load_experiment(copy, checkpoint=Path(alone))
+    (newest(copy) / "state.json").write_text("{")
+    with pytest.raises(CheckpointError, match="state.json: cannot be read; use an earlier checkpoint"):
+        read_weights(newest(copy) / "model.pt")

@@ -14,9 +14,8 @@ from pathlib import Path
 from wenet_hs.bin.main import main_of
 from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
-from wenet_hs.config.load import load_config
+from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import MODES
 from wenet_hs.errors import ConfigError
@@ -30,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", type=Path, required=True, help="YAML of the trainings")
     add("--checkpoint", type=Path, metavar="DIR", help="folder of a trained model from which the trainings start")
     add("--head", nargs="*", default=[], metavar="HEAD", help="output layers")
-    add("--tree", metavar="KIND_OR_FILE", help="tree of those that have one")
+    add("--tree", nargs="*", default=[], metavar="KIND_OR_FILE", help="trees of those that have one")
     add("--modes", nargs="*", default=[], metavar="MODE", help="decoding modes")
     add("--unit", help="char, phone, or bpe:N with N pieces")
     add("--seeds", nargs="*", default=[], metavar="SEED", help="of the trainings")
@@ -47,10 +46,11 @@ def run(args: argparse.Namespace) -> None:
     _check_names("--modes", args.modes, MODES)
     if args.ctc_tree:
         load_tree(args.ctc_tree)
-    if args.tree and args.tree.endswith(".json"):
-        load_tree(args.tree)
-    elif args.tree:
-        _check_names("--tree", [args.tree], KINDS, "the path of a tree.json, or ")
+    for tree in args.tree:
+        if tree.endswith(".json"):
+            load_tree(tree)
+        else:
+            _check_names("--tree", [tree], KINDS, "the path of a tree.json, or ")
     if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
         raise ConfigError(f"--unit {args.unit}", "must be char, phone or bpe:N")
     for seed in args.seeds:
@@ -64,11 +64,13 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
     if args.checkpoint and not (args.checkpoint / "final.pt").is_file():
         raise ConfigError(args.checkpoint, "contains no final.pt", "give the folder of a trained model")
-    kind = LmConfig if "rnn" in read_yaml(args.config).values else ExperimentConfig
-    tree = "to-be-built.json"  # files are named by the stages
-    of_ctc = [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={tree}"]
+    kind = LmConfig if is_language_model(args.config) else ExperimentConfig
+    unbuilt = "to-be-built.json"  # files are named by the stages
+    of_ctc = (
+        [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={unbuilt}"]
+    )
     for head in args.head or ["softmax"]:
-        of_head = [f"head={head}"] if head == "softmax" else [f"head={head}", f"head_conf.tree={tree}"]
+        of_head = [f"head={head}"] if head == "softmax" else [f"head={head}", f"head_conf.tree={unbuilt}"]
         load_config(args.config, [*of_head, *of_ctc, *args.override_config], kind)
 
 

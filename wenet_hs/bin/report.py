@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.config.yaml_file import read_yaml
+from wenet_hs.config.load import is_language_model
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import read_lines, write_atomic
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--published", type=Path, metavar="DIR", help="folder of published tables, for the --tables of the same names")
     add("--intro", type=Path, metavar="FILE", help="Markdown after the first table")
     add("--more", type=Path, nargs="+", default=[], metavar="FILE", help="Markdown files after the --tables")
-    add("--summary", action="store_true", help="without files of details of the --tables; --intro is before them")
+    add("--summary", action="store_true", help="write no files of details; --intro comes before the --tables")
     add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
     add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _is_language_model(folder: Path) -> bool:
-    return (folder / "train.yaml").is_file() and "rnn" in read_yaml(folder / "train.yaml").values
+    return (folder / "train.yaml").is_file() and is_language_model(folder / "train.yaml")
 
 
 def _command() -> str:

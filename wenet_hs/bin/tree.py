@@ -141,10 +141,9 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
         return read_embeddings(args.embeddings, table.units)
     if not args.checkpoint:
         return None
-    from wenet_hs.checkpoint import read_weights  # imports torch, which no other kind needs
+    from wenet_hs.checkpoint import read_weights, weights_path  # imports torch, which no other kind needs
 
-    folder = args.checkpoint
-    path = folder / "final.pt" if folder.is_dir() and not (folder / "model.pt").exists() else folder
+    path = weights_path(args.checkpoint)
     folders = [path.parent, *path.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
     own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
     if own is not None and UnitTable.read(own).units != table.units:

@@ -31,6 +31,11 @@ _MODELS = {"encoder": "recogniser", "rnn": "language model"}
 # ---- reading and writing configs
 
 
+def is_language_model(path: Path | str) -> bool:
+    """Whether a YAML file is the config of a language model."""
+    return "rnn" in read_yaml(path).values
+
+
 @overload
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentConfig: ...
 @overload

@@ -17,7 +17,7 @@ class SpeechEncoder(nn.Module, ABC):
     num_layers: int
     """Layers whose outputs can be asked for."""
     min_frames: int
-    """Input frames that an output frame is computed from, apart from what the layers see of others."""
+    """Input frames from which subsampling computes one output frame. The layers after it may use more."""
     stride: int
     """Input frames from one output frame to the next."""
 
@@ -34,6 +34,6 @@ class SpeechEncoder(nn.Module, ABC):
         An utterance too short for one output frame has length 0; T' is at least 1, for a batch of such utterances.
 
         Args:
-            layers: numbers of layers from 1 to `num_layers`, whose outputs (B, T', D) are returned by number, in the
-                form in which they could be the memory (the last one is the memory).
+            layers: numbers of layers from 1 to `num_layers`, whose outputs (B, T', D) are returned by number, after
+                the final normalization, so that the output of the last layer equals the memory.
         """

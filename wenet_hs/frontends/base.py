@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Interface of the frontends: the input of an encoder, computed from a waveform, and the times of its frames.
 
-Dimension key: B batch, N samples, T frames, F features per frame.
+Dimension key: B batch, N samples, T frames, F features per frame, U utterances.
 """
 
 from abc import ABC, abstractmethod
@@ -28,13 +28,13 @@ class Frontend(ABC):
     frame_s: float
     """Distance between frames, seconds."""
     offset_s: float
-    """Where the audio of frame 0 begins, seconds: half of what a window is longer than the distance."""
+    """Start of the audio that frame 0 stands for, seconds: (window - distance) / 2."""
     width: int
     """Features per frame, F."""
 
     @abstractmethod
     def length(self, num_samples: Length) -> Length:
-        """The number of frames that `compute` returns for a number of samples, 0 below a window; (N,) → (N,)."""
+        """The number of frames that `compute` returns for a number of samples, 0 below a window; or of each, (U,)."""
 
     @abstractmethod
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
@@ -46,11 +46,11 @@ class Frontend(ABC):
         """
 
     def count_frames(
-        self, durations_N: NDArray[np.float64], speed: float | NDArray[np.float64] = 1.0
+        self, durations_U: NDArray[np.float64], speed: float | NDArray[np.float64] = 1.0
     ) -> NDArray[np.int64]:
-        """The number of frames (N,) of audio of (N,) seconds, played at a speed."""
-        samples_N = np.rint(np.minimum(durations_N * self.rate / speed, _MAX_SAMPLES)).astype(np.int64)
-        return self.length(samples_N)
+        """The number of frames of each utterance, (U,), from its duration in seconds and its speed."""
+        samples_U = np.rint(np.minimum(durations_U * self.rate / speed, _MAX_SAMPLES)).astype(np.int64)
+        return self.length(samples_U)
 
     def span_s(self, num_frames: int) -> float:
         """Seconds of audio that `num_frames` successive frames, at least one, are computed from."""

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log-Mel features as Kaldi and WeNet compute them, bit-equal to `torchaudio.compliance.kaldi.fbank` on a CPU.
 
-Dimension key: B batch, N samples, T frames, S samples per window, K frequencies of the Fourier transform, F Mel bins.
+Dimension key: B batch, N samples, T frames, S samples per window, K frequencies of the Fourier transform, F Mel bins,
+R frames of all waveforms.
 """
 
 import math
@@ -67,8 +68,8 @@ class Fbank(Frontend):
                 frames_TS = frames_TS + noise_TS * self.dither
             frames_TS = frames_TS - frames_TS.mean(-1, keepdim=True)
             spectrum_TK = torch.fft.rfft(self._weighted(frames_TS)).abs().square_()
-            energies_NF: Tensor = spectrum_TK.flatten(0, -2) @ self._mel_FK.to(wave_N.device).T
-        return energies_NF.clamp_(min=_FLOOR).log_().view(*frames_TS.shape[:-1], self.width)
+            energies_RF: Tensor = spectrum_TK.flatten(0, -2) @ self._mel_FK.to(wave_N.device).T
+        return energies_RF.clamp_(min=_FLOOR).log_().view(*frames_TS.shape[:-1], self.width)
 
     def _weighted(self, frames_TS: Tensor) -> Tensor:
         """Frames after pre-emphasis and the Povey window, with zeros up to the size of the Fourier transform."""

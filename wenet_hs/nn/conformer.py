@@ -86,9 +86,10 @@ class ConvolutionModule(nn.Module):
     ) -> None:
         """
         Args:
-            kernel_size: odd; norm: batch_norm or layer_norm.
-            padding: frames of zeros before and after the utterance, whose sum is kernel_size - 1; None: as many on both
-                sides. With none after it, a frame depends on no later one.
+            kernel_size: odd.
+            norm: batch_norm or layer_norm.
+            padding: frames of zeros (before, after) the utterance; their sum is kernel_size - 1. Default: equal
+                numbers. (kernel_size - 1, 0) is causal.
         """
         super().__init__()
         self.padding = (kernel_size // 2, kernel_size // 2) if padding is None else padding

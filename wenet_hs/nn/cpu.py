@@ -54,7 +54,7 @@ def linear(input: Tensor, weight: Tensor, bias: Tensor | None = None, activation
 
 
 def _is_for_onednn(input: Tensor, weight: Tensor, bias: Tensor | None) -> bool:
-    if torch.compiler.is_compiling():  # first: torch.export cannot trace the question for the precision of products
+    if torch.compiler.is_compiling():  # first: torch.export cannot trace get_float32_matmul_precision
         return False
     if not (_HAS_ONEDNN and input.device.type == weight.device.type == "cpu" and input.numel() and len(weight)):
         return False

@@ -28,8 +28,7 @@ Length = TypeVar("Length", int, Tensor)
 class Subsampling(nn.Module):
     """The input layer of an encoder.
 
-    An output frame is computed from `min_frames` input frames, the smallest number that gives one; the next output
-    frame from as many, `stride` later.
+    Output frame t is computed from the `min_frames` input frames from t * `stride` on.
     """
 
     min_frames: int = 1
@@ -44,7 +43,7 @@ class Subsampling(nn.Module):
         return length.clamp(min=0) if isinstance(length, Tensor) else max(length, 0)
 
     def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        """features (B, T, F) → (x (B, T', D), positions (1, T', D)), the first of which is `offset`."""
+        """features (B, T, F) → (x (B, T', D), positions (1, T', D) from `offset` on)."""
         raise NotImplementedError
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from markupsafe import Markup
 
 from wenet_hs.config.load import flatten
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
 from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
@@ -149,16 +149,21 @@ MAX_ENCODER_RATIO = 1.1
 
 def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
     """Why the speeds cannot be compared; empty if they can. The encoder is the same work for each output layer."""
+    timed = [found for found in experiments if found.speeds]
+    if len(timed) < 2:
+        return ""
     times = {
-        found.name: found.rtf.get("seconds", {}).get("encoder", 0.0) / (found.rtf.get("audio_seconds") or 1)
-        for found in experiments
-        if found.speeds
+        found.name: found.rtf["seconds"]["encoder"] / found.rtf["audio_seconds"]
+        for found in timed
+        if found.rtf.get("audio_seconds") and (found.rtf.get("seconds") or {}).get("encoder")
     }
-    fast, slow = min(times, key=times.__getitem__, default=""), max(times, key=times.__getitem__, default="")
-    if len(times) < 2 or 0 < times[slow] <= MAX_ENCODER_RATIO * times[fast]:
+    if without := [found.name for found in timed if found.name not in times]:
+        return f"Speeds are not shown: rtf.json of {list_names(without)} has no encoder time. Decode again."
+    fast, slow = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
+    if times[slow] <= MAX_ENCODER_RATIO * times[fast]:
         return ""
     return (
-        f"Speeds are not shown, they cannot be compared: for a second of speech the encoder of {slow} takes "
+        f"Speeds are not shown because they cannot be compared. Per second of speech the encoder of {slow} takes "
         f"{times[slow]:.4f} s, that of {fast} {times[fast]:.4f} s. Equal encoders differ only by the load of the "
         "machine. Decode one after the other on an idle machine."
     )

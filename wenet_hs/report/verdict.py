@@ -14,8 +14,8 @@ from wenet_hs.score.tables import format_p, format_points, format_signed
 METRIC_NAMES = {"cer": "character error rate", "wer": "word error rate", "per": "phone error rate"}
 _END = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 DETECTABLE = (_END + NormalDist().inv_cdf(POWER)) / (2 * _END)
-"""The difference that a test of one training finds with probability POWER, as a share of its interval's width. The
-bootstrap is taken for normally distributed."""
+"""Detectable difference of two single trainings, as a share of the width of its interval: a test finds it with
+probability POWER. The bootstrap distribution is taken as normal."""
 Groups = Mapping[str, Mapping[str, ExperimentResults]]
 """Experiments by system and seed."""
 Rivals = Mapping[int, Mapping[str, Difference]]

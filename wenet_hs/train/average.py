@@ -119,16 +119,21 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     """
     total: dict[str, torch.Tensor] = {}
     last: dict[str, torch.Tensor] = {}
+    frozen: dict[str, torch.Tensor] = {}
     fingerprint: dict[str, str] = {}
+    frozen_file = None
     for path in paths:
         check_intact(path)
-        this = json.loads((path / "state.json").read_text("utf-8"))["fingerprint"]
+        record = json.loads((path / "state.json").read_text("utf-8"))
+        this = record["fingerprint"]
         fingerprint = fingerprint or this
         for name in fingerprint:  # models of equal shapes may still have different units
             if this.get(name) != fingerprint[name]:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
-        last = load_dict(path / "model.pt") | read_frozen(path)
+        if record.get("frozen") not in (None, frozen_file):  # older checkpoints have all weights
+            frozen_file, frozen = record["frozen"], read_frozen(path)
+        last = frozen | load_dict(path / "model.pt")
         for name, value in last.items():
             if not torch.isfinite(value).all():
                 raise CheckpointError(path, f"{name} holds values that are not finite", "leave this checkpoint out")

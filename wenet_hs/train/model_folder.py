@@ -222,8 +222,8 @@ def _hash_settings(settings: Mapping[str, Any]) -> str:
 
 
 def former_hashes(config: TrainingConfig) -> frozenset[str]:
-    """The hashes that checkpoints of before 2026-11-26 have for these settings, with each value of those removed since,
-    which change no result."""
+    """The hashes that checkpoints from before 2026-11-26 have for these settings, with each value of those removed
+    since, which change no result."""
     fixed = _fixed_settings(config)
     keys = [f"{section}.{name}" for section in head_confs(config) for name in REMOVED]
     values = [(None, *REMOVED[key.rpartition(".")[2]]) for key in keys]

@@ -4,10 +4,9 @@
 The event files are in the model folder, so `tensorboard --logdir exp` shows one run per folder in exp, with its name.
 
 A record of a step has the fields of its StepStats and PROGRESS_FIELDS, and `peak_memory_mb`, the maximum memory of
-tensors on the GPU, or of the process on a CPU. Of all steps since the last record it has `audio_seconds_per_second`, of
-a language model `num_targets_per_second`;
-`wait_share`, the share of time spent waiting for data; `outside_share`, the share outside forward, backward and
-optimizer, with the wait.
+tensors on the GPU, or of the process on a CPU. It also has these values over all steps since the last record:
+`audio_seconds_per_second` (language models: `num_targets_per_second`); `wait_share`, the share of time spent waiting
+for data; and `outside_share`, the share outside forward, backward and optimizer, which includes the wait.
 """
 
 import json
@@ -49,7 +48,8 @@ X_VALUES = ("step", "epoch", "plateau_ctc")
 CONSTANTS = {"loss_scale": SMALLEST_SCALE, "guide": 0, "skipped_steps": 0, "bad_clips": 0, "incomplete_clips": 0}
 """Values of numbers that most runs never change; TensorBoard shows only other values."""
 EXPECTED_AFTER = 50
-"""Steps of a run after which the time that is left is stated, from the median of as many: the first steps compile."""
+"""The log states the remaining time after this many steps, from their median time. The first steps are slow because
+they compile."""
 TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
 """CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
 

@@ -91,7 +91,7 @@ def build_optimizer(model: nn.Module, config: TrainingConfig, *, where: str = "c
 
 
 def _group(named: Mapping[str, nn.Parameter], parts: Collection[str]) -> list[dict[str, Any]]:
-    """The parameters without a part of their own, which may be none, then those of each `part`."""
+    """Parameter groups: first the parameters without a rate of their own (possibly none), then one group per part."""
     groups: dict[str | None, dict[str, Any]] = {None: {"params": []}}
     for name, value in named.items():
         part = find_part(name, parts)

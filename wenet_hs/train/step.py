@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The part of an optimizer step after the backward pass, and its schedule, for every kind of model."""
+"""The parts of an optimizer step that all kinds of models share: learning rate, clipping, skipped steps."""
 
 import math
 from typing import Any

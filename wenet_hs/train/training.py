@@ -101,7 +101,7 @@ class Task(ABC):
     """Batches of a rank per optimizer step."""
 
     def begin(self, options: TrainOptions, *, is_resumed: bool) -> None:  # noqa: B027  # some have nothing to do here
-        """Called once after the state was restored, or if it is that of a new training."""
+        """Called once: after a checkpoint was restored, or at the start of a new training."""
 
     def prepare(self) -> None:  # noqa: B027
         """Called once before the first step. A signal waits until it is done."""

@@ -81,13 +81,13 @@ def compare_pairs(counts: Counts, min_shared: int) -> dict[Pair, tuple[float, fl
         shared = sorted(counts[pair[0]].keys() & counts[pair[1]].keys())
         if len(shared) < min_shared:
             continue
-        a, b = (relative(counts, [lang], shared) for lang in pair)
+        a, b = (relative_frequencies(counts, [lang], shared) for lang in pair)
         extra = code_length(a, b) + code_length(b, a) - code_length(a, a) - code_length(b, b)
         found[pair] = float(spearmanr(a, b).statistic), extra / 2
     return found
 
 
-def relative(counts: Counts, langs: Sequence[str], letters: Sequence[str]) -> np.ndarray:
+def relative_frequencies(counts: Counts, langs: Sequence[str], letters: Sequence[str]) -> np.ndarray:
     """(V,) the relative frequencies of the letters, each language with the same weight."""
     counted = [np.array([counts[lang][letter] for letter in letters], dtype=np.float64) for lang in langs]
     return np.mean([of_lang / of_lang.sum() for of_lang in counted], axis=0)
@@ -105,11 +105,11 @@ def compare_trees(counts: Counts, families: Mapping[str, str], lang: str) -> lis
     not have is far from its root. Of several other families the mean is taken.
     """
     letters = sorted(set().union(*counts.values()))
-    p = relative(counts, [lang], letters)
+    p = relative_frequencies(counts, [lang], letters)
     members = {name: [other for other in families if families[other] == name] for name in families.values()}
     family = members.pop(families[lang])
     groups = [[[lang]], [family], [[other for other in family if other != lang]], [*members.values()]]
-    frequencies = [[relative(counts, langs, letters) for langs in group] for group in groups]
+    frequencies = [[relative_frequencies(counts, langs, letters) for langs in group] for group in groups]
     bits = [float(np.mean([code_length(p, of_tree) for of_tree in group])) for group in frequencies]
     return [*bits, float(np.mean([p[of_tree > 0].sum() for of_tree in frequencies[-1]]))]
 
@@ -120,7 +120,7 @@ def interval(values: Sequence[float], generator: np.random.Generator) -> str:
     return "{:.3f} [{:.3f}, {:.3f}]".format(np.mean(values), *np.percentile(means, (2.5, 97.5)))
 
 
-def chance_of_families(
+def permutation_test(
     values: Mapping[Pair, float], families: Mapping[str, str], generator: np.random.Generator
 ) -> tuple[float, float]:
     """The mean within families minus the mean across, and how often permuted families give as large a difference.
@@ -155,10 +155,10 @@ def format_pairs(
     header = ["pairs of languages", "pairs", "Spearman, mean [95 %]", "additional bits per letter, mean [95 %]"]
     lines = [markdown_table(header, rows), ""]
     if groups[PAIRS[0]] and groups[PAIRS[1]]:
-        for at, name in enumerate(("Spearman", "additional bits per letter")):
-            values = {pair: both[at] for pair, both in found.items()}
-            seen, p = chance_of_families(values, families, generator)
-            lines.append(f"- {name}, within minus across: {seen:+.3f}; p of permuted families {p:.4f}.")
+        for column, name in enumerate(("Spearman", "additional bits per letter")):
+            values = {pair: both[column] for pair, both in found.items()}
+            difference, p = permutation_test(values, families, generator)
+            lines.append(f"- {name}, within minus across: {difference:+.3f}; p of permuted families {p:.4f}.")
     return "\n".join(lines)
 
 

@@ -32,17 +32,23 @@ train=$(find_text train)
 valid=$(find_text valid)
 test=$(find_text test)
 
-kinds=huffman  # of the trees; class and adaptive use Huffman's
-for system in $systems; do
-  case $system in
-    softmax | class | adaptive) settings=(--head "$system") ;;
-    nce | blackout) settings=(--override_config "loss=$system") ;;
-    hsoftmax-*) kinds+=" ${system#hsoftmax-}" settings=(--head hsoftmax --tree "${system#hsoftmax-}") ;;
-    *) fail "--systems: '$system': must be softmax, nce, blackout, class, adaptive or hsoftmax-TREE" ;;
+flags_of() {  # sets the flags and the tree of a system; class and adaptive use Huffman's tree, softmax none
+  tree=huffman loss=()
+  case $1 in
+    softmax | class | adaptive) one=$1 ;;
+    nce | blackout) one=softmax loss=("loss=$1") ;;
+    hsoftmax-*) one=hsoftmax tree=${1#hsoftmax-} ;;
+    *) fail "--systems: '$1': must be softmax, nce, blackout, class, adaptive or hsoftmax-TREE" ;;
   esac
-  wenet-hs check-options --config "$config" --seeds $seeds "${settings[@]}" --override_config "${more[@]}"
+}
+heads="" kinds="" losses=()
+for system in $systems; do
+  flags_of "$system"
+  heads+=" $one" kinds+=" $tree" losses+=("${loss[@]}")
   for seed in $seeds; do experiments+=("$exp/$system-seed$seed"); done
 done
+wenet-hs check-options --config "$config" --seeds $seeds --head $heads --tree $kinds --override_config "${more[@]}"
+for loss in "${losses[@]}"; do wenet-hs check-options --config "$config" --override_config "$loss" "${more[@]}"; done
 
 if at 0 "units"; then
   mkdir -p "$data"
@@ -67,13 +73,9 @@ if at 2 "training (logs: $exp/*.log)"; then
   keep_options exp
   for seed in $seeds; do
     for system in $systems; do
-      case $system in
-        nce | blackout) settings=(--head softmax --override_config "loss=$system") ;;
-        hsoftmax-*) settings=(--head hsoftmax --tree "$data/tree-${system#hsoftmax-}.json") ;;
-        *) settings=(--head "$system" --tree "$data/tree-huffman.json") ;;
-      esac
+      flags_of "$system"
       beside "$exp/$system-seed$seed.log" wenet-hs lm train --config "$config" --train_text "$train" --valid_text "$valid" \
-        --model_dir "$exp/$system-seed$seed" --units "$data/units.txt" --seed "$seed" "${settings[@]}" --override_config "${more[@]}"
+        --model_dir "$exp/$system-seed$seed" --units "$data/units.txt" --seed "$seed" --head "$one" --tree "$data/tree-$tree.json" --override_config "${loss[@]}" "${more[@]}"
     done
   done
   wait_for_trainings
