@@ -246,8 +246,10 @@ def test_speeds_are_shown_if_the_encoders_take_equal_time(tmp_path: Path) -> Non
     folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")]
     path = folders[1] / "test/rtf.json"
     rtf = json.loads(path.read_text())
-    load = "because they cannot be compared. Per second of speech the encoder of b takes 0.2250 s, that of a 0.0900 s. "
+    load = (
+        "because they cannot be compared. Per second of speech the encoder of b takes 0.2250 s, that of a 0.0900 s. "
         "Equal encoders differ only by the"
+    )
     for seconds, fault in (
         (9.8, ""),
         (22.5, load),
