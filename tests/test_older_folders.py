@@ -12,7 +12,11 @@ from tiny_corpus import TinyCorpus, metrics, newest, write_tiny_corpus
 from wenet_hs.bin import recognize
 from wenet_hs.bin.main import run_command
 from wenet_hs.checkpoint import list_checkpoints, step_of
+from wenet_hs.config.encoders import TransformerConf
+from wenet_hs.config.load import load_config
+from wenet_hs.errors import ConfigError
 from wenet_hs.train.average import average_weights
+from wenet_hs.train.model_folder import former_hashes
 
 FOLDERS = Path(__file__).parent / "golden" / "folders-568091f.tar.xz"
 HEADS = {
@@ -66,6 +70,32 @@ def test_it_is_resumed(head: str, folders: Path, corpus: TinyCorpus, tmp_path: P
     steps = [record["step"] for record in metrics(folder)]
     assert min(steps) == 271
     assert average_weights(list_checkpoints(folder / "checkpoints"))  # also with those of before
+
+
+@pytest.mark.parametrize(
+    ("settings", "sha256"),
+    [
+        ("", "8fec216ec1873cd838bf483cedfd1291be6ea1bc314f99525ab0d28fca59c89a"),
+        (
+            "cnn_module_kernel: 31, cnn_module_norm: layer_norm",
+            "db384d5935e1ce77c37661402faeffe39256a0b21df9b73433aa333ae1c870dc",
+        ),
+    ],
+)
+def test_a_transformer_with_settings_of_a_conformer_is_the_same_training(
+    settings: str, sha256: str, tmp_path: Path
+) -> None:
+    """The hashes are those of d99a062f, before `encoder_conf` had a class for each encoder."""
+    path = tmp_path / "train.yaml"
+    path.write_text(
+        f"encoder: transformer\nseed: 3\nencoder_conf: {{macaron_style: false, use_cnn_module: false, {settings}}}\n"
+    )
+    config = load_config(path)
+    assert config.encoder_conf == TransformerConf()
+    assert sha256 in former_hashes(config)
+    path.write_text("encoder: transformer\nencoder_conf: {macaron_style: true}\n")
+    with pytest.raises(ConfigError, match=r"2: encoder_conf.macaron_style: not a key of this encoder; remove it"):
+        load_config(path)
 
 
 @pytest.mark.parametrize("head", HEADS)

@@ -4,10 +4,11 @@
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from wenet_hs.config.encoders import EncoderConf, StackConf, TransformerConf
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
-from wenet_hs.config.schema import DecoderConf, EncoderConf, ExperimentConfig
+from wenet_hs.config.schema import DecoderConf, ExperimentConfig
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.frontends.build import build_frontend
@@ -66,7 +67,7 @@ def build_model(
     left = _decoder(conf, size, num_units, num_blocks=conf.num_blocks)
     right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
     decoder = left if right is None else BiTransformerDecoder(left, right)
-    encoder = _encoder(config.encoder, config.encoder_conf, feature_dim, cmvn=cmvn)
+    encoder = _encoder(config.encoder_conf, feature_dim, cmvn=cmvn)
     head = build_head(config.head_conf, size, num_units, tree)
     right_head = build_head(config.head_conf, size, num_units, tree) if has_right else None
     ctc_head = build_head(config.ctc_conf.head_conf, size, num_units, ctc_tree, section="ctc_conf.head_conf")
@@ -85,11 +86,10 @@ def build_model(
     return model
 
 
-def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> EncoderStack:
-    layer = _conformer_layer if kind == "conformer" else _transformer_layer
+def _encoder(conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> EncoderStack:
     return EncoderStack(
         _subsampling(conf, feature_dim),
-        [layer(conf) for _ in range(conf.num_blocks)],
+        [_encoder_layer(conf) for _ in range(conf.num_blocks)],
         output_size=conf.output_size,
         global_cmvn=None if cmvn is None else GlobalCmvn(*cmvn),
         normalize_before=conf.normalize_before,
@@ -98,7 +98,7 @@ def _encoder(kind: str, conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | Non
     )
 
 
-def _subsampling(conf: EncoderConf, feature_dim: int) -> Subsampling:
+def _subsampling(conf: StackConf, feature_dim: int) -> Subsampling:
     positional = PositionalEncoding(conf.output_size, conf.positional_dropout_rate, conf.pos_enc_layer_type)
     if conf.input_layer == "linear":
         return LinearSubsampling(feature_dim, conf.output_size, dropout_rate=conf.dropout_rate, positional=positional)
@@ -106,17 +106,25 @@ def _subsampling(conf: EncoderConf, feature_dim: int) -> Subsampling:
     return Conv2dSubsampling(conf.input_layer, feature_dim, conf.output_size, positional, channels)
 
 
-def _self_attention(conf: EncoderConf) -> MultiHeadAttention:
+def _self_attention(conf: StackConf) -> MultiHeadAttention:
     kind = RelPositionAttention if conf.selfattention_layer_type == "rel_selfattn" else MultiHeadAttention
     return kind(conf.attention_heads, conf.output_size, dropout_rate=conf.attention_dropout_rate)
 
 
-def _feed_forward(conf: EncoderConf | DecoderConf, size: int) -> FeedForward:
+def _feed_forward(conf: StackConf | DecoderConf, size: int) -> FeedForward:
     return FeedForward(size, conf.linear_units, dropout_rate=conf.dropout_rate, activation=conf.activation_type)
 
 
-def _conformer_layer(conf: EncoderConf) -> ConformerLayer:
+def _encoder_layer(conf: EncoderConf) -> nn.Module:
     size = conf.output_size
+    if isinstance(conf, TransformerConf):
+        return TransformerEncoderLayer(
+            _self_attention(conf),
+            _feed_forward(conf, size),
+            dropout_rate=conf.dropout_rate,
+            normalize_before=conf.normalize_before,
+            norm_eps=conf.norm_eps,
+        )
     convolution = ConvolutionModule(
         size, conf.cnn_module_kernel, activation=conf.activation_type, norm=conf.cnn_module_norm
     )
@@ -125,16 +133,6 @@ def _conformer_layer(conf: EncoderConf) -> ConformerLayer:
         _feed_forward(conf, size),
         feed_forward_macaron=_feed_forward(conf, size) if conf.macaron_style else None,
         conv_module=convolution if conf.use_cnn_module else None,
-        dropout_rate=conf.dropout_rate,
-        normalize_before=conf.normalize_before,
-        norm_eps=conf.norm_eps,
-    )
-
-
-def _transformer_layer(conf: EncoderConf) -> TransformerEncoderLayer:
-    return TransformerEncoderLayer(
-        _self_attention(conf),
-        _feed_forward(conf, conf.output_size),
         dropout_rate=conf.dropout_rate,
         normalize_before=conf.normalize_before,
         norm_eps=conf.norm_eps,

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf, Section
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf
-from wenet_hs.config.schema import EncoderConf, ExperimentConfig, OptimConf
+from wenet_hs.config.schema import ConformerConf, ExperimentConfig, OptimConf
 
 
 def fault_of(**settings: Any) -> str:
@@ -48,10 +48,10 @@ def test_the_defaults_are_wenets() -> None:
     assert (config.model_conf.ctc_weight, config.model_conf.lsm_weight) == (0.5, 0.0)
     assert (limits.max_length, limits.min_length, limits.token_max_length) == (10240, 10, 200)
     assert (config.grad_clip, config.max_epoch, config.scheduler_conf.warmup_steps) == (50.0, 100, 25000)
-    encoder = ExperimentConfig(encoder="transformer", encoder_conf=EncoderConf(output_size=512)).encoder_conf
+    encoder = ExperimentConfig(encoder="transformer", encoder_conf=ConformerConf(output_size=512)).encoder_conf
     found = [encoder.pos_enc_layer_type, encoder.selfattention_layer_type, encoder.activation_type]
     assert found == ["abs_pos", "selfattn", "relu"]
-    assert (encoder.output_size, encoder.macaron_style, encoder.use_cnn_module) == (512, False, False)
+    assert encoder.output_size == 512 and not hasattr(encoder, "macaron_style")
 
 
 def test_the_head_chooses_the_class_of_its_section() -> None:
@@ -93,7 +93,7 @@ encoder_conf: {output_size: 30} => attention_heads: output_size 30 is not divisi
 encoder_conf: {output_size: 64}, decoder_conf: {attention_heads: 3} => decoder_conf.attention_heads:
 encoder_conf: {cnn_module_kernel: 8} => cnn_module_kernel: must be odd, got 8
 encoder_conf: {input_layer: linear, subsampling_conv_channels: 32} => subsampling_conv_channels: has no effect with
-encoder: transformer, encoder_conf: {macaron_style: true} => encoder_conf.macaron_style: needs encoder: conformer
+encoder: transformer, encoder_conf: {macaron_style: true} => encoder_conf.macaron_style: Extra inputs are not permitted
 decoder: transformer, decoder_conf: {r_num_blocks: 3} => decoder_conf.r_num_blocks: needs decoder: bitransformer
 decoder: transformer, model_conf: {reverse_weight: 0.3} => model_conf.reverse_weight: needs decoder: bitransformer
 model_conf: {attention_guide: 1.0} => attention_guide_steps: must be at least 1 where attention_guide is given

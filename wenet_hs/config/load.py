@@ -11,6 +11,7 @@ from typing import Any, TypeVar, get_args, overload
 from pydantic import ValidationError
 
 from wenet_hs.config.dataset import Section
+from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, RENAMED_KEYS
@@ -136,11 +137,15 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
 
 
 def _drop_removed_settings(settings: Settings) -> list[str]:
-    """Removes the settings of heads that no longer exist; their dotted names."""
+    """Removes the settings of heads and encoders that no longer exist; their dotted names."""
     dropped = []
     for names in (("head_conf",), ("ctc_conf", "head_conf")):
         section = _section(settings.values, *names)
         dropped += [".".join((*names, key)) for key in REMOVED if section.pop(key, None) is not None]
+    if settings.values.get("encoder") == "transformer":
+        section = _section(settings.values, "encoder_conf")
+        unused = [key for key, values in REMOVED_OF_TRANSFORMER.items() if key in section and section[key] in values]
+        dropped += [f"encoder_conf.{key}" for key in unused if section.pop(key) is not None]
     return dropped
 
 

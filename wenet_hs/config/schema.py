@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""All settings of an experiment except the data set's and the heads', with WeNet's names and WeNet's defaults."""
+"""All settings of an experiment except those of data, encoders and heads, with WeNet's names and defaults."""
 
 import sys
 from collections.abc import Iterator
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
@@ -17,73 +17,22 @@ from wenet_hs.config.dataset import (
     PositiveOrZero,
     Section,
 )
+from wenet_hs.config.encoders import (
+    FEWEST_MEL_BINS,
+    Activation,
+    ConformerConf,
+    EncoderConf,
+    EncoderKind,
+    LayersConf,
+    read_encoder,
+)
 from wenet_hs.config.heads import ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
 from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
 
-Activation = Literal["swish", "relu", "gelu"]
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
-FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
-"""What the strides in frequency of each `input_layer` need, so that at least one feature is left."""
 
 
 # ---- the network
-
-
-class LayersConf(Section):
-    """The settings that encoder and decoder have in common."""
-
-    attention_heads: Count = 4
-    """Number of attention heads. They share the width equally."""
-    linear_units: Count = 2048
-    """Inner width of the feed-forward layers."""
-    num_blocks: Count = 6
-    """Number of layers; of a decoder: left to right."""
-    dropout_rate: BelowOne = 0.1
-    """Dropout of each residual branch and inside the feed-forward layers."""
-    positional_dropout_rate: BelowOne = 0.1
-    """Dropout after the positional encoding."""
-    normalize_before: bool = True
-    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
-    norm_eps: Positive = 1e-5
-    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
-    gradient_checkpointing: bool = False
-    """Whether the backward pass computes each layer again: less memory, a third more time, bit-equal results. Not in
-    decoder steps with `attention_guide`."""
-
-
-class EncoderConf(LayersConf):
-    """The encoder. These are the defaults of `encoder: conformer`; `_DEFAULTS` has those of `encoder: transformer`."""
-
-    output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
-    """Width of encoder and decoder."""
-    attention_dropout_rate: BelowOne = 0.0
-    """Dropout of the attention weights."""
-    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
-    """Subsampling in time: by 4, 6, 8, or none (`linear`)."""
-    subsampling_conv_channels: Count | None = None
-    """Channels of the convolutions of `input_layer`; null: `output_size`, as in WeNet."""
-    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
-    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
-    macaron_style: bool = True
-    """Whether a layer has half a feed-forward module at its start and its end, or a whole one at the end."""
-    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
-    """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
-    activation_type: Activation = "swish"
-    """Activation function of feed-forward and convolution."""
-    use_cnn_module: bool = True
-    """Whether layers have a convolution module; for `encoder: conformer` only, like `macaron_style`."""
-    cnn_module_kernel: Count = 15
-    """Width of the depthwise convolution in encoder frames; odd."""
-    cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
-    """Normalization inside the convolution module."""
-
-    def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.output_size % self.attention_heads:
-            yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
-        if self.cnn_module_kernel % 2 == 0:
-            yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
-        if self.subsampling_conv_channels and self.input_layer == "linear":
-            yield "subsampling_conv_channels", "has no effect with input_layer: linear, which has no convolution"
 
 
 class DecoderConf(LayersConf):
@@ -171,22 +120,13 @@ class ModelConf(Section):
 
 # ---- training
 
-_DEFAULTS: dict[str, dict[str, Any]] = {
-    "transformer": {
-        "pos_enc_layer_type": "abs_pos",
-        "macaron_style": False,
-        "selfattention_layer_type": "selfattn",
-        "activation_type": "relu",
-        "use_cnn_module": False,
-    },
-    "adamw": {"weight_decay": 0.01},
-}
-"""Kind of encoder or optimizer → its defaults that differ from those in the class of its section."""
+_ADAMW = {"weight_decay": 0.01}
+"""The default of `optim: adamw` that differs from the one in `OptimConf`."""
 
 
 def _with_defaults_of_kind(value: Any, info: ValidationInfo) -> Any:
-    """A section with the defaults of the kind that the setting before it selects (`optim`: `optim_conf`)."""
-    defaults = _DEFAULTS.get(str(info.data.get((info.field_name or "").removesuffix("_conf"))), {})
+    """An `optim_conf` with the defaults of the kind that `optim` selects."""
+    defaults = _ADAMW if info.data.get("optim") == "adamw" else {}
     if isinstance(value, Section):
         value = value.model_dump(exclude_unset=True)
     return defaults | value if isinstance(value, dict) else defaults if value is None else value
@@ -273,9 +213,9 @@ class TrainingConfig(Section):
 class ExperimentConfig(TrainingConfig):
     """All settings of a recogniser. A section that is left out has its defaults."""
 
-    encoder: Literal["conformer", "transformer"] = "conformer"
+    encoder: EncoderKind = "conformer"
     """Kind of encoder."""
-    encoder_conf: EncoderConf = Field(default_factory=EncoderConf)
+    encoder_conf: EncoderConf = Field(default_factory=ConformerConf)
     decoder: Literal["transformer", "bitransformer"] = "bitransformer"
     """Kind of decoder: left to right (`transformer`), or both directions."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
@@ -304,13 +244,10 @@ class ExperimentConfig(TrainingConfig):
     output_dim: Count | None = None
     """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not checked."""
 
-    _encoder_selects = field_validator("encoder_conf", mode="before")(_with_defaults_of_kind)
+    _encoder_selects = field_validator("encoder_conf", mode="before")(read_encoder)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         encoder, decoder, model = self.encoder_conf, self.decoder_conf, self.model_conf
-        for key in ("macaron_style", "use_cnn_module"):
-            if self.encoder == "transformer" and getattr(encoder, key):
-                yield f"encoder_conf.{key}", "needs encoder: conformer; set false or change encoder"
         if self.decoder == "transformer" and decoder.r_num_blocks:
             yield "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
         if encoder.output_size % decoder.attention_heads:

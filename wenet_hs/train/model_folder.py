@@ -20,8 +20,9 @@ import torch
 from pydantic import BaseModel
 
 from wenet_hs.checkpoint import hash_weights
+from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
 from wenet_hs.config.heads import REMOVED
-from wenet_hs.config.load import Config, config_changes, dump_config, load_config
+from wenet_hs.config.load import Config, config_changes, dump_config, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.shards import DataType
 from wenet_hs.devices import has_native_bf16, has_native_fp16
@@ -222,13 +223,17 @@ def _hash_settings(settings: Mapping[str, Any]) -> str:
 
 
 def former_hashes(config: TrainingConfig) -> frozenset[str]:
-    """The hashes that checkpoints from before 2026-11-26 have for these settings, with each value of those removed
+    """The hashes that checkpoints from before 2026-11-27 have for these settings, with each value of those removed
     since, which change no result."""
     fixed = _fixed_settings(config)
-    keys = [f"{section}.{name}" for section in head_confs(config) for name in REMOVED]
-    values = [(None, *REMOVED[key.rpartition(".")[2]]) for key in keys]
-    found = (zip(keys, chosen, strict=True) for chosen in itertools.product(*values))
-    return frozenset(_hash_settings(fixed | {key: value for key, value in one if value}) for one in found)
+    removed = {f"{section}.{name}": (None, *REMOVED[name]) for section in head_confs(config) for name in REMOVED}
+    if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
+        removed |= {f"encoder_conf.{name}": values for name, values in REMOVED_OF_TRANSFORMER.items()}
+        fixed = {key: value for key, value in fixed.items() if key not in removed}
+    found = (zip(removed, chosen, strict=True) for chosen in itertools.product(*removed.values()))
+    default = flatten(type(config)().model_dump(mode="json"))
+    changed = ({key: value for key, value in one if value != default.get(key)} for one in found)
+    return frozenset(_hash_settings(fixed | one) for one in changed)
 
 
 def _may_change(setting: str, config: TrainingConfig) -> bool:

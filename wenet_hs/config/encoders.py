@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The settings of the encoders. A new one needs one class here, with its name in `EncoderKind`, `EncoderConf` and
+`ENCODERS`."""
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo
+
+from wenet_hs.config.dataset import BelowOne, Count, Positive, Section
+
+Activation = Literal["swish", "relu", "gelu"]
+FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
+"""What the strides in frequency of each `input_layer` need, so that at least one feature is left."""
+
+
+class LayersConf(Section):
+    """The settings that encoder and decoder have in common."""
+
+    attention_heads: Count = 4
+    """Number of attention heads. They share the width equally."""
+    linear_units: Count = 2048
+    """Inner width of the feed-forward layers."""
+    num_blocks: Count = 6
+    """Number of layers; of a decoder: left to right."""
+    dropout_rate: BelowOne = 0.1
+    """Dropout of each residual branch and inside the feed-forward layers."""
+    positional_dropout_rate: BelowOne = 0.1
+    """Dropout after the positional encoding."""
+    normalize_before: bool = True
+    """Whether LayerNorm comes before each residual branch (true) or after it (false)."""
+    norm_eps: Positive = 1e-5
+    """Added to the variance in LayerNorm. WeNet before 2022-01-11 had 1e-12."""
+    gradient_checkpointing: bool = False
+    """Whether the backward pass computes each layer again: less memory, a third more time, bit-equal results. Not in
+    decoder steps with `attention_guide`."""
+
+
+class StackConf(LayersConf):
+    """What the encoders have in common that are built here: subsampling, then equal layers. The defaults are the
+    conformer's."""
+
+    output_size: Annotated[int, Field(gt=0, multiple_of=2)] = 256
+    """Width of encoder and decoder."""
+    attention_dropout_rate: BelowOne = 0.0
+    """Dropout of the attention weights."""
+    input_layer: Literal["conv2d", "conv2d6", "conv2d8", "linear"] = "conv2d"
+    """Subsampling in time: by 4, 6, 8, or none (`linear`)."""
+    subsampling_conv_channels: Count | None = None
+    """Channels of the convolutions of `input_layer`; null: `output_size`, as in WeNet."""
+    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "rel_pos"
+    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
+    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "rel_selfattn"
+    """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
+    activation_type: Activation = "swish"
+    """Activation function of feed-forward and convolution."""
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.output_size % self.attention_heads:
+            yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
+        if self.subsampling_conv_channels and self.input_layer == "linear":
+            yield "subsampling_conv_channels", "has no effect with input_layer: linear, which has no convolution"
+
+
+class ConformerConf(StackConf):
+    """`encoder: conformer` (Gulati et al. 2020)."""
+
+    macaron_style: bool = True
+    """Whether a layer has half a feed-forward module at its start and its end, or a whole one at the end."""
+    use_cnn_module: bool = True
+    """Whether layers have a convolution module."""
+    cnn_module_kernel: Count = 15
+    """Width of the depthwise convolution in encoder frames; odd."""
+    cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
+    """Normalization inside the convolution module."""
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        yield from super().conflicts()
+        if self.cnn_module_kernel % 2 == 0:
+            yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
+
+
+class TransformerConf(StackConf):
+    """`encoder: transformer` (Vaswani et al. 2017)."""
+
+    pos_enc_layer_type: Literal["rel_pos", "abs_pos", "no_pos"] = "abs_pos"
+    """Positional encoding: input of the attention (`rel_pos`), added to the features (`abs_pos`), or none."""
+    selfattention_layer_type: Literal["rel_selfattn", "selfattn"] = "selfattn"
+    """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
+    activation_type: Activation = "relu"
+    """Activation function of the feed-forward layers."""
+
+
+EncoderKind = Literal["conformer", "transformer"]
+EncoderConf = ConformerConf | TransformerConf
+ENCODERS: dict[str, type[Section]] = {"conformer": ConformerConf, "transformer": TransformerConf}
+
+REMOVED_OF_TRANSFORMER: dict[str, tuple[Any, ...]] = {
+    **{"macaron_style": (False,), "use_cnn_module": (False,)},
+    **{"cnn_module_kernel": tuple(range(1, 34, 2)), "cnn_module_norm": ("batch_norm", "layer_norm")},
+}
+"""Settings of a conformer that folders of `encoder: transformer` of before 2026-11-27 have, with their values. They
+changed nothing there, and are dropped."""
+
+
+def read_encoder(value: Any, info: ValidationInfo) -> Any:
+    """An `encoder_conf`, read by the class that `encoder` selects; the conformer's defaults if that is wrong."""
+    selected = ENCODERS.get(str(info.data.get("encoder")))
+    if selected is None:
+        return ConformerConf()
+    if isinstance(value, Section) and type(value) is not selected:  # the default of another encoder
+        value = value.model_dump(exclude_unset=True)
+    return selected.model_validate(value)
