@@ -5,5 +5,6 @@ from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.waveform import Waveform
+from wenet_hs.frontends.whisper_mel import WhisperMel
 
-__all__ = ["Fbank", "Frontend", "Waveform", "build_frontend"]
+__all__ = ["Fbank", "Frontend", "Waveform", "WhisperMel", "build_frontend"]

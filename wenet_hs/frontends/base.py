@@ -28,7 +28,7 @@ class Frontend(ABC):
     frame_s: float
     """Distance between frames, seconds."""
     offset_s: float
-    """Start of the audio that frame 0 stands for, seconds: (window - distance) / 2."""
+    """Start of the audio that frame 0 stands for, seconds: (window - distance) / 2, or -distance / 2 if centred."""
     width: int
     """Features per frame, F."""
 
@@ -53,5 +53,8 @@ class Frontend(ABC):
         return self.length(samples_U)
 
     def span_s(self, num_frames: int) -> float:
-        """Seconds of audio that `num_frames` successive frames, at least one, are computed from."""
+        """Seconds of audio that `num_frames` successive frames, at least one, are computed from.
+
+        Where the window of frame 0 is centred at 0 s: from the middle of the first window to that of the last one.
+        """
         return num_frames * self.frame_s + 2 * self.offset_s
