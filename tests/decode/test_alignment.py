@@ -28,7 +28,7 @@ from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.recognition import timed_units, timed_words
 from wenet_hs.errors import CheckpointError
 from wenet_hs.experiment import Experiment, load_experiment
-from wenet_hs.frontends import build_frontend
+from wenet_hs.frontends import WhisperMel, build_frontend
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.manifest import Utterance
@@ -117,6 +117,9 @@ def test_a_frame_stands_for_its_step_in_the_middle_of_its_receptive_field() -> N
         start = 2 + (field_s - step_s) / 2
         times = (start, start + step_s, start + 7 * step_s, start + 9 * step_s)
         assert (first.start, first.end, other.start, other.end) == pytest.approx(times, abs=1e-4)
+    # Centred windows: frame t is the middle of 10 ms, half of it before t * 10 ms; no time is before the audio.
+    first, other = timed_units("ab", found, encoder, WhisperMel(), 2.0)
+    assert (first.start, first.end, other.start, other.end) == pytest.approx((2, 2.005, 2.065, 2.085))
 
 
 def test_units_and_words_in_seconds() -> None:

@@ -49,7 +49,7 @@ def timed_units(
     return [
         TimedText(
             text=text,
-            start=round(offset_s + first * step_s, _DIGITS),
+            start=round(max(begin_s, offset_s + first * step_s), _DIGITS),  # centred windows begin before the audio
             end=round(offset_s + end * step_s, _DIGITS),
             confidence=math.exp(log_prob),
         )
