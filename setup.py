@@ -9,6 +9,7 @@ PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
 REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
+PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 DOCS = ["mkdocs-material>=9.5"]
 TREES = ["panphon>=0.20"]
@@ -31,6 +32,7 @@ DEV = [
     *TREES,
     *VAD,
     *MEDIA,
+    *PRETRAINED,
     *STUDIES,
 ]
 
@@ -73,6 +75,7 @@ setup(
         "vad": VAD,
         "media": MEDIA,
         "kenlm": KENLM,
+        "pretrained": PRETRAINED,
         "docs": DOCS,
         "studies": STUDIES,
         "dev": DEV,

@@ -6,9 +6,13 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.config.encoders import EncoderConf, StackConf, TransformerConf
+from wenet_hs.config.encoders import ConformerConf, PretrainedConf, StackConf, TransformerConf
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import DecoderConf, ExperimentConfig
+from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.encoders.description import EncoderDescription
+from wenet_hs.encoders.kinds import make_pretrained
+from wenet_hs.encoders.pretrained import memory_size
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.frontends.build import build_frontend
@@ -40,6 +44,7 @@ def build_model(
     tree: AnyTree | None = None,
     ctc_tree: AnyTree | None = None,
     cmvn: Cmvn | None = None,
+    pretrained: EncoderDescription | None = None,
 ) -> AsrModel:
     """Builds a model with new weights, which depend only on torch's random state.
 
@@ -48,26 +53,22 @@ def build_model(
         tree: for every `head` except the softmax; a binary tree or a class tree over the same units.
         ctc_tree: the same for `ctc_conf.head`.
         cmvn: statistics for `encoder.global_cmvn`, or None.
+        pretrained: for `encoder: pretrained`.
 
     Raises ConfigError if a setting does not fit, DataError if cmvn does not.
     """
-    feature_dim = build_frontend(config.dataset_conf).width
     for key, found, expected, what in (  # WeNet writes these sizes into a train.yaml
         ("output_dim", config.output_dim, num_units, "the unit table has that many units"),
         ("ctc_conf.ctc_blank_id", config.ctc_conf.ctc_blank_id, special.blank, "<blank> of the unit table"),
     ):
         if found is not None and found != expected:
             raise ConfigError(key, f"{found}, expected {expected} ({what})", "remove the line or use the right file")
-    if cmvn is not None and len(cmvn[0]) != feature_dim:
-        path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
-        what = f"statistics of {found} features, but the model has {feature_dim}"
-        raise DataError(path, what, "compute it again with `wenet-hs cmvn`")
-    size = config.encoder_conf.output_size
+    size = _memory_size(config, pretrained)
     conf, has_right = config.decoder_conf, config.decoder == "bitransformer"
     left = _decoder(conf, size, num_units, num_blocks=conf.num_blocks)
     right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
     decoder = left if right is None else BiTransformerDecoder(left, right)
-    encoder = _encoder(config.encoder_conf, feature_dim, cmvn=cmvn)
+    encoder = _encoder(config, cmvn, pretrained)
     head = build_head(config.head_conf, size, num_units, tree)
     right_head = build_head(config.head_conf, size, num_units, tree) if has_right else None
     ctc_head = build_head(config.ctc_conf.head_conf, size, num_units, ctc_tree, section="ctc_conf.head_conf")
@@ -86,7 +87,35 @@ def build_model(
     return model
 
 
-def _encoder(conf: EncoderConf, feature_dim: int, *, cmvn: Cmvn | None) -> EncoderStack:
+def _memory_size(config: ExperimentConfig, pretrained: EncoderDescription | None) -> int:
+    """The width of the memory. Raises ConfigError if the decoder cannot have it."""
+    conf, heads = config.encoder_conf, config.decoder_conf.attention_heads
+    if not isinstance(conf, PretrainedConf):
+        return conf.output_size
+    assert pretrained is not None
+    size = memory_size(pretrained, conf)
+    if config.decoder != "none" and size % heads:
+        found = f"the encoder's width {size} is not divisible by {heads} heads"
+        raise ConfigError("decoder_conf.attention_heads", found, "change it, or encoder_conf.upper.output_size")
+    return size
+
+
+def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDescription | None) -> SpeechEncoder:
+    """The encoder. Raises DataError if the statistics are of other features."""
+    conf = config.encoder_conf
+    if isinstance(conf, PretrainedConf):
+        assert pretrained is not None
+        upper = None if conf.upper is None else _stack(conf.upper, pretrained.hidden_size)
+        return make_pretrained(pretrained, conf, upper)
+    feature_dim = build_frontend(config.dataset_conf).width
+    if cmvn is not None and len(cmvn[0]) != feature_dim:
+        path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
+        what = f"statistics of {found} features, but the model has {feature_dim}"
+        raise DataError(path, what, "compute it again with `wenet-hs cmvn`")
+    return _stack(conf, feature_dim, cmvn)
+
+
+def _stack(conf: ConformerConf | TransformerConf, feature_dim: int, cmvn: Cmvn | None = None) -> EncoderStack:
     return EncoderStack(
         _subsampling(conf, feature_dim),
         [_encoder_layer(conf) for _ in range(conf.num_blocks)],
@@ -115,7 +144,7 @@ def _feed_forward(conf: StackConf | DecoderConf, size: int) -> FeedForward:
     return FeedForward(size, conf.linear_units, dropout_rate=conf.dropout_rate, activation=conf.activation_type)
 
 
-def _encoder_layer(conf: EncoderConf) -> nn.Module:
+def _encoder_layer(conf: ConformerConf | TransformerConf) -> nn.Module:
     size = conf.output_size
     if isinstance(conf, TransformerConf):
         return TransformerEncoderLayer(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The folder of a trained model: its layout, its verification, and loading it.
 
-    train.yaml  units.txt  [bpe.model]  [tree.json  ctc_tree.json]  [global_cmvn]  checkpoints/  final.pt  metrics.jsonl
+    train.yaml  units.txt  [bpe.model]  [tree.json  ctc_tree.json]  [global_cmvn]  [encoder.json]
+    checkpoints/  final.pt  metrics.jsonl
 
 It is complete: it can be moved to another machine and decoded there.
 """
@@ -15,10 +16,12 @@ import torch
 
 from wenet_hs.build import AnyTree, Cmvn, build_model, state_cmvn
 from wenet_hs.checkpoint import load_weights, read_weights
+from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.heads import HeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
+from wenet_hs.encoders.description import read_description
 from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
@@ -62,7 +65,7 @@ class Experiment:
     @property
     def frontend(self) -> Frontend:
         """What computes the input of the model's encoder."""
-        return build_frontend(self.config.dataset_conf)
+        return self.model.encoder.own_frontend or build_frontend(self.config.dataset_conf)
 
 
 def load_experiment(
@@ -113,7 +116,9 @@ def build_from_folder(
     """
     trees = load_trees(config, table, folder)
     of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
-    return build_model(config, len(table), table.special, cmvn=cmvn, **of_head)
+    conf = config.encoder_conf
+    description = read_description(in_folder(folder, conf.path)) if isinstance(conf, PretrainedConf) else None
+    return build_model(config, len(table), table.special, cmvn=cmvn, pretrained=description, **of_head)
 
 
 def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[str, AnyTree]:
@@ -139,7 +144,7 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
 
     With other units of the same number every word would be wrong.
     """
-    for name in ("units.txt", *TREE_FILES.values(), "bpe.model"):
+    for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json"):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
             raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", "put the old file back")

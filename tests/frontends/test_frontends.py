@@ -84,11 +84,11 @@ def test_impossible_settings_are_refused() -> None:
 
 
 def test_no_other_package_has_arithmetic_of_frames() -> None:
-    """Only config/, which defines the settings, names them too. Nothing imports torchaudio."""
+    """Only config/, which defines the settings, names them too; other projects have such a key. No torchaudio."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name, text = path.relative_to(PACKAGE).as_posix(), path.read_text("utf-8")
         assert not re.search(r"^\s*(from|import) torchaudio", text, re.MULTILINE), name
-        if re.search("fbank_conf|frame_length|frame_shift|num_mel_bins|frame_samples|snip", text):
+        if re.search('fbank_conf|frame_length|frame_shift|num_mel_bins(?!")|frame_samples|snip', text):
             found[name] = name.partition("/")[0]
     assert set(found.values()) == {"config", "frontends"}, found

@@ -26,7 +26,7 @@ from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.distributed import World, int_from_environment, join_process_group
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import Utterance
@@ -51,7 +51,10 @@ def run(args: argparse.Namespace) -> None:
     if num_workers is None:
         num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
     with join_process_group(torch.device("cpu")) as world:
-        conf = load_config(args.config).dataset_conf
+        config = load_config(args.config)
+        conf = config.dataset_conf
+        if config.encoder == "pretrained":
+            raise ConfigError(args.config, "encoder: pretrained normalizes its input itself", "leave out this command")
         frontend = build_frontend(conf)
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
         world.check_equal_across_ranks(

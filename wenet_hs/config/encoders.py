@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo
 
-from wenet_hs.config.dataset import BelowOne, Count, Positive, Section
+from wenet_hs.config.dataset import BelowOne, Count, CountOrZero, Positive, Section
 
 Activation = Literal["swish", "relu", "gelu"]
 FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
@@ -91,9 +91,64 @@ class TransformerConf(StackConf):
     """Activation function of the feed-forward layers."""
 
 
-EncoderKind = Literal["conformer", "transformer"]
-EncoderConf = ConformerConf | TransformerConf
-ENCODERS: dict[str, type[Section]] = {"conformer": ConformerConf, "transformer": TransformerConf}
+class UpperConf(ConformerConf):
+    """Conformer layers above a pretrained encoder, after a linear layer."""
+
+    num_blocks: CountOrZero = 2
+    """Number of layers; 0: the linear layer alone."""
+    input_layer: Literal["linear"] = "linear"
+    """The input is one frame per 20 ms (wav2vec 2.0, Whisper), which is not subsampled."""
+
+
+class PretrainedConf(Section):
+    """`encoder: pretrained`: an encoder of `transformers` from a folder in Hugging Face's layout."""
+
+    path: str
+    """The folder, with `config.json` and weights; in a model folder `encoder.json`, which describes the encoder."""
+    layers: Literal["last", "weighted"] | Count = "last"
+    """What the memory is: the output of the last layer, a weighted sum of the input of the first layer and the outputs
+    of all, with learned weights, or the output of a layer (from 1). The layers above it are left out."""
+    adapter: str | None = None
+    """For MMS: the language (ISO 639-3) of `adapter.LANG.safetensors` in the folder, or `new`: untrained adapters."""
+    freeze: Literal["all", "all_but_adapters", "feature_encoder", "none"] | Count = "feature_encoder"
+    """What is not trained: everything, everything but the adapters of MMS, the convolutions before the layers, nothing,
+    or everything up to this layer."""
+    freeze_steps: CountOrZero = 0
+    """Optimizer steps at the start in which nothing of the encoder is trained."""
+    lr: Positive | None = None
+    """Learning rate of the encoder; null: that of `optim_conf`."""
+    mask_time: BelowOne = 0.0
+    """Share of the frames that masks of 10 frames hide before the first layer, in training only; overlaps count."""
+    mask_feature: BelowOne = 0.0
+    """Share of the hidden dimensions that masks of 10 dimensions set to 0 there."""
+    silence_s: Annotated[float, Field(ge=0.2, le=29)] = 0.4
+    """Seconds of silence after the audio that Whisper's encoder sees; for Whisper only."""
+    gradient_checkpointing: bool = False
+    """Whether the backward pass computes each layer again: less memory, a third more time."""
+    cache: str | None = None
+    """Folder that keeps the outputs of a frozen encoder, as float16; with `freeze: all` and masks of 0. null: none."""
+    upper: UpperConf | None = None
+    """Layers above the encoder, which are trained from nothing; null: none."""
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.cache is not None and self.freeze != "all":
+            yield "cache", "keeps the outputs of a frozen encoder; set freeze: all, or cache: null"
+        for name in ("mask_time", "mask_feature"):
+            if self.cache is not None and getattr(self, name):
+                yield name, "acts before the outputs that cache keeps; set 0.0, or cache: null"
+        if self.freeze == "all" and self.lr is not None:
+            yield "lr", "has no effect with freeze: all; remove it"
+        if self.freeze == "all" and self.freeze_steps:
+            yield "freeze_steps", "has no effect with freeze: all; remove it"
+
+
+EncoderKind = Literal["conformer", "transformer", "pretrained"]
+EncoderConf = ConformerConf | TransformerConf | PretrainedConf
+ENCODERS: dict[str, type[Section]] = {
+    "conformer": ConformerConf,
+    "transformer": TransformerConf,
+    "pretrained": PretrainedConf,
+}
 
 REMOVED_OF_TRANSFORMER: dict[str, tuple[Any, ...]] = {
     **{"macaron_style": (False,), "use_cnn_module": (False,)},

@@ -12,6 +12,7 @@ from wenet_hs.config.dataset import (
     Count,
     CountOrZero,
     DatasetConf,
+    FbankConf,
     Fraction,
     Positive,
     PositiveOrZero,
@@ -24,6 +25,8 @@ from wenet_hs.config.encoders import (
     EncoderConf,
     EncoderKind,
     LayersConf,
+    PretrainedConf,
+    StackConf,
     read_encoder,
 )
 from wenet_hs.config.heads import ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
@@ -250,18 +253,12 @@ class ExperimentConfig(TrainingConfig):
         encoder, decoder, model = self.encoder_conf, self.decoder_conf, self.model_conf
         if self.decoder == "transformer" and decoder.r_num_blocks:
             yield "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
-        if encoder.output_size % decoder.attention_heads:
-            text = f"{encoder.output_size} is not divisible by {decoder.attention_heads} heads"
-            yield "decoder_conf.attention_heads", f"encoder_conf.output_size {text}"
         if self.cmvn is not None and self.cmvn_conf.cmvn_file is None:
             yield "cmvn_conf.cmvn_file", "missing; cmvn: global_cmvn needs it (wenet-hs cmvn writes it)"
-        num_bins, fewest = self.dataset_conf.fbank_conf.num_mel_bins, FEWEST_MEL_BINS[encoder.input_layer]
-        if num_bins < fewest:
-            text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
-            yield "dataset_conf.fbank_conf.num_mel_bins", text
-
-        if model.interctc_layer >= encoder.num_blocks:
-            yield "model_conf.interctc_layer", f"must be below encoder_conf.num_blocks, {encoder.num_blocks}"
+        if isinstance(encoder, PretrainedConf):
+            yield from self._conflicts_of_pretrained(encoder)
+        else:
+            yield from self._conflicts_of_stack(encoder)
         if self.decoder == "transformer" and model.reverse_weight:
             yield "model_conf.reverse_weight", "needs decoder: bitransformer; remove it or change decoder"
         if _is_sparse(self.head_conf) and model.lsm_weight and model.lsm_kind == "leaf":
@@ -269,6 +266,34 @@ class ExperimentConfig(TrainingConfig):
             yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
         yield from self._optimizer_conflicts("ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf))
         yield from super().conflicts()
+
+    def _conflicts_of_stack(self, encoder: StackConf) -> Iterator[tuple[str, str]]:
+        heads, num_bins = self.decoder_conf.attention_heads, self.dataset_conf.fbank_conf.num_mel_bins
+        if encoder.output_size % heads:
+            text = f"encoder_conf.output_size {encoder.output_size} is not divisible by {heads} heads"
+            yield "decoder_conf.attention_heads", text
+        if num_bins < (fewest := FEWEST_MEL_BINS[encoder.input_layer]):
+            text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
+            yield "dataset_conf.fbank_conf.num_mel_bins", text
+        if self.model_conf.interctc_layer >= encoder.num_blocks:
+            yield "model_conf.interctc_layer", f"must be below encoder_conf.num_blocks, {encoder.num_blocks}"
+
+    def _conflicts_of_pretrained(self, encoder: PretrainedConf) -> Iterator[tuple[str, str]]:
+        """Settings that act on features of ours, which a pretrained encoder does not have."""
+        data, own = self.dataset_conf, "the encoder computes its own input"
+        if self.cmvn is not None:
+            yield "cmvn", f"{own} and its normalization; remove it"
+        if data.spec_aug:
+            yield "dataset_conf.spec_aug", f"{own}; set false (encoder_conf.mask_time masks its frames)"
+        if data.fbank_conf != FbankConf():
+            yield "dataset_conf.fbank_conf", f"{own}; remove it"
+        if data.features_on == "device":
+            yield "dataset_conf.features_on", f"{own}; set worker"
+        if data.cache_features and encoder.cache is None:
+            yield "dataset_conf.cache_features", f"{own}; set false (encoder_conf.cache keeps outputs)"
+        for name in ("noise_conf", "reverb_conf"):
+            if encoder.cache is not None and getattr(data, name) is not None:
+                yield f"dataset_conf.{name}", "encoder_conf.cache would repeat the same noise; set one of them to null"
 
     def why_unmeasured(self, metric: Metric) -> str | None:
         """A branch of weight 0 is not computed, so its metric is the same at each validation."""

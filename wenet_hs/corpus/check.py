@@ -17,6 +17,7 @@ import numpy as np
 import regex  # type: ignore[import-untyped]
 import torch
 
+from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CRASHED, parallel_map
 from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
@@ -265,8 +266,11 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
     known = [(name, u, u.duration) for name, u in _each(sets) if u.duration and u.txt.strip()]
     tokenizer = make_tokenizer(unit, UnitTable.from_units(units))
     subsampling = Subsampling()
-    subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
-    all_frames = build_frontend(config.dataset_conf).count_frames(np.array([s for _, _, s in known])).tolist()
+    if isinstance(config.encoder_conf, PretrainedConf):  # a frame per 20 ms: its files need not be here
+        all_frames = [int(50 * seconds) for _, _, seconds in known]
+    else:
+        subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
+        all_frames = build_frontend(config.dataset_conf).count_frames(np.array([s for _, _, s in known])).tolist()
     for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
         ids, num = tokenizer.encode(u.txt), subsampling.output_length(num_frames)
         needed = ctc_frames_needed(ids)

@@ -64,6 +64,7 @@ class SpeechDataset:
         training: bool,
         seed: int,
         output_length: Callable[[int], int],
+        frontend: Frontend | None = None,
     ) -> None:
         """Encode and check every utterance; the headers of those without a duration are read.
 
@@ -74,10 +75,11 @@ class SpeechDataset:
             utterances: a table of `open_lists`, or any other utterances.
             training: use speed, noise, dither, masks and sampling as `conf` states; otherwise none of them.
             output_length: the encoder's: feature frames → encoder frames.
+            frontend: what computes the input of the encoder; None: that of `conf`.
         """
         self._table = utterances if isinstance(utterances, UtteranceTable) else UtteranceTable(utterances)
         self._tokenizer, self._conf, self._training, self._seed = tokenizer, conf, training, seed
-        self._subsampled, self._frontend = output_length, build_frontend(conf)
+        self._subsampled, self._frontend = output_length, frontend or build_frontend(conf)
         # What is computed here: all of it, or nothing where the features are computed on the device.
         on_device = conf.features_on == "device"
         self._worker_frontend: Frontend = Waveform(self._frontend.rate) if on_device else self._frontend
@@ -126,12 +128,21 @@ class SpeechDataset:
         # reserved for more than MAX_CACHED_S.
         durations = np.minimum(self._durations, MAX_CACHED_S)
         frames = [self._frontend.count_frames(durations, speed) + 2 for speed in speeds]
-        self.cache = FeatureCache(path, np.stack(frames, axis=1), self._frontend.width)
+        self.cache = FeatureCache(path, np.stack(frames, axis=1), self._frontend.width, is_half=self._frontend.is_half)
+
+    def cache_key(self) -> str:
+        """A hash of what the features in a file of `cache_in` depend on, beside the frontend."""
+        rows = (self._table[row] for row in self._rows.tolist())
+        clips = [(u.key, u.wav, u.start, u.end, u.channel) for u in rows]
+        files = {wav: Path(wav).stat() for wav in {clip[1] for clip in clips} if Path(wav).is_file()}
+        changed = sorted((wav, facts.st_size, facts.st_mtime_ns) for wav, facts in files.items())
+        parts = (clips, changed, self._durations.tolist(), self._training and self._conf.speed_perturb)
+        return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
     @property
     def num_frames(self) -> list[int]:
-        """The length of each utterance in feature frames at its own speed, by its duration."""
-        return list(self._frontend.count_frames(self._durations).tolist())
+        """The length of each utterance for `batch_conf`, at its own speed, by its duration."""
+        return list(self._frontend.batch_lengths(self._durations).tolist())
 
     def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
         """Unit ids and encoder frames of up to `limit` utterances that CTC can align, evenly spaced in the list."""
@@ -148,8 +159,8 @@ class SpeechDataset:
         return plan_epoch(frames, self._conf.batch_conf, seed=self._seed, epoch=epoch, items=items)
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """The length (N,) in feature frames of each item (N,) at its speed in an epoch."""
-        return self._frontend.count_frames(self._durations[items % len(self)], self._speeds(items, epoch))
+        """The length (N,) for `batch_conf` of each item (N,) at its speed in an epoch."""
+        return self._frontend.batch_lengths(self._durations[items % len(self)], self._speeds(items, epoch))
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.

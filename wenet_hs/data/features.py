@@ -38,20 +38,22 @@ class FeatureCache:
     file and drop it. Two processes may compute the same features at the same time: they write the same values.
     """
 
-    def __init__(self, path: Path, max_frames_NS: NDArray[np.int64], width: int) -> None:
+    def __init__(self, path: Path, max_frames_NS: NDArray[np.int64], width: int, *, is_half: bool = False) -> None:
         """Open the file, and reserve its space first if no other process has.
 
         max_frames_NS: the longest length (N, S) in frames that is kept.
+        is_half: keep float16 values.
         Raises DataError if the file cannot be made, for instance on a full disk.
         """
         self._max_frames_NS = max_frames_NS
         self._starts_NS = max_frames_NS.cumsum().reshape(max_frames_NS.shape) - max_frames_NS
         num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
+        values = np.dtype(np.float16 if is_half else np.float32)
         if not path.exists():
-            _reserve(path, 4 * (num_slots + num_frames * width))
+            _reserve(path, 4 * num_slots + values.itemsize * num_frames * width)
         # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
-        self._frames = np.memmap(path, np.float32, "r+", offset=4 * num_slots, shape=(num_frames, width))
+        self._frames = np.memmap(path, values, "r+", offset=4 * num_slots, shape=(num_frames, width))
 
     def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
         """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
@@ -59,7 +61,7 @@ class FeatureCache:
         if length == 0:
             return None
         _memory_barrier()
-        return torch.from_numpy(self._frames[start : start + abs(length)]), length < 0
+        return torch.from_numpy(self._frames[start : start + abs(length)]).float(), length < 0
 
     def put(self, index: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
         """Keep features. Those of a clip that is longer than its list states are not kept."""

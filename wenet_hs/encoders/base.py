@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
+from wenet_hs.frontends.base import Frontend
 from wenet_hs.nn.subsampling import Length
 
 
@@ -20,6 +21,8 @@ class SpeechEncoder(nn.Module, ABC):
     """Input frames from which subsampling computes one output frame. The layers after it may use more."""
     stride: int
     """Input frames from one output frame to the next."""
+    own_frontend: Frontend | None = None
+    """What computes the inputs, if this is fixed by the encoder; None: the frontend of `dataset_conf`."""
 
     @abstractmethod
     def output_length(self, length: Length) -> Length:

@@ -31,6 +31,10 @@ class Frontend(ABC):
     """Start of the audio that frame 0 stands for, seconds: (window - distance) / 2, or -distance / 2 if centred."""
     width: int
     """Features per frame, F."""
+    is_half: bool = False
+    """Whether caches keep the features as float16, without a loss."""
+    counts_frames: bool = True
+    """Whether `batch_conf` limits the frames of this frontend; otherwise frames of 10 ms."""
 
     @abstractmethod
     def length(self, num_samples: Length) -> Length:
@@ -51,6 +55,15 @@ class Frontend(ABC):
         """The number of frames of each utterance, (U,), from its duration in seconds and its speed."""
         samples_U = np.rint(np.minimum(durations_U * self.rate / speed, _MAX_SAMPLES)).astype(np.int64)
         return self.length(samples_U)
+
+    def batch_lengths(
+        self, durations_U: NDArray[np.float64], speed: float | NDArray[np.float64] = 1.0
+    ) -> NDArray[np.int64]:
+        """The length of each utterance, (U,), in the frames that `batch_conf` limits."""
+        if self.counts_frames:
+            return self.count_frames(durations_U, speed)
+        frames_U: NDArray[np.float64] = np.rint(100 * np.minimum(durations_U / speed, _MAX_SAMPLES))
+        return frames_U.astype(np.int64)
 
     def span_s(self, num_frames: int) -> float:
         """Seconds of audio that `num_frames` successive frames, at least one, are computed from.

@@ -12,6 +12,7 @@ class Waveform(Frontend):
 
     def __init__(self, rate: int) -> None:
         self.rate, self.frame_s, self.offset_s, self.width = rate, 1 / rate, 0.0, 1
+        self.counts_frames = False
 
     def length(self, num_samples: Length) -> Length:
         return num_samples

@@ -20,12 +20,14 @@ import torch
 from pydantic import BaseModel
 
 from wenet_hs.checkpoint import hash_weights
-from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
+from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.shards import DataType
 from wenet_hs.devices import has_native_bf16, has_native_fp16
+from wenet_hs.encoders.description import read_description
+from wenet_hs.encoders.weights import hash_pretrained
 from wenet_hs.errors import ConfigError
 from wenet_hs.experiment import SHA256_OF, TREE_FILES, head_confs
 from wenet_hs.files import file_sha256, write_atomic
@@ -35,6 +37,7 @@ logger = logging.getLogger(__name__)
 
 _FOLDER_NAMES = {
     **{"tokenizer_conf.symbol_table_path": "units.txt", "tokenizer_conf.bpe_path": "bpe.model"},
+    "encoder_conf.path": "encoder.json",
     **{"cmvn_conf.cmvn_file": "global_cmvn", **{f"{section}.tree": name for section, name in TREE_FILES.items()}},
 }
 """The settings that name files, with the names that the files get in an experiment folder."""
@@ -81,7 +84,9 @@ def resolve_dtype(config: Config, options: TrainOptions, device: torch.device, *
     if dtype == "auto" and is_resumed and recorded.is_file():
         dtype, stated_in = load_config(recorded).dtype, recorded
     elif dtype == "auto":
-        is_wide = device.type == "cuda" or config.encoder_conf.output_size >= MIN_WIDTH_FOR_BF16
+        conf = config.encoder_conf
+        is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
+        is_wide = is_wide or device.type == "cuda"
         dtype = "bf16" if has_native_bf16(device) and is_wide else "fp32"
     if dtype == "fp16" and not has_native_fp16(device):
         found = "dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
@@ -107,7 +112,10 @@ def prepare_folder(
     model_dir = options.model_dir
     config, sources = _with_folder_names(config, options.config)
     try:
-        contents = {name: source.read_bytes() for name, source in sources.items()}
+        contents = {
+            name: read_description(source).to_json().encode() if name == "encoder.json" else source.read_bytes()
+            for name, source in sources.items()
+        }
     except OSError as error:
         if is_resumed:  # an override that was left out may have named the file
             _refuse_changes(model_dir, config, {}, {})
@@ -121,7 +129,7 @@ def prepare_folder(
     before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
     if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
-    start = _hash_start(options, before if is_resumed else None)
+    start = _hash_start(options, config, before if is_resumed else None)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
@@ -141,7 +149,15 @@ def prepare_folder(
     return config, hashes
 
 
-def _hash_start(options: TrainOptions, recorded: Mapping[str, Any] | None) -> dict[str, str]:
+def pretrained_folder(options: TrainOptions) -> Path:
+    """The folder of the pretrained encoder that the user's config names."""
+    conf = load_config(options.config, options.override_config).encoder_conf
+    assert isinstance(conf, PretrainedConf)
+    path, beside = Path(conf.path), options.config.parent / conf.path
+    return beside if not path.exists() and beside.exists() else path
+
+
+def _hash_start(options: TrainOptions, config: TrainingConfig, recorded: Mapping[str, Any] | None) -> dict[str, str]:
     """The provenance of the first weights: the hash of those of `--checkpoint`, or `none`.
 
     A resumed run keeps what is `recorded`, which is nothing in older folders, and may omit `--checkpoint`.
@@ -153,7 +169,13 @@ def _hash_start(options: TrainOptions, recorded: Mapping[str, Any] | None) -> di
     if checkpoint is not None and before not in (now, None):
         found = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
         raise ConfigError(options.model_dir / "train.yaml", found, _SAME_RUN)
-    return {} if before is None else {key: str(before)}
+    start = {} if before is None else {key: str(before)}
+    key, conf = f"{SHA256_OF}encoder weights", config.encoder_conf if isinstance(config, ExperimentConfig) else None
+    if recorded is not None and key in recorded:
+        start[key] = str(recorded[key])
+    elif recorded is None and isinstance(conf, PretrainedConf) and checkpoint is None:
+        start[key] = hash_pretrained(pretrained_folder(options), conf.adapter)
+    return start
 
 
 def _add_part(before: str, parts: str) -> str:

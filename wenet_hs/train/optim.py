@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.amp.grad_scaler import GradScaler
 
+from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.optim import OptimConf
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.devices import has_native_bf16, processor_name
@@ -73,21 +74,28 @@ def build_optimizer(model: nn.Module, config: TrainingConfig, *, where: str = "c
 
     Raises ConfigError in `where`, the file of the config, if no trained parameter has a rate of `lr_of`.
     """
-    conf = config.optim_conf
-    check_parts(model, [*conf.lr_of], setting="optim_conf.lr_of", where=where)
+    conf, rates = config.optim_conf, rates_of_parts(config)
+    check_parts(model, [*rates], setting="optim_conf.lr_of", where=where)
     named = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    if unused := [part for part in conf.lr_of if part not in {find_part(name, conf.lr_of) for name in named}]:
+    if unused := [part for part in rates if part not in {find_part(name, rates) for name in named}]:
         found = f"optim_conf.lr_of: no trained parameter has the rate of {list_names(unused)}"
         raise ConfigError(where, found, "remove it, or a name of freeze")
     heads = [module for module in model.modules() if isinstance(module, OutputHead)]
     tables = [module for module in model.modules() if isinstance(module, nn.Embedding) and module.sparse]
     rows = [*(parameter for head in heads for parameter in head.sparse_parameters()), *(one.weight for one in tables)]
     with_rows = set(map(id, rows))
-    dense = _group({name: value for name, value in named.items() if id(value) not in with_rows}, conf.lr_of)
+    dense = _group({name: value for name, value in named.items() if id(value) not in with_rows}, rates)
     if sparse := {name: value for name, value in named.items() if id(value) in with_rows}:
-        return AdamBesideSparseAdam(dense, [group for group in _group(sparse, conf.lr_of) if group["params"]], conf)
+        return AdamBesideSparseAdam(dense, [group for group in _group(sparse, rates) if group["params"]], conf)
     kind = torch.optim.Adam if config.optim == "adam" else torch.optim.AdamW
     return kind(dense, lr=conf.lr, betas=conf.betas, eps=conf.eps, weight_decay=conf.weight_decay, fused=True)
+
+
+def rates_of_parts(config: TrainingConfig) -> dict[str, float]:
+    """The learning rates of parts of the model: `optim_conf.lr_of`, and that of a pretrained encoder."""
+    encoder = config.encoder_conf if isinstance(config, ExperimentConfig) else None
+    rate = encoder.lr if isinstance(encoder, PretrainedConf) else None
+    return {**({} if rate is None else {"encoder.pretrained": rate}), **config.optim_conf.lr_of}
 
 
 def _group(named: Mapping[str, nn.Parameter], parts: Collection[str]) -> list[dict[str, Any]]:
@@ -139,7 +147,7 @@ def learning_rate(
         seconds: training time before this step.
         warmup_seconds: training time at the end of the warm-up.
     """
-    base = config.optim_conf.lr if part is None else config.optim_conf.lr_of[part]
+    base = config.optim_conf.lr if part is None else rates_of_parts(config)[part]
     conf = config.scheduler_conf
     warmup = conf.warmup_steps
     if config.scheduler == "warmuplr":

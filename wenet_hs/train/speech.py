@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training of recognisers: model, optimizer and data sets from config and flags, and the batches of their steps."""
 
+import hashlib
 import logging
 import platform
 import tempfile
@@ -14,6 +15,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
@@ -21,6 +23,9 @@ from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
 from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, int_from_environment, join_process_group
+from wenet_hs.encoders.outputs import EncoderOutputs
+from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.encoders.weights import load_pretrained
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import build_from_folder, read_units
 from wenet_hs.files import write_atomic
@@ -31,7 +36,7 @@ from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.model_folder import TrainOptions, former_hashes
+from wenet_hs.train.model_folder import TrainOptions, former_hashes, pretrained_folder
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, check_parts, find_part
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
@@ -81,15 +86,22 @@ class SpeechTask(Task):
             report.log()
             if world.is_first:
                 write_atomic(options.model_dir / "fine_tune.json", report.to_json())
+        elif isinstance(encoder := self.state.model.encoder, PretrainedEncoder):
+            folder = pretrained_folder(options)
+            load_pretrained(encoder.pretrained, folder, encoder.conf.adapter)
+            logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
         elif self.config.freeze:
             logger.warning("freeze without --checkpoint: frozen parameters keep their random initial values")
         if not world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
             self.state.seed_new_rank()
 
     def prepare(self) -> None:
-        """Open the files of `cache_features`."""
-        if self.config.dataset_conf.cache_features:
-            open_feature_caches([self.train_set, self.valid_set], self.state.world)
+        """Open the files of `cache_features`, or of `encoder_conf.cache`, which stay."""
+        sets, encoder = [self.train_set, self.valid_set], self.state.model.encoder
+        if isinstance(encoder, PretrainedEncoder) and encoder.takes_outputs:
+            open_output_caches(sets, encoder, self.state.world)
+        elif self.config.dataset_conf.cache_features:
+            open_feature_caches(sets, self.state.world)
 
     def num_batches(self) -> int:
         return len(self.train_set.plan(self.state.progress.epoch))
@@ -160,7 +172,12 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
     torch.manual_seed(config.seed)
     cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
     model = build_from_folder(config, table, model_dir, cmvn=cmvn)
-    freeze(model, config.freeze, where=where)
+    parts = model.encoder.frozen_parts() if isinstance(model.encoder, PretrainedEncoder) else []
+    freeze(model, (*config.freeze, *parts), where=where)
+    frontend = model.encoder.own_frontend
+    if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.cache is not None:
+        assert isinstance(model.encoder, PretrainedEncoder)
+        frontend, model.encoder.takes_outputs = EncoderOutputs(model.encoder), True
     model = model.to(device)
     if config.compile:
         compile_layers(model)
@@ -179,6 +196,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
             training=name == "training",
             seed=config.seed,
             output_length=model.encoder.output_length,
+            frontend=frontend,
         )
         if world.is_first:
             _report_rejected(sets[name], flag, model_dir)
@@ -193,6 +211,25 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         seed=config.seed,
     )
     return SpeechTask(config, state, (sets["training"], sets["validation"]))
+
+
+def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World) -> None:
+    """Let the data sets keep the outputs of a frozen encoder in files of `encoder_conf.cache`. Every rank must call it.
+
+    A file belongs to the weights of the encoder, its settings and the clips, so that later trainings use it too.
+    Raises DataError if a file cannot be made.
+    """
+    folder = Path(str(encoder.conf.cache))
+    folder.mkdir(parents=True, exist_ok=True)
+    digest = hashlib.sha256(encoder.description.to_json().encode())
+    digest.update(repr((encoder.conf.layers, encoder.conf.silence_s)).encode())
+    for name, value in sorted(encoder.pretrained.state_dict().items()):
+        digest.update(name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    for is_turn in (world.is_first, not world.is_first):
+        if is_turn:
+            for dataset in sets:
+                dataset.cache_in(folder / f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin")
+        world.any(False)  # waits for all ranks
 
 
 def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
@@ -270,7 +307,7 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     model.frozen = tuple(name for name in names if name in modules)
     model.train(model.training)
     num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
-    logger.info("frozen: %s: %d of %d parameters are not trained", ", ".join(names), num_frozen, num_parameters)
+    logger.info("frozen: %s: %d of %d parameters are not trained", list_names(names), num_frozen, num_parameters)
 
 
 def compile_layers(model: nn.Module) -> None:

@@ -10,11 +10,13 @@ from typing import NamedTuple
 
 import torch
 
+from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
 from wenet_hs.devices import lacks_memory
 from wenet_hs.distributed import World
+from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import BadClip
@@ -138,6 +140,9 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     begin_step(state, config)
     ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
     state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide)
+    if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.freeze_steps:
+        assert isinstance(state.model.encoder, PretrainedEncoder)
+        state.model.encoder.hold(progress.step <= config.encoder_conf.freeze_steps)
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)

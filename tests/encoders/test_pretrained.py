@@ -1,0 +1,296 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pretrained encoders: as in transformers, independent of padding; layers, freezing, masks, outputs that are kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.nn.functional import pad
+from torch.nn.utils.rnn import pad_sequence
+
+transformers = pytest.importorskip("transformers")
+from pretrained_folders import CONFIGS, make_encoder, write_folder  # noqa: E402  # after importorskip
+
+from wenet_hs.encoders.description import read_description  # noqa: E402
+from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
+from wenet_hs.encoders.pretrained import PretrainedEncoder  # noqa: E402
+from wenet_hs.encoders.weights import load_pretrained  # noqa: E402
+from wenet_hs.errors import CheckpointError, ConfigError  # noqa: E402
+
+SAMPLES = (9600, 5280, 8000, 2000)
+
+
+def waves(seed: int = 0) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return [0.1 * torch.randn(number, generator=generator) for number in SAMPLES]
+
+
+def inputs_of(encoder: PretrainedEncoder, clips: list[Tensor]) -> tuple[Tensor, Tensor]:
+    assert encoder.own_frontend is not None
+    inputs = [encoder.own_frontend.compute(clip) for clip in clips]
+    return pad_sequence(inputs, batch_first=True), torch.tensor([*map(len, inputs)])
+
+
+@torch.no_grad()
+def memories(encoder: PretrainedEncoder, clips: list[Tensor]) -> list[Tensor]:
+    memory, lengths, _ = encoder(*inputs_of(encoder, clips))
+    return [rows[:length] for rows, length in zip(memory, lengths, strict=True)]
+
+
+@torch.no_grad()
+def of_transformers(encoder: PretrainedEncoder, clip: Tensor) -> Tensor:
+    """What the module computes by its own `forward` of a single clip, (T, D)."""
+    module, kind = encoder.pretrained, encoder.description.kind
+    if kind == "whisper":
+        extractor = transformers.WhisperFeatureExtractor()
+        features = extractor(clip.numpy(), sampling_rate=16000, return_tensors="pt").input_features
+        return module(features).last_hidden_state[0, : -(-len(clip) // 320)]
+    if kind == "wav2vec2-bert":  # on our features, so that only the encoder is compared; the features: test_frontends
+        features_TF = inputs_of(encoder, [clip])[0][0]
+        normed = (features_TF - features_TF.mean(0)) / (features_TF.var(0) + 1e-7).sqrt()
+        pairs = normed[: len(normed) // 2 * 2].view(1, -1, 160)
+        return module(pairs, attention_mask=torch.ones(1, pairs.size(1))).last_hidden_state[0]
+    extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=True)
+    return module(extractor(clip.numpy(), sampling_rate=16000, return_tensors="pt").input_values).last_hidden_state[0]
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_batch_is_what_transformers_computes_of_each_clip(name: str) -> None:
+    encoder, clips = make_encoder(name), waves()
+    if name == "whisper":  # whole windows
+        encoder, clips = make_encoder(name, silence_s=29), [pad(clip, (0, 16000 - len(clip))) for clip in clips]
+    for clip, memory in zip(clips, memories(encoder, clips), strict=True):
+        assert torch.allclose(memory, of_transformers(encoder, clip)[: len(memory)], atol=1e-5)
+
+
+def test_the_features_of_w2v_bert_are_those_of_its_extractor() -> None:
+    encoder = make_encoder("w2v-bert")
+    for clip in waves():
+        features = transformers.SeamlessM4TFeatureExtractor()(clip.numpy(), sampling_rate=16000, return_tensors="pt")
+        ours = inputs_of(encoder, [clip])[0][0]
+        normed = (ours - ours.mean(0)) / (ours.var(0) + 1e-7).sqrt()
+        expected = features.input_features.view(-1, 80)[: len(ours)]
+        assert torch.allclose(normed, expected, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_padding_and_the_order_of_a_batch_change_nothing(name: str) -> None:
+    encoder = make_encoder(name)
+    alone = [memories(encoder, [clip])[0] for clip in waves()]
+    together, reverse = memories(encoder, waves()), memories(encoder, waves()[::-1])[::-1]
+    padded, lengths = inputs_of(encoder, waves())
+    more = torch.cat([padded, torch.full_like(padded[:, :700], 3.0)], dim=1)
+    with torch.no_grad():
+        memory, out_lengths, _ = encoder(more, lengths)
+    for index, expected in enumerate(alone):
+        assert len(expected) == encoder.output_length(int(lengths[index])) == out_lengths[index]
+        for found in (together[index], reverse[index], memory[index, : len(expected)]):
+            assert torch.allclose(found, expected, atol=1e-5)
+
+
+def test_long_audio_for_whisper_is_windows_of_whisper() -> None:
+    encoder = make_encoder("whisper", silence_s=2)
+    clip = 0.1 * torch.randn(16000 * 65)
+    windows = [memories(encoder, [part])[0] for part in clip.split(16000 * 28)]
+    short = clip[: 16000 * 5]
+    for found in memories(encoder, [clip, short])[:1]:
+        assert torch.allclose(found, torch.cat(windows), atol=1e-5)
+    assert torch.allclose(memories(encoder, [clip, short])[1], memories(encoder, [short])[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["xls-r", "w2v-bert-adapter", "whisper"])
+def test_the_layers_that_make_the_memory(name: str) -> None:
+    last, second = make_encoder(name), make_encoder(name, layers=2)
+    clips = waves()
+    with torch.no_grad():
+        _, _, outputs = last(*inputs_of(last, clips), (2, 3))
+    state = {key: value for key, value in last.pretrained.state_dict().items() if key in second.pretrained.state_dict()}
+    second.pretrained.load_state_dict(state)
+    for found, expected in zip(memories(second, clips), outputs[2], strict=True):
+        assert torch.allclose(found, expected[: len(found)], atol=1e-5)
+    weighted = make_encoder(name, layers="weighted")
+    assert weighted.layer_weights is not None and len(weighted.layer_weights) == 4
+    with torch.no_grad():
+        weighted.layer_weights.copy_(torch.tensor([0.0, 0.0, 50.0, 0.0]))
+    weighted.pretrained.load_state_dict({**weighted.pretrained.state_dict(), **state})
+    kept = weighted.states(*inputs_of(weighted, clips))[..., 32:48]
+    for found, expected in zip(memories(weighted, clips), kept, strict=True):
+        assert torch.allclose(found, expected[: len(found)], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["wav2vec2", "wavlm", "w2v-bert", "whisper"])
+def test_recomputation_and_bfloat16(name: str) -> None:
+    gradients = []
+    for recompute in (False, True):
+        encoder = make_encoder(name, freeze="none", gradient_checkpointing=recompute).train()
+        torch.manual_seed(3)
+        memory, _, _ = encoder(*inputs_of(encoder, waves()))
+        memory.square().sum().backward()
+        gradients.append([value.grad for value in encoder.parameters() if value.grad is not None])
+    assert gradients[0] and all(map(torch.equal, *gradients))
+    encoder = make_encoder(name)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        rough = memories(encoder, waves())
+    for found, expected in zip(rough, memories(encoder, waves()), strict=True):
+        assert (found.float() - expected).abs().mean() < 0.1
+
+
+@pytest.mark.parametrize(
+    ("name", "freeze", "trained"),
+    [
+        ("xls-r", "none", "feature_extractor.conv_layers.0.conv.weight encoder.layers.0 encoder.layers.2"),
+        ("xls-r", "feature_encoder", "feature_projection encoder.layers.0 encoder.layers.2"),
+        ("xls-r", 2, "encoder.layers.2 encoder.layer_norm"),
+        ("wavlm", 1, "encoder.layers.1 encoder.layers.2"),
+        ("mms", "all_but_adapters", " ".join(f"encoder.layers.{n}.adapter_layer" for n in range(3))),
+        ("w2v-bert", 2, "encoder.layers.2"),
+        ("whisper", 2, "layers.2 layer_norm"),
+        ("whisper", "feature_encoder", "layers.0 layers.2 layer_norm"),
+        ("whisper", "all", ""),
+    ],
+)
+def test_what_is_frozen(name: str, freeze: str | int, trained: str) -> None:
+    encoder = make_encoder(name, freeze=freeze)
+    parts = [part.removeprefix("encoder.pretrained").removeprefix(".") for part in encoder.frozen_parts()]
+    names = [name for name, _ in encoder.pretrained.named_parameters()]
+    left = [name for name in names if not any(f"{name}.".startswith(f"{part}." if part else "") for part in parts)]
+    for part in trained.split():
+        assert any(f"{name}.".startswith(f"{part}.") for name in left)
+    assert all(any(f"{name}.".startswith(f"{part}.") for part in trained.split()) for name in left) or freeze in (
+        "none",
+        "feature_encoder",
+    )
+
+
+def test_held_layers_have_no_dropout_and_no_gradient() -> None:
+    encoder = make_encoder("wav2vec2", layers="weighted", mask_time=0.5).train()
+    encoder.hold(True)
+    first, second = (encoder(*inputs_of(encoder, waves()))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    first.sum().backward()
+    assert all(value.grad is None for value in encoder.pretrained.parameters())
+    assert encoder.layer_weights is not None and encoder.layer_weights.grad is not None
+    encoder.hold(False)
+    assert not torch.equal(*(encoder(*inputs_of(encoder, waves()))[0] for _ in range(2)))
+
+
+@pytest.mark.parametrize("name", ["wav2vec2", "w2v-bert", "whisper"])
+def test_masks_are_drawn_in_training_only_and_never_reach_beyond_a_clip(name: str) -> None:
+    encoder = make_encoder(name, mask_time=0.9, mask_feature=0.3)
+    short = [waves()[0][:700]]  # shorter than a mask
+    for clips in (waves(), short):
+        expected = memories(encoder, clips)
+        for module in encoder.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+        found = memories(encoder.train(), clips)
+        assert [len(rows) for rows in found] == [len(rows) for rows in expected]
+        assert not all(torch.allclose(*pair) for pair in zip(found, expected, strict=True)) or clips is short
+        assert all(rows.isfinite().all() for rows in found)
+        encoder.eval()
+
+
+@pytest.mark.parametrize("name", ["xls-r", "w2v-bert-adapter", "whisper"])
+@pytest.mark.parametrize("layers", ["last", "weighted", 2])
+def test_outputs_that_are_kept_give_the_same_memory(name: str, layers: str | int) -> None:
+    encoder = make_encoder(name, layers=layers, freeze="all")
+    frontend, expected = EncoderOutputs(encoder), memories(encoder, waves())
+    outputs = [frontend.compute(clip) for clip in waves()]
+    assert [len(rows) for rows in outputs] == [frontend.length(number) for number in SAMPLES]
+    assert all(torch.equal(rows, rows.half().float()) and rows.size(1) == frontend.width for rows in outputs)
+    encoder.takes_outputs = True
+    lengths = torch.tensor([*map(len, outputs)])
+    with torch.no_grad():
+        memory, out_lengths, _ = encoder(pad_sequence(outputs, batch_first=True), lengths)
+    assert torch.equal(lengths, out_lengths)
+    for found, rows in zip(memory, expected, strict=True):
+        assert torch.allclose(found[: len(rows)], rows, atol=5e-3)
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("xls-r", "wav2vec2."), ("w2v-bert", ""), ("whisper", "model.encoder.")])
+def test_weights_are_found_under_the_names_of_a_whole_model(name: str, prefix: str, tmp_path: Path) -> None:
+    write_folder(tmp_path, name, prefix)
+    expected = memories(make_encoder(name), waves())
+    encoder = make_encoder(name)
+    for value in encoder.parameters():
+        value.data.zero_()
+    load_pretrained(encoder.pretrained, tmp_path)
+    assert all(torch.equal(*pair) for pair in zip(memories(encoder, waves()), expected, strict=True))
+
+
+def test_older_names_a_pickle_and_shards(tmp_path: Path) -> None:
+    encoder = make_encoder("wav2vec2")
+    state = {f"wav2vec2.{key}": value for key, value in encoder.pretrained.state_dict().items()}
+    ends = {"parametrizations.weight.original0": "weight_g", "parametrizations.weight.original1": "weight_v"}
+    for new, old in ends.items():
+        state[f"wav2vec2.encoder.pos_conv_embed.conv.{old}"] = state.pop(f"wav2vec2.encoder.pos_conv_embed.conv.{new}")
+    state["lm_head.weight"] = torch.zeros(2, 2)
+    torch.save(state, tmp_path / "pytorch_model.bin")
+    load_pretrained(make_encoder("wav2vec2").pretrained, tmp_path)
+    names = sorted(state)
+    parts = {f"model-{part}.safetensors": names[part::2] for part in range(2)}
+    for file, of_part in parts.items():
+        save_file({name: state[name].contiguous() for name in of_part}, tmp_path / file)
+    index = {"weight_map": {name: file for file, of_part in parts.items() for name in of_part}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    load_pretrained(make_encoder("wav2vec2").pretrained, tmp_path)
+    (tmp_path / "model-1.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="model-1.safetensors: no such file"):
+        load_pretrained(encoder.pretrained, tmp_path)
+
+
+def test_adapters_of_mms_are_never_those_of_another_language(tmp_path: Path) -> None:
+    write_folder(tmp_path, "mms", "wav2vec2.")
+    encoder = make_encoder("mms", adapter="mdw")
+    names = [name for name in encoder.pretrained.state_dict() if ".adapter_layer." in name]
+    shapes = encoder.pretrained.state_dict()
+    adapter = {f"wav2vec2.{name}": torch.full_like(shapes[name], 0.25) for name in names}
+    save_file(adapter, tmp_path / "adapter.fra.safetensors")
+    with pytest.raises(CheckpointError, match=r"adapter.mdw.safetensors: no such adapter; use one of fra, or `new`$"):
+        load_pretrained(encoder.pretrained, tmp_path, "mdw")
+    load_pretrained(encoder.pretrained, tmp_path, "fra")
+    assert all(bool((encoder.pretrained.state_dict()[name] == 0.25).all()) for name in names)
+    load_pretrained(encoder.pretrained, tmp_path, "new")
+    with pytest.raises(
+        ConfigError, match="adapter: the encoder has adapters for languages; name the language, or `new`"
+    ):
+        make_encoder("mms", adapter=None)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "config.json: cannot be read .No such file or directory.; encoder_conf.path is a folder"),
+        ({"config.json": "{"}, "config.json: is no JSON; download it again"),
+        ({"config.json": '{"model_type": "bert"}'}, "'bert' is not supported; use one of wav2vec2, hubert, wavlm, wav"),
+        ({"config.json": '{"model_type": "wav2vec2"}'}, "config.json: does not describe an encoder .KeyError"),
+        (
+            {"config.json": json.dumps(CONFIGS["wav2vec2"]), "preprocessor_config.json": '{"sampling_rate": 8000}'},
+            "preprocessor_config.json: sampling_rate 8000; only 16000 Hz is supported",
+        ),
+    ],
+)
+def test_folders_that_do_not_describe_an_encoder(files: dict[str, str], message: str, tmp_path: Path) -> None:
+    for name, content in files.items():
+        (tmp_path / name).write_text(content)
+    with pytest.raises((CheckpointError, ConfigError), match=message):
+        read_description(tmp_path)
+
+
+def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
+    module = make_encoder("wav2vec2").pretrained
+    with pytest.raises(
+        CheckpointError, match=r"no weights \(model.safetensors or pytorch_model.bin\); download the whole"
+    ):
+        load_pretrained(module, tmp_path)
+    save_file({"encoder.layer_norm.weight": torch.zeros(7)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"of another shape encoder.layer_norm.weight \(7,\), expected \(16,\)"):
+        load_pretrained(module, tmp_path)
+    for key, value in (("layers", 4), ("freeze", 9)):
+        with pytest.raises(ConfigError, match=f"encoder_conf.{key}: {value}, but the encoder has 3 layers; use fewer"):
+            make_encoder("wav2vec2", **{key: value})
+    with pytest.raises(ConfigError, match="encoder_conf.adapter: the encoder has no adapters; remove it"):
+        make_encoder("wav2vec2", adapter="mdw")

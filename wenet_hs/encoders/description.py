@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the files of a pretrained encoder say about it. Reading them needs no other package.
+
+Its weights are those of a folder in Hugging Face's layout: `config.json`, `preprocessor_config.json` (optional) and
+`model.safetensors` or `pytorch_model.bin`. A model folder has `encoder.json` with both descriptions instead.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.frontends import Fbank, Frontend, Waveform, WhisperMel
+
+WAVEFORM_KINDS = ("wav2vec2", "hubert", "wavlm")
+KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
+"""The `model_type` of the encoders that can be used."""
+_RATE = 16000
+
+Frames = TypeVar("Frames", int, NDArray[np.int64], Tensor)
+
+
+@dataclass(frozen=True)
+class EncoderDescription:
+    """The architecture of a pretrained encoder, and what it does to the audio."""
+
+    config: Mapping[str, Any]
+    """`config.json`."""
+    preprocessor: Mapping[str, Any] = field(default_factory=dict)
+    """`preprocessor_config.json`."""
+
+    def __post_init__(self) -> None:
+        self._check()
+
+    @property
+    def kind(self) -> str:
+        return str(self.config.get("model_type"))
+
+    @property
+    def hidden_size(self) -> int:
+        return int(self.config["d_model" if self.kind == "whisper" else "hidden_size"])
+
+    @property
+    def num_layers(self) -> int:
+        return int(self.config["encoder_layers" if self.kind == "whisper" else "num_hidden_layers"])
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether a waveform gets mean 0 and variance 1."""
+        return bool(self.preprocessor.get("do_normalize", True))
+
+    @property
+    def adapter_layers(self) -> int:
+        """Layers above that halve the number of frames (not the adapters of MMS)."""
+        return int(self.config.get("num_adapter_layers", 3)) if self.config.get("add_adapter") else 0
+
+    @property
+    def output_size(self) -> int:
+        """Width of the last output."""
+        return (
+            int(self.config.get("output_hidden_size") or self.hidden_size) if self.adapter_layers else self.hidden_size
+        )
+
+    @cached_property
+    def convolutions(self) -> list[tuple[int, int]]:
+        """(kernel, stride) of each convolution over samples."""
+        kernels, strides = self.config.get("conv_kernel"), self.config.get("conv_stride")
+        return list(zip(kernels or (10, 3, 3, 3, 3, 2, 2), strides or (5, 2, 2, 2, 2, 2, 2), strict=True))
+
+    @cached_property
+    def frame_geometry(self) -> tuple[int, int]:
+        """Input frames that one output frame is computed from, and from one output frame to the next."""
+        # Whisper's frame 2 t is the middle of output t: the convolutions are padded.
+        frames, stride = {"wav2vec2-bert": (2, 2), "whisper": (1, 2)}.get(self.kind, (1, 1))
+        for kernel, step in self.convolutions if self.kind in WAVEFORM_KINDS else ():
+            frames, stride = frames + (kernel - 1) * stride, stride * step
+        return frames, stride * 2**self.adapter_layers
+
+    def frontend(self, silence_s: float) -> Frontend:
+        """What computes the input of the encoder. `silence_s`: after the audio, for Whisper."""
+        if self.kind in WAVEFORM_KINDS:
+            return Waveform(_RATE)
+        return (
+            Fbank(_RATE)
+            if self.kind == "wav2vec2-bert"
+            else WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
+        )
+
+    def layer_length(self, length: Frames) -> Frames:
+        """How many frames the layers get for `length` input frames, 0 where they are too few; (B,) → (B,)."""
+        if self.kind not in WAVEFORM_KINDS:
+            return length // 2
+        for kernel, stride in self.convolutions:
+            length = (length - kernel) // stride + 1
+        return max(length, 0) if isinstance(length, int) else length.clip(min=0)
+
+    def adapter_length(self, length: Frames) -> Frames:
+        """How many frames one adapter layer makes of `length`; its kernel is 3, its stride 2, its padding 1."""
+        return (length + 1) // 2
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+    def _check(self) -> None:
+        """Raises ConfigError for an encoder that would be computed in another way than it was trained."""
+        if self.kind not in KINDS:
+            known = ", ".join(KINDS)
+            raise ConfigError("config.json", f"model_type {self.kind!r} is not supported", f"use one of {known}")
+        rate = self.preprocessor.get("sampling_rate", _RATE)
+        if rate != _RATE:
+            raise ConfigError("preprocessor_config.json", f"sampling_rate {rate}", f"only {_RATE} Hz is supported")
+        kernel = (self.config.get("adapter_kernel_size", 3), self.config.get("adapter_stride", 2))
+        if self.adapter_layers and kernel != (3, 2):
+            raise ConfigError("config.json", f"adapter with kernel and stride {kernel}", "only (3, 2) is supported")
+
+
+def read_description(path: Path) -> EncoderDescription:
+    """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model folder.
+
+    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder.
+    """
+    file = path / "config.json" if path.is_dir() else path
+    content = _read_json(file)
+    try:
+        if not path.is_dir():
+            return EncoderDescription(content["config"], content["preprocessor"])
+        preprocessor = path / "preprocessor_config.json"
+        description = EncoderDescription(content, _read_json(preprocessor) if preprocessor.exists() else {})
+        _ = description.hidden_size, description.num_layers, description.frame_geometry
+        return description
+    except ConfigError as error:
+        raise ConfigError(file.with_name(error.where), error.found, error.to_do) from None
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        to_do = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights"
+        raise CheckpointError(path, f"cannot be read ({error.strerror})", to_do) from error
+    except ValueError as error:
+        raise CheckpointError(path, "is no JSON", "download it again") from error
+    if not isinstance(content, dict):
+        raise CheckpointError(path, "is no JSON object", "download it again")
+    return content

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The outputs of a frozen encoder as features, so that they are computed once."""
+
+import torch
+from torch import Tensor
+
+from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.frontends.base import Frontend, Length
+
+
+class EncoderOutputs(Frontend):
+    """What the memory of a frozen encoder is computed from: one output, or one beside the other those of all layers.
+
+    The values are rounded to float16, as the cache keeps them: the first epoch computes the same as the next ones.
+    """
+
+    def __init__(self, encoder: PretrainedEncoder) -> None:
+        """`encoder`: in evaluation mode, on the CPU."""
+        assert encoder.own_frontend is not None
+        self._inner, self._encoder = encoder.own_frontend, encoder
+        self.rate, self.frame_s = self._inner.rate, self._inner.frame_s * encoder.stride
+        self.offset_s = (self._inner.span_s(encoder.min_frames) - self.frame_s) / 2
+        self.width, self.is_half = encoder.num_states * encoder.state_size, True
+        self.counts_frames = False
+
+    def length(self, num_samples: Length) -> Length:
+        return self._encoder.states_length(self._inner.length(num_samples))
+
+    def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        inputs = self._inner.compute(wave_N)
+        lengths_1 = torch.tensor([len(inputs)])
+        outputs_TF = self._encoder.states(inputs[None], lengths_1)[0, : int(self.length(len(wave_N)))].half()
+        if not outputs_TF.isfinite().all():
+            raise ValueError("an output of the encoder is too large for float16; set encoder_conf.cache: null")
+        return outputs_TF.float()

@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The weights of a pretrained encoder from a folder in Hugging Face's layout. No code in it is run."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from wenet_hs.checkpoint import load_weights, read_weights
+from wenet_hs.errors import CheckpointError, list_names
+from wenet_hs.files import file_sha256
+
+_PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.", "model.encoder.")
+"""What the names of a whole model begin with, before those of its encoder."""
+_RENAMED = {
+    ".conv.weight_g": ".conv.parametrizations.weight.original0",
+    ".conv.weight_v": ".conv.parametrizations.weight.original1",
+}
+"""Ends of names before torch 2.1 → now."""
+
+
+def load_pretrained(module: nn.Module, folder: Path, adapter: str | None = None) -> None:
+    """Copies the weights of the folder into a module of transformers. Layers that the module lacks are left out.
+
+    Args:
+        adapter: the language of an adapter of MMS; `new`: adapters keep the values that they have.
+    Raises: CheckpointError naming the file that is missing, damaged or of another encoder.
+    """
+    own, state = module.state_dict(), dict[str, Tensor]()
+    files = weight_files(folder)
+    for path in files:
+        state |= read_weights(path)
+    state = _with_names_of(own, state)
+    if adapter is not None:
+        state = {name: value for name, value in state.items() if ".adapter_layer." not in name}
+    if adapter == "new":
+        state |= {name: value for name, value in own.items() if ".adapter_layer." in name}
+    elif adapter is not None:
+        state |= _with_names_of(own, read_weights(_adapter_file(folder, adapter)))
+    if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
+        state.setdefault("masked_spec_embed", own["masked_spec_embed"])
+    load_weights(module, {name: value.float() for name, value in state.items()}, str(files[0]))
+
+
+def hash_pretrained(folder: Path, adapter: str | None) -> str:
+    """The SHA-256 of each file of the weights, separated by spaces. Raises CheckpointError if one is missing."""
+    files = weight_files(folder)
+    if adapter not in (None, "new"):
+        files = [*files, _adapter_file(folder, str(adapter))]
+    return " ".join(map(file_sha256, files))
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files with the weights of a folder, safetensors first. Raises CheckpointError if there is none."""
+    for name in ("model.safetensors", "pytorch_model.bin"):
+        if (folder / name).is_file():
+            return [folder / name]
+        index = folder / f"{name}.index.json"
+        if index.is_file():
+            try:
+                names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                raise CheckpointError(index, "is damaged", "download it again") from error
+            # Only base names: an index must not name files elsewhere.
+            return [folder / Path(str(part)).name for part in names]
+    found = "no weights (model.safetensors or pytorch_model.bin)"
+    raise CheckpointError(folder, found, "download the whole folder")
+
+
+def _with_names_of(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the names of the module, without those of other parts of a model."""
+    renamed = {}
+    for name, value in state.items():
+        end = next((old for old in _RENAMED if name.endswith(old)), "")
+        renamed[name.removesuffix(end) + _RENAMED.get(end, "")] = value
+    found = (
+        {name.removeprefix(prefix): value for name, value in renamed.items() if name.startswith(prefix)}
+        for prefix in _PREFIXES
+    )
+    return max(({name: value for name, value in one.items() if name in own} for one in found), key=len)
+
+
+def _adapter_file(folder: Path, language: str) -> Path:
+    """The adapter of a language, never of another one. Raises CheckpointError if it is missing."""
+    path = folder / f"adapter.{Path(language).name}.safetensors"
+    if not path.is_file():
+        others = sorted(one.name.split(".")[1] for one in folder.glob("adapter.*.safetensors"))
+        to_do = f"use one of {list_names(others)}, or `new`" if others else "download it, or use `new`"
+        raise CheckpointError(path, "no such adapter", to_do)
+    return path
