@@ -69,7 +69,7 @@ def test_intermediate_ctc_early_stopping_and_freeze(tiny_corpus: TinyCorpus, tmp
     more += ("freeze=[encoder.embed]", "early_stopping.metric=loss_ctc", "max_epoch=1")
     folder = tiny_corpus.train(tmp_path / "m", *overrides(tiny_corpus, *more))
     first = metrics(folder)[0]
-    assert 0.3 * abs(first["loss"] - first["loss_ctc"]) > 0, "training has the loss of the lower layer"
+    assert first["loss"] != first["loss_ctc"], "training has the loss of the lower layer"
     with pytest.raises(ConfigError, match="freeze: 'decoder' is no parameter and no module with parameters"):
         tiny_corpus.train(tmp_path / "n", *overrides(tiny_corpus, "freeze=[decoder]"))
 
