@@ -19,6 +19,8 @@ from wenet_hs.tree import Tree
 NUM_UNITS = 11
 NUM_BINS = 20
 SPECIAL = SpecialIds(blank=0, unk=1, sos=2, eos=2)
+CTC_ONLY: dict[str, Any] = {"decoder": "none", "decoder_conf": None, "model_conf": None}
+"""The sections of a model without a decoder."""
 
 
 def small_config(**sections: Any) -> ExperimentConfig:

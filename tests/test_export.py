@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 import torch
-from small_models import NUM_BINS, NUM_UNITS, small_model
+from small_models import CTC_ONLY, NUM_BINS, NUM_UNITS, small_model
 from torch import Tensor, nn
 from torch.export import Dim
 
@@ -118,7 +118,7 @@ def test_transformer_encoder_and_strict_tracing() -> None:
 def test_decoders_of_both_directions_with_their_heads(strict: bool) -> None:
     model = small_model(decoder="bitransformer", decoder_conf={"num_blocks": 2, "r_num_blocks": 1}, **head("hsoftmax"))
     assert isinstance(model.decoder, BiTransformerDecoder)
-    for decoder, own in ((model.left_decoder, model.head), (model.decoder.right_decoder, model.right_head)):
+    for decoder, own in (model.left, (model.decoder.right_decoder, model.right_head)):
         module = Rescoring(decoder, own).eval()
         program = export(module, sequences(3, 90), strict=strict)
         for size in (*SIZES, (2, 11_000)):  # 2,200 units
@@ -138,8 +138,8 @@ def check_head(module: OutputHead | Ctc, strict: bool = False) -> None:
         assert_equal(program, eager, (torch.randn(*size, WIDTH),))
 
 
-def test_ctc_of_the_tree_head() -> None:
-    check_head(small_model(**head("hsoftmax")).ctc)
+def test_ctc_of_the_tree_head_in_a_model_without_a_decoder() -> None:
+    check_head(small_model(**CTC_ONLY, ctc_conf=head("hsoftmax")["ctc_conf"]).ctc)
 
 
 @slow

@@ -65,11 +65,13 @@ def build_model(
             raise ConfigError(key, f"{found}, expected {expected} ({what})", "remove the line or use the right file")
     size = _memory_size(config, pretrained)
     conf, has_right = config.decoder_conf, config.decoder == "bitransformer"
-    left = _decoder(conf, size, num_units, num_blocks=conf.num_blocks)
-    right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
-    decoder = left if right is None else BiTransformerDecoder(left, right)
+    decoder: TransformerDecoder | BiTransformerDecoder | None = None
+    if config.decoder != "none":
+        left = _decoder(conf, size, num_units, num_blocks=conf.num_blocks)
+        right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
+        decoder = left if right is None else BiTransformerDecoder(left, right)
     encoder = _encoder(config, cmvn, pretrained)
-    head = build_head(config.head_conf, size, num_units, tree)
+    head = None if decoder is None else build_head(config.head_conf, size, num_units, tree)
     right_head = build_head(config.head_conf, size, num_units, tree) if has_right else None
     ctc_head = build_head(config.ctc_conf.head_conf, size, num_units, ctc_tree, section="ctc_conf.head_conf")
     ctc = Ctc(ctc_head, blank=special.blank)

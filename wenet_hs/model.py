@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The acoustic model: encoder, decoder with its output head, and CTC; the losses of a batch.
+"""The acoustic model: encoder, decoder with its output head (if it has one), and CTC; the losses of a batch.
 
 Dimension key: B batch, T encoder frames, F features, L labels, M = L + 1 positions of the decoder,
 N positions without padding, D width.
@@ -69,19 +69,21 @@ class Losses:
 
 
 class AsrModel(nn.Module):
-    """A joint CTC and attention model (Watanabe et al. 2017). Padding never changes the loss of an utterance."""
+    """A joint CTC and attention model (Watanabe et al. 2017), or one of CTC alone. Padding never changes the loss of an
+    utterance."""
 
     def __init__(
         self,
         encoder: SpeechEncoder,
-        decoder: TransformerDecoder | BiTransformerDecoder,
+        decoder: TransformerDecoder | BiTransformerDecoder | None,
         *,
-        head: OutputHead,
+        head: OutputHead | None,
         ctc: Ctc,
         special: SpecialIds,
         right_head: OutputHead | None = None,
     ) -> None:
-        """`right_head`: the head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
+        """`decoder` and `head` are None in a model of CTC alone, whose `loss_weights.ctc` must be 1. `right_head`: the
+        head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
 
         Training replaces the attribute `loss_weights`. `frozen`: names of the modules that stay in evaluation mode
         during training.
@@ -104,12 +106,17 @@ class AsrModel(nn.Module):
         return self
 
     @property
-    def left_decoder(self) -> TransformerDecoder:
-        return self.decoder.left_decoder if isinstance(self.decoder, BiTransformerDecoder) else self.decoder
+    def left(self) -> tuple[TransformerDecoder, OutputHead]:
+        """The left-to-right decoder and its head. Raises ValueError for a model of CTC alone."""
+        if self.decoder is None or self.head is None:
+            raise ValueError("this model has no decoder")
+        if isinstance(self.decoder, BiTransformerDecoder):
+            return self.decoder.left_decoder, self.head
+        return self.decoder, self.head
 
     @property
     def num_units(self) -> int:
-        return self.head.num_units
+        return self.ctc.head.num_units
 
     def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
         """A model for decoding with the same encoder and decoder, whose heads are limited to some units.
@@ -118,14 +125,15 @@ class AsrModel(nn.Module):
         special units are left if they are given.
         """
         with_eos, with_blank = ({**source_of, unit: unit} for unit in (self.special.eos, self.ctc.blank))
-        right = self.right_head
+        of_decoder = (self.head, self.right_head)
+        head, right = (None if one is None else restrict_head(one, with_eos, num_units) for one in of_decoder)
         restricted = AsrModel(
             self.encoder,
             self.decoder,
-            head=restrict_head(self.head, with_eos, num_units),
+            head=head,
             ctc=Ctc(restrict_head(self.ctc.head, with_blank, num_units), blank=self.ctc.blank),
             special=self.special,
-            right_head=None if right is None else restrict_head(right, with_eos, num_units),
+            right_head=right,
         )
         restricted.loss_weights = self.loss_weights
         return restricted.eval()
@@ -168,11 +176,11 @@ class AsrModel(nn.Module):
         self, memory: Tensor, memory_lengths: Tensor, batch: "Batch", weights: list[Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
-        share = self.loss_weights
+        share, (decoder, head) = self.loss_weights, self.left
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = self.left_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
+        hidden = decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
         rows = _without_padding(hidden, targets, batch.target_lengths)
-        loss_N, nll_N, is_best_N = self.head.loss_and_metrics(*rows, share.smoothing, share.smoothing_kind)
+        loss_N, nll_N, is_best_N = head.loss_and_metrics(*rows, share.smoothing, share.smoothing_kind)
         loss = loss_N.sum()
         if share.reverse and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)

@@ -17,7 +17,7 @@ from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, Transcrib
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import Job, decode_pieces
-from wenet_hs.decode.modes import DEFAULT_MODE, check_options, warn_about_options
+from wenet_hs.decode.modes import check_options, default_mode, warn_about_options
 from wenet_hs.decode.recognition import (
     Alternative,
     Segment,
@@ -100,7 +100,7 @@ class Recognizer:
         return self._experiment.is_overfitted
 
     def transcribe(
-        self, source: Source, *, mode: str = DEFAULT_MODE, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
+        self, source: Source, *, mode: str | None = None, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
     ) -> Transcript:
         """The text of an utterance.
 
@@ -108,12 +108,12 @@ class Recognizer:
             source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is a tensor or an
                 array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
                 averaged and any rate is resampled.
-            mode: a decoding mode: a name from `wenet_hs.decode.MODES`.
+            mode: a decoding mode: a name from `wenet_hs.decode.MODES`; None: `default_mode` of the model.
             max_segment_s: longer audio is cut at pauses; 0: never.
         Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode or the model;
         ValueError for a wrong waveform or mode.
         """
-        self._check(mode, max_segment_s)
+        mode = self._check(mode, max_segment_s)
         rate = self._experiment.frontend.rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
@@ -140,7 +140,7 @@ class Recognizer:
         self,
         path: str | Path,
         *,
-        mode: str = DEFAULT_MODE,
+        mode: str | None = None,
         max_segment_s: float = DEFAULT_MAX_SEGMENT_S,
         vad: str = "energy",
         spans: Sequence[tuple[float, float]] | None = None,
@@ -157,7 +157,7 @@ class Recognizer:
             on_progress: called with the number of segments decoded since the last call, and with their total number.
         Raises: as `transcribe`.
         """
-        self._check(mode, max_segment_s)
+        mode = self._check(mode, max_segment_s)
         if spans is None:
             duration_s, speech = find_speech(path, max_segment_s, vad)
             groups = [[piece] for piece in speech]
@@ -192,13 +192,15 @@ class Recognizer:
             media=Path(path), duration_s=duration_s, segments=place_segments(segments, duration_s)
         )
 
-    def _check(self, mode: str, max_segment_s: float) -> None:
-        """Raise ConfigError or ValueError for wrong options; warn about them once per mode."""
+    def _check(self, mode: str | None, max_segment_s: float) -> str:
+        """The mode. Raise ConfigError or ValueError for wrong options; warn about them once per mode."""
+        mode = mode or default_mode(self._experiment.model)
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:
             check_options(self._experiment.model, self.options, [mode], self._lm)
             warn_about_options(self._experiment.model, self.options, [mode])
             self._modes_used.add(mode)
+        return mode
 
     def _decode(
         self,

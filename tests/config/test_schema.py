@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf, Section
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf
-from wenet_hs.config.schema import ConformerConf, ExperimentConfig, OptimConf
+from wenet_hs.config.schema import ConformerConf, ExperimentConfig, ModelConf, OptimConf
 
 
 def fault_of(**settings: Any) -> str:
@@ -70,6 +70,20 @@ def test_adamw_decays_by_default_as_in_torch_and_an_empty_section_is_all_default
     assert DatasetConf(filter_conf=None).filter_conf == FilterConf()  # type: ignore[arg-type]
 
 
+def test_without_a_decoder_ctc_has_all_weight_by_default_and_no_setting_of_a_decoder_has_to_fit() -> None:
+    config = ExperimentConfig(decoder="none", encoder_conf={"output_size": 18, "attention_heads": 3})  # type: ignore[arg-type]
+    assert (config.model_conf.ctc_weight, ExperimentConfig().model_conf.ctc_weight) == (1.0, 0.5)
+    assert ExperimentConfig(decoder="none", model_conf=ModelConf(interctc_weight=0.3, interctc_layer=2)) == (
+        ExperimentConfig(decoder="none", model_conf={"interctc_weight": 0.3, "interctc_layer": 2, "ctc_weight": 1.0})  # type: ignore[arg-type]
+    )
+    assert ExperimentConfig.model_validate(config.model_dump(mode="json")) == config
+    ramp = {"ctc_weight_final": 0.1, "ctc_weight_steps": 5, "attention_guide": 1.0, "attention_guide_steps": 4}
+    with pytest.raises(ValidationError) as caught:
+        ExperimentConfig(decoder="none", model_conf=ramp)  # type: ignore[arg-type]
+    (error,) = caught.value.errors()
+    assert [line.split(":")[0] for line in error["msg"].splitlines()] == [f"model_conf.{key}" for key in ramp]
+
+
 @pytest.mark.parametrize(
     "settings",
     [
@@ -96,6 +110,13 @@ encoder_conf: {input_layer: linear, subsampling_conv_channels: 32} => subsamplin
 encoder: transformer, encoder_conf: {macaron_style: true} => encoder_conf.macaron_style: Extra inputs are not permitted
 decoder: transformer, decoder_conf: {r_num_blocks: 3} => decoder_conf.r_num_blocks: needs decoder: bitransformer
 decoder: transformer, model_conf: {reverse_weight: 0.3} => model_conf.reverse_weight: needs decoder: bitransformer
+decoder: none, model_conf: {ctc_weight: 0.5} => model_conf.ctc_weight: decoder: none trains CTC alone; set 1.0
+decoder: none, model_conf: {reverse_weight: 0.3} => model_conf.reverse_weight: has no effect with decoder: none; remove
+decoder: none, model_conf: {lsm_weight: 0.1} => model_conf.lsm_weight: has no effect with decoder: none; remove it
+decoder: none, model_conf: {ctc_only_steps: 5} => model_conf.ctc_only_steps: has no effect with decoder: none; remove it
+decoder: none, decoder_conf: {num_blocks: 3} => decoder_conf: has no effect with decoder: none; remove it, or set null
+decoder: none, head: hsoftmax, head_conf: {tree: t} => head: decoder: none has no output layer but that of CTC; remove
+decoder: none, keep_best_by: accuracy => keep_best_by: accuracy is not measured at ctc_weight 1; use loss
 model_conf: {attention_guide: 1.0} => attention_guide_steps: must be at least 1 where attention_guide is given
 model_conf: {ctc_weight_final: 0.1} => ctc_weight_steps: must be at least 1 where ctc_weight_final is given
 model_conf: {interctc_weight: 0.3} => interctc_layer: needs interctc_weight, and the reverse; give both or none

@@ -28,7 +28,7 @@ def next_log_probs(model: AsrModel, memory: Memory, prefixes: list[Ids]) -> Tens
     units_in = torch.tensor([(model.special.sos, *ids) for ids in prefixes])
     size = torch.full((len(prefixes),), units_in.size(1))
     rows = [part.expand(len(prefixes), *part.shape[1:]) for part in memory]
-    return model.head.log_probs(model.left_decoder(*rows, units_in, size)[:, -1]).double()
+    return model.head.log_probs(model.left[0](*rows, units_in, size)[:, -1]).double()
 
 
 def bounds(frames: int, options: DecodeOptions) -> tuple[int, int]:

@@ -97,7 +97,7 @@ def test_rescoring_is_its_formula_for_any_size_of_trees(
 def sequence_score(model: AsrModel, features: torch.Tensor, ids: tuple[int, ...], right: bool = False) -> float:
     """Unit by unit with whole distributions."""
     memory, lengths = model.encode(features, torch.tensor([features.size(1)]))
-    decoder = model.decoder.right_decoder if right else model.left_decoder
+    decoder = model.decoder.right_decoder if right else model.left[0]
     head = model.right_head if right else model.head
     hidden = decoder(memory, lengths, torch.tensor([(SPECIAL.sos, *ids)]), torch.tensor([len(ids) + 1]))
     log_probs = head.log_probs(hidden)[0]

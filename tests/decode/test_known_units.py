@@ -11,11 +11,12 @@ import pytest
 import torch
 from model_folders import HSOFTMAX, TABLE, write_model_folder
 from plain_search import assert_same_nbest, finished_list, wenet_search
-from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
+from small_models import CTC_ONLY, NUM_UNITS, SPECIAL, small_batch, small_model
 from torch import Tensor
 
-from wenet_hs.decode import MODES, DecodeOptions, decode
+from wenet_hs.decode import DecodeOptions, decode
 from wenet_hs.decode.known_units import limit_to_inventories
+from wenet_hs.decode.modes import modes_of
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import OutputHead
@@ -29,6 +30,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "hsoftmax": {**HSOFTMAX, **CTC_TREE},
     "class": {"head": "class", "head_conf": TREE},
     "adaptive": {"head": "adaptive", "head_conf": TREE},
+    "none": {**CTC_TREE, **CTC_ONLY},
     "bitransformer": {**HSOFTMAX, "decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}},
 }
 KEPT = [3, 5, 8, 9]
@@ -51,22 +53,25 @@ class Plain(OutputHead):
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_mode_searches_the_renormalised_distributions(variant: str) -> None:
     model, expected_model = (small_model(seed=1, **VARIANTS[variant]) for _ in range(2))
-    expected_model.head = Plain(model.head, SPECIAL.eos)
+    if model.head is not None:
+        expected_model.head = Plain(model.head, SPECIAL.eos)
     expected_model.ctc.head = Plain(model.ctc.head, SPECIAL.blank)
     if model.right_head is not None:
         expected_model.right_head = Plain(model.right_head, SPECIAL.eos)
     model = model.restrict({unit: unit for unit in KEPT})
     options = DecodeOptions(beam_size=3, reverse_weight=0.0 if model.right_head is None else 0.3)
     batch = small_batch([23, 14, 6], [1, 1, 1])
-    inputs = batch.features, batch.feature_lengths, tuple(MODES), options
+    inputs = batch.features, batch.feature_lengths, modes_of(model), options
     found, expected = decode(model, *inputs, align=True), decode(expected_model, *inputs, align=True)
-    for mode in MODES:
+    for mode in modes_of(model):
         for nbest, expected_nbest in zip(found[mode], expected[mode], strict=True):
             assert {unit for one in nbest for unit in one.ids} <= set(KEPT)
             assert_same_nbest(nbest, [(one.ids, one.score) for one in expected_nbest])
             assert (nbest[0].alignment is None) == (expected_nbest[0].alignment is None)
             if nbest[0].alignment is not None and nbest[0].ids == expected_nbest[0].ids:
                 assert nbest[0].alignment.score == pytest.approx(expected_nbest[0].alignment.score, abs=1e-3)
+    if model.decoder is None:
+        return
     with torch.no_grad():
         memory = model.encode(batch.features[:1], batch.feature_lengths[:1])
     assert_same_nbest(found["attention"][0], wenet_search(expected_model, memory, options))
@@ -76,7 +81,7 @@ def test_every_mode_searches_the_renormalised_distributions(variant: str) -> Non
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_all_units_change_nothing_and_few_units_fill_no_beam(variant: str) -> None:
     model, batch = small_model(seed=1, **VARIANTS[variant]), small_batch([23, 14], [1, 1])
-    inputs = batch.features, batch.feature_lengths, tuple(MODES)
+    inputs = batch.features, batch.feature_lengths, modes_of(model)
     options = DecodeOptions(beam_size=4, ctc_weight=1.0)  # joint: the decoder has the weight 0
     expected = decode(model, *inputs, options)
     for mode, nbests in decode(model.restrict({unit: unit for unit in range(NUM_UNITS)}), *inputs, options).items():
@@ -134,6 +139,16 @@ def test_both_decoders_get_the_embedding_of_the_source_and_both_units_are_equall
         with torch.no_grad():
             log_probs = head.log_probs(torch.randn(3, 16))
         assert torch.equal(log_probs[:, seen], log_probs[:, new]) and bool(log_probs[:, seen].isfinite().all())
+
+
+def test_a_unit_is_placed_in_a_model_without_a_decoder(tmp_path: Path) -> None:
+    experiment = load_experiment(write_model_folder(tmp_path / "exp", **CTC_ONLY))
+    placed, models = limit_to_inventories(experiment, {"x": ["ẽ"]}, place_unseen="articulatory")
+    batch, new = small_batch([60], [1]), placed.tokenizer.table.id_of("ẽ")
+    (hypotheses,) = decode(models["x"], batch.features, batch.feature_lengths, modes_of(models["x"])[1:])[
+        "ctc_prefix_beam_search"
+    ]
+    assert {unit for one in hypotheses for unit in one.ids} == {new}
 
 
 def test_an_inventory_without_units_of_the_model(tmp_path: Path) -> None:

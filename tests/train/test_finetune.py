@@ -15,13 +15,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import wenet_state_dict
-from small_models import SPECIAL, small_config
+from small_models import CTC_ONLY, SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.build import build_model
 from wenet_hs.checkpoint import checkpoint_path, hash_weights, list_checkpoints
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.model import AsrModel
@@ -155,6 +156,36 @@ def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> Non
     read = json.loads(report.to_json())
     assert read["parameters_in_part"]["head.inner_vector.weight"]["rows"] == 11
     assert read["unit_table"] == str(tmp_path / "exp" / "units.txt")
+
+
+@pytest.mark.parametrize("kind", ["softmax", "hsoftmax", "class", "adaptive"])
+def test_between_models_with_and_without_a_decoder(tmp_path: Path, kind: str) -> None:
+    trees: Trees = (None, None if kind == "softmax" else BINARY)
+    both, none = sections("softmax", kind), sections("softmax", kind, **CTC_ONLY)
+    theirs = {name: write_base(tmp_path / name, trees, of) for name, of in (("both", both), ("none", none))}
+    of_decoder = [name for name in theirs["both"] if name.startswith(("decoder.", "head."))]
+    for base, chosen, new, dropped in (
+        ("none", none, [], []),
+        ("none", both, of_decoder, []),
+        ("both", none, [], of_decoder),
+    ):
+        state, report = loaded(tmp_path / base, trees, chosen)
+        assert (report.parameters_new, report.parameters_dropped) == (new, dropped)
+        assert same_names(state, theirs[base]) == [name for name in theirs["none"] if name in state]
+        assert report.parameters_taken == len(theirs["none"])
+    assert load_experiment(tmp_path / "none").model.num_units == len(TABLE)
+    table = UnitTable.from_units("bcdefghi")
+    _, report = loaded(tmp_path / "none", (None, Tree.huffman(COUNTS, units=table.units)), none, table)
+    assert (report.units_new, report.units_dropped) == (["i"], ["a"])
+    if kind == "softmax":
+        assert report.parameters_in_part["ctc.head.output.weight"] == RowCount(10, 11)
+    for name in ("units.txt", "train.yaml", "ctc_tree.json"):
+        (tmp_path / "none" / name).unlink(missing_ok=True)
+    if kind in ("softmax", "hsoftmax"):  # their shapes tell the number of units
+        assert loaded(tmp_path / "none", trees, none)[1].parameters_new == []
+    else:
+        with pytest.raises(CheckpointError, match=r"and its unit table is not next to it; put its units\.txt into"):
+            loaded(tmp_path / "none", trees, none)
 
 
 def test_a_wenet_folder_with_sos_eos_as_the_last_unit(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.decode.modes import MODES
+from wenet_hs.decode.modes import CTC_MODES, MODES
 from wenet_hs.errors import ConfigError
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
@@ -71,7 +71,9 @@ def run(args: argparse.Namespace) -> None:
     )
     for head in args.head or ["softmax"]:
         of_head = [f"head={head}"] if head == "softmax" else [f"head={head}", f"head_conf.tree={unbuilt}"]
-        load_config(args.config, [*of_head, *of_ctc, *args.override_config], kind)
+        config = load_config(args.config, [*of_head, *of_ctc, *args.override_config], kind)
+        if isinstance(config, ExperimentConfig) and config.decoder == "none":
+            _check_names("decoder: none, --modes", args.modes, CTC_MODES)
 
 
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:

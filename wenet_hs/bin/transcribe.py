@@ -27,7 +27,7 @@ from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, Tran
 from wenet_hs.bin.main import main_of
 from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import read_duration
-from wenet_hs.decode.modes import DEFAULT_MODE, MODES
+from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import VADS
 from wenet_hs.errors import ConfigError, DataError
@@ -61,7 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--into_tier", metavar="NAME", help=into_help)
     low_help = f"words below are listed in a tier of their own, from 0 to 1 (default: {DEFAULT_LOW_CONFIDENCE:g})"
     add("--low_confidence", type=float, metavar="C", help=low_help)
-    add("--mode", choices=MODES, default=DEFAULT_MODE, metavar="MODE", help=f"{MODES_HELP} (default: {DEFAULT_MODE})")
+    mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {CTC_MODES[-1]})"
+    add("--mode", choices=MODES, metavar="MODE", help=mode_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)
 

@@ -86,7 +86,7 @@ class ModelConf(Section):
     """The weights of the losses."""
 
     ctc_weight: Fraction = 0.5
-    """Weight of the CTC loss; the attention loss has the rest."""
+    """Weight of the CTC loss; the attention loss has the rest. With `decoder: none` it is 1, also by default."""
     ctc_weight_final: Fraction | None = None
     """Weight of the CTC loss from step `ctc_weight_steps` on, after a linear change; null: it is constant."""
     ctc_weight_steps: CountOrZero = 0
@@ -123,13 +123,22 @@ class ModelConf(Section):
 
 # ---- training
 
-_ADAMW = {"weight_decay": 0.01}
-"""The default of `optim: adamw` that differs from the one in `OptimConf`."""
+_DEFAULTS_OF_KIND: dict[str | None, tuple[str, str, dict[str, Any]]] = {
+    "optim_conf": ("optim", "adamw", {"weight_decay": 0.01}),
+    "model_conf": ("decoder", "none", {"ctc_weight": 1.0}),
+}
+"""Section → a setting and a value of it, and the defaults of the section that differ then."""
+_OF_DECODER = (
+    *("ctc_weight_final", "ctc_weight_steps", "ctc_only_steps", "reverse_weight", "lsm_weight", "lsm_kind"),
+    *("attention_guide", "attention_guide_steps", "attention_guide_width"),
+)
+"""The settings of `ModelConf` that have no effect without a decoder."""
 
 
 def _with_defaults_of_kind(value: Any, info: ValidationInfo) -> Any:
-    """An `optim_conf` with the defaults of the kind that `optim` selects."""
-    defaults = _ADAMW if info.data.get("optim") == "adamw" else {}
+    """A section with the defaults of the kind that the setting before it selects."""
+    setting, kind, of_kind = _DEFAULTS_OF_KIND[info.field_name]
+    defaults = of_kind if info.data.get(setting) == kind else {}
     if isinstance(value, Section):
         value = value.model_dump(exclude_unset=True)
     return defaults | value if isinstance(value, dict) else defaults if value is None else value
@@ -219,8 +228,8 @@ class ExperimentConfig(TrainingConfig):
     encoder: EncoderKind = "conformer"
     """Kind of encoder."""
     encoder_conf: EncoderConf = Field(default_factory=ConformerConf)
-    decoder: Literal["transformer", "bitransformer"] = "bitransformer"
-    """Kind of decoder: left to right (`transformer`), or both directions."""
+    decoder: Literal["transformer", "bitransformer", "none"] = "bitransformer"
+    """Kind of decoder: left to right (`transformer`), both directions, or `none`: a model of CTC alone."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
     tokenizer: Literal["char", "phone", "bpe"] = "char"
     """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
@@ -248,9 +257,12 @@ class ExperimentConfig(TrainingConfig):
     """Number of units, as WeNet writes it into the train.yaml of a trained model; null: not checked."""
 
     _encoder_selects = field_validator("encoder_conf", mode="before")(read_encoder)
+    _decoder_selects = field_validator("model_conf", mode="before")(_with_defaults_of_kind)
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         encoder, decoder, model = self.encoder_conf, self.decoder_conf, self.model_conf
+        if self.decoder == "none":
+            yield from self._conflicts_without_decoder()
         if self.decoder == "transformer" and decoder.r_num_blocks:
             yield "decoder_conf.r_num_blocks", "needs decoder: bitransformer; remove it or change decoder"
         if self.cmvn is not None and self.cmvn_conf.cmvn_file is None:
@@ -269,7 +281,7 @@ class ExperimentConfig(TrainingConfig):
 
     def _conflicts_of_stack(self, encoder: StackConf) -> Iterator[tuple[str, str]]:
         heads, num_bins = self.decoder_conf.attention_heads, self.dataset_conf.fbank_conf.num_mel_bins
-        if encoder.output_size % heads:
+        if self.decoder != "none" and encoder.output_size % heads:
             text = f"encoder_conf.output_size {encoder.output_size} is not divisible by {heads} heads"
             yield "decoder_conf.attention_heads", text
         if num_bins < (fewest := FEWEST_MEL_BINS[encoder.input_layer]):
@@ -294,6 +306,17 @@ class ExperimentConfig(TrainingConfig):
         for name in ("noise_conf", "reverb_conf"):
             if encoder.cache is not None and getattr(data, name) is not None:
                 yield f"dataset_conf.{name}", "encoder_conf.cache would repeat the same noise; set one of them to null"
+
+    def _conflicts_without_decoder(self) -> Iterator[tuple[str, str]]:
+        if self.model_conf.ctc_weight != 1:
+            yield "model_conf.ctc_weight", "decoder: none trains CTC alone; set 1.0"
+        if self.head != "softmax":
+            yield "head", "decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head"
+        given = {key: getattr(self.model_conf, key) != ModelConf.model_fields[key].default for key in _OF_DECODER}
+        for key in [f"model_conf.{key}" for key in _OF_DECODER if given[key]]:
+            yield key, "has no effect with decoder: none; remove it"
+        if self.decoder_conf != DecoderConf():
+            yield "decoder_conf", "has no effect with decoder: none; remove it, or set null"
 
     def why_unmeasured(self, metric: Metric) -> str | None:
         """A branch of weight 0 is not computed, so its metric is the same at each validation."""

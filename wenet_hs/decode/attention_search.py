@@ -40,8 +40,7 @@ class BeamSearch(ABC):
     def __init__(
         self, model: AsrModel, memory: Tensor, lengths: Tensor, options: DecodeOptions, lm: LanguageModel | None
     ) -> None:
-        self._head, self._eos, self._options = model.head, model.special.eos, options
-        self._decoder = model.left_decoder
+        (self._decoder, self._head), self._eos, self._options = model.left, model.special.eos, options
         self._cache = self._decoder.init_cache(memory, length_mask(lengths, memory.size(1)))
         self.sync_is_free = memory.device.type == "cpu"
         """Whether reading a computed value costs no waiting."""

@@ -73,7 +73,7 @@ def _extend(experiment: Experiment, placed: Mapping[str, int]) -> Experiment:
     table = experiment.tokenizer.table
     tokenizer = copy.copy(experiment.tokenizer)
     tokenizer.table = UnitTable((*table.units, *placed), table.special)
-    for decoder in experiment.model.decoder.modules():
+    for decoder in experiment.model.modules():
         if isinstance(decoder, TransformerDecoder):
             embedding = cast(nn.Embedding, decoder.embed[0])
             weight_VD = embedding.weight.detach()

@@ -134,6 +134,7 @@ class Mode:
     """For `--help`."""
     stages: tuple[str, ...] = ()
     """Names in StageTimes of what it needs besides the encoder and its own search."""
+    needs_decoder: bool = False
     is_greedy: bool = False
     """It returns one hypothesis and uses no language model."""
     has_length_options: bool = False
@@ -146,13 +147,37 @@ MODES = {
     "ctc_prefix_beam_search": Mode(
         search=lambda batch: batch.prefixes[0], stages=(_CTC,), help="CTC, summed over alignments"
     ),
-    "attention": Mode(search=_attention, help="attention decoder only, WeNet's rules", has_length_options=True),
-    "attention_rescoring": Mode(
-        search=_rescoring, stages=(_CTC, _PREFIXES), help="n-best of ctc_prefix_beam_search, rescored by the decoder"
+    "attention": Mode(
+        search=_attention, help="attention decoder only, WeNet's rules", needs_decoder=True, has_length_options=True
     ),
-    "joint": Mode(search=_joint, help="decoder and CTC in one pass", has_length_options=True, max_ctc_weight=1.0),
+    "attention_rescoring": Mode(
+        search=_rescoring,
+        stages=(_CTC, _PREFIXES),
+        help="n-best of ctc_prefix_beam_search, rescored by the decoder",
+        needs_decoder=True,
+    ),
+    "joint": Mode(
+        search=_joint,
+        help="decoder and CTC in one pass",
+        needs_decoder=True,
+        has_length_options=True,
+        max_ctc_weight=1.0,
+    ),
 }
+CTC_MODES = [name for name, mode in MODES.items() if not mode.needs_decoder]
+"""The modes of a model without a decoder."""
 DEFAULT_MODE = "attention_rescoring"
+"""Of a model with a decoder; see `default_mode`."""
+
+
+def modes_of(model: AsrModel) -> list[str]:
+    """The names of the modes that work with a model."""
+    return CTC_MODES if model.decoder is None else [*MODES]
+
+
+def default_mode(model: AsrModel) -> str:
+    """The mode to use if none is asked for."""
+    return _PREFIXES if model.decoder is None else DEFAULT_MODE
 
 
 def stages_of(mode: str) -> tuple[str, ...]:
@@ -167,6 +192,8 @@ def check_options(
     for mode in modes:
         if mode not in MODES:
             raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
+        if mode not in modes_of(model):
+            raise ConfigError(mode, "needs a decoder, and this model has none", f"use {' or '.join(CTC_MODES)}")
         if options.ctc_weight > MODES[mode].max_ctc_weight:
             found = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
             raise ConfigError(f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode")

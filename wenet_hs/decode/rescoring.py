@@ -55,7 +55,7 @@ def rescore(
     """
     sequences = [(row, hypothesis.ids) for row, nbest in enumerate(candidates) for hypothesis in nbest]
     decoder, encoded, weight = model.decoder, (memory, lengths), options.reverse_weight
-    scores = score_sequences(model.left_decoder, model.head, encoded, sequences, model.special)
+    scores = score_sequences(*model.left, encoded, sequences, model.special)
     if isinstance(decoder, BiTransformerDecoder) and model.right_head is not None and weight:
         backwards = [(row, ids[::-1]) for row, ids in sequences]
         right = score_sequences(decoder.right_decoder, model.right_head, encoded, backwards, model.special)

@@ -17,7 +17,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.frontends import Fbank, Frontend, Waveform, WhisperMel
+from wenet_hs.frontends.base import Frontend
+from wenet_hs.frontends.fbank import Fbank
+from wenet_hs.frontends.waveform import Waveform
+from wenet_hs.frontends.whisper_mel import WhisperMel
 
 WAVEFORM_KINDS = ("wav2vec2", "hubert", "wavlm")
 KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")

@@ -17,7 +17,7 @@ from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription, Fr
 from wenet_hs.encoders.pretrained import PretrainedEncoder, additive_mask
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError
-from wenet_hs.frontends import WhisperMel
+from wenet_hs.frontends.whisper_mel import WhisperMel
 from wenet_hs.nn.layers import length_mask
 
 _EPS = 1e-7  # of a variance of the input, as in transformers

@@ -40,19 +40,28 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return converted
 
 
+def has_decoder(state: Mapping[str, Tensor]) -> bool:
+    """Whether a state_dict is not of CTC alone."""
+    return any(name.startswith("decoder.") for name in state)
+
+
 def state_sizes(state: Mapping[str, Tensor], where: str) -> tuple[int, int]:
-    """The size of the output layer, V, and the width of the decoder and of its heads' input, D, of a state_dict."""
-    for name in ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight"):
+    """The size of the output layer, V, and the width of the heads' input, D, of a state_dict.
+
+    Without a decoder they are those of CTC's head; V is right there for a softmax and a binary tree only.
+    """
+    of_decoder = ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight")
+    for name in (*of_decoder, *(f"ctc.head.{one}.weight" for one in ("inner_vector", "output", "adaptive.head"))):
         if name in state and state[name].dim() == 2:
-            num_units, width = state[name].shape
-            return num_units, width
-    found = "contains no decoder embedding"
+            num_rows, width = state[name].shape
+            return num_rows + name.endswith("inner_vector.weight"), width
+    found = "contains no decoder embedding, and no output layer of CTC"
     raise CheckpointError(where, found, "give the weights of a model of this toolkit or WeNet")
 
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
-    """Raises CheckpointError if a state_dict has another number of units than the file `other`."""
+    """Raises CheckpointError if a state_dict with a decoder has another number of units than the file `other`."""
     found, _ = state_sizes(state, where)
-    if found != num_units:
+    if found != num_units and has_decoder(state):
         fault = f"trained with {found} units, but {other} has {num_units}"
         raise CheckpointError(where, fault, "use the same units.txt")

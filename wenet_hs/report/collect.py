@@ -55,7 +55,9 @@ class ExperimentResults:
 
     @property
     def head(self) -> str:
-        return str(self.settings.get("head", "unknown"))
+        """Kind of the output layer: of the decoder, or of CTC if there is no decoder."""
+        settings = self.settings.get("ctc_conf", {}) if self.settings.get("decoder") == "none" else self.settings
+        return str(settings.get("head", "unknown"))
 
     @property
     def training(self) -> Training:

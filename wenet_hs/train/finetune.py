@@ -30,7 +30,7 @@ from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet, state_sizes
+from wenet_hs.interop.weights import check_num_units, convert_state_dict, has_decoder, is_wenet, state_sizes
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import Tree, load_tree
@@ -68,6 +68,8 @@ class FineTuneReport:
     """Number of parameters and buffers taken completely."""
     parameters_in_part: dict[str, RowCount] = field(default_factory=dict)
     parameters_new: list[str] = field(default_factory=list)
+    parameters_dropped: list[str] = field(default_factory=list)
+    """Those of the trained model's heads and decoder that this model does not have."""
 
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
@@ -79,6 +81,8 @@ class FineTuneReport:
             return list_names(names, most=20) or "none"
 
         logger.info("weights from %s; new: %s", self.checkpoint, listed(self.parameters_new))
+        if self.parameters_dropped:
+            logger.info("dropped: %s", listed(self.parameters_dropped))
         if self.unit_table is None:
             logger.warning("%s: no unit table next to it; its units are assumed to be the same", self.checkpoint)
         else:
@@ -111,8 +115,8 @@ class RowMapping(NamedTuple):
 def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
     """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
 
-    Encoder and decoder layers must be equal. Parameters of units are matched by unit symbol, those of tree nodes by the
-    units below them. All others keep the values of `model`.
+    Encoder and decoder layers must be equal, but one of the models may have no decoder. Parameters of units are matched
+    by unit symbol, those of tree nodes by the units below them. All others keep the values of `model`.
 
     `model`: freshly built, over `units`.
 
@@ -126,13 +130,15 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
         found = f"made for {base.num_units} units, here are {len(units)}, and its unit table is not next to it"
         raise CheckpointError(base.path, found, f"put its units.txt into {base.home}")
     own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    state = {name: value for name, value in base.state.items() if not name.startswith(_ALL_PREFIXES)}
+    have_decoders = model.decoder is not None and has_decoder(base.state)
+    mapped = _ALL_PREFIXES if have_decoders else (*_ALL_PREFIXES, "decoder.")
+    state = {name: value for name, value in base.state.items() if not name.startswith(mapped)}
     counts: dict[str, RowCount] = {}
     mappings = _map_parameters(model, base, unit_map)
     for name, value in own.items():
         if name in mappings:
             state[name], counts[name] = mix_rows(value, base.state[mappings[name].name], mappings[name])
-        elif name.startswith(_ALL_PREFIXES):
+        elif name.startswith(mapped):
             state[name], counts[name] = value, RowCount(0, len(value))
     statistics = {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
     pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
@@ -143,11 +149,11 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
             base.path,
         )
     load_weights(model, state, str(base.path))
-    return _report(base, units, unit_map, counts, len(own))
+    return _report(base, units, unit_map, counts, own)
 
 
 def _report(
-    base: "BaseModel", units: UnitTable, unit_map: UnitMap, counts: Mapping[str, RowCount], num_parameters: int
+    base: "BaseModel", units: UnitTable, unit_map: UnitMap, counts: Mapping[str, RowCount], own: Mapping[str, Tensor]
 ) -> FineTuneReport:
     is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
     kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
@@ -158,9 +164,10 @@ def _report(
         units_kept=int(is_kept.sum()),
         units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
         units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
-        parameters_taken=num_parameters - sum(count.taken < count.rows for count in counts.values()),
+        parameters_taken=len(own) - sum(count.taken < count.rows for count in counts.values()),
         parameters_in_part={name: count for name, count in counts.items() if 0 < count.taken < count.rows},
         parameters_new=[name for name, count in counts.items() if count.taken == 0 < count.rows],
+        parameters_dropped=[name for name in base.state if name not in own],
     )
 
 
@@ -175,8 +182,8 @@ def _map_parameters(model: AsrModel, base: "BaseModel", unit_map: UnitMap) -> di
     }
     for section, prefixes in _HEAD_PREFIXES.items():
         new = model.head if section == "head_conf" else model.ctc.head
-        old = base.head(section, new, same_units=same_units)
-        of_head = {} if old is None else map_head(old, new, unit_map.outputs)
+        old = None if new is None else base.head(section, new, same_units=same_units)
+        of_head = {} if old is None or new is None else map_head(old, new, unit_map.outputs)
         for prefix, (name, mapping) in itertools.product(prefixes, of_head.items()):
             found[prefix + name] = mapping._replace(name=prefix + mapping.name)
     return {name: mapping for name, mapping in found.items() if name in names and mapping.name in base.state}
@@ -220,10 +227,11 @@ class BaseModel:
 
     @property
     def num_units(self) -> int:
-        return state_sizes(self.state, str(self.path))[0]
+        return state_sizes(self.state, str(self.path))[0] if self.table is None else len(self.table)
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
-        """A head with the structure of the trained model's head, without its weights; None if that is unknown.
+        """A head with the structure of the trained model's head, without its weights; None if that is unknown, or if
+        the trained model has no decoder, which would have this head.
 
         Without a train.yaml only a softmax and a binary tree head are recognized. Without its tree a head is assumed to
         have the structure of the new one, if the shapes are equal and `same_units`.
@@ -232,6 +240,8 @@ class BaseModel:
         """
         prefix, tree, conf = _HEAD_PREFIXES[section][0], self.trees.get(section), None
         shapes = {name.removeprefix(prefix): v.shape for name, v in self.state.items() if name.startswith(prefix)}
+        if section == "head_conf" and not has_decoder(self.state):
+            return None
         if self.config is not None and not (self.is_original and section == "head_conf"):
             conf = head_confs(self.config)[section]
         elif "inner_vector.weight" in shapes:

@@ -254,12 +254,12 @@ class EventFile:
 
 
 def _losses(facts: Mapping[str, float]) -> str:
-    """Losses in nats per target; bits and accuracy of the decoder only if it ran."""
+    """Losses in nats per target; loss, bits and accuracy of the decoder only if it ran."""
     if "loss_att" not in facts:
         return f"loss {facts['loss']:.3f} | {facts['bits_per_unit']:.2f} bits/unit"
-    text = f"loss {facts['loss']:.3f} (att {facts['loss_att']:.3f} ctc {facts['loss_ctc']:.3f})"
     if math.isnan(facts["bits_per_unit"]):
-        return text
+        return f"loss {facts['loss']:.3f} (ctc {facts['loss_ctc']:.3f})"
+    text = f"loss {facts['loss']:.3f} (att {facts['loss_att']:.3f} ctc {facts['loss_ctc']:.3f})"
     return f"{text} | {facts['bits_per_unit']:.2f} bits/unit | acc {100 * facts['accuracy']:.1f} %"
 
 

@@ -71,14 +71,16 @@ class LossSum:
         return LossSum(*world.sum(astuple(self)))
 
     def per_target(self) -> dict[str, float]:
-        """Mean losses in nats per target, the decoder's accuracy, and its bits per target."""
+        """Mean losses in nats per target, the decoder's accuracy, and its bits per target. The decoder's are NaN if it
+        was not computed."""
         n = max(1.0, self.num_targets)
+        of_decoder = math.nan if math.isnan(self.nll) else n
         return {
             "loss": self.total / n,
-            "loss_att": self.attention / n,
+            "loss_att": self.attention / of_decoder,
             "loss_ctc": self.ctc / n,
             "guide": self.guide / n,
-            "accuracy": self.num_correct / n,
+            "accuracy": self.num_correct / of_decoder,
             "bits_per_unit": self.nll / math.log(2) / n,
         }
 

@@ -134,7 +134,7 @@ def checkpoint_vectors(state: "Mapping[str, Tensor]", num_units: int, where: str
     """
     name = next((name for name in _SOFTMAX_LAYERS if name in state), None)
     if name is None:
-        raise CheckpointError(where, "has no flat softmax", "give the checkpoint of a model with head: softmax")
+        raise CheckpointError(where, "has no flat softmax", "give the checkpoint of a model with decoder and softmax")
     weight = state[name]
     if weight.dim() != 2 or len(weight) != num_units:
         found = f"{name} has shape {tuple(weight.shape)}, but there are {num_units} units"
