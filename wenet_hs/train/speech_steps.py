@@ -53,12 +53,15 @@ class LossSum:
     guide: float = 0.0
     nll: float = 0.0
     num_correct: float = 0.0
+    num_blank: float = 0.0
+    num_frames: float = 0.0
     num_targets: float = 0.0
 
     @classmethod
     def of(cls, losses: Losses) -> "LossSum":
         parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
-        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # waits for the device once
+        counts = (losses.num_blank, losses.num_frames)
+        sums = torch.stack([part.detach().double() for part in parts + counts]).tolist()  # waits for the device once
         return cls(*[*sums, losses.num_targets])
 
     def __add__(self, other: "LossSum") -> "LossSum":
@@ -69,9 +72,12 @@ class LossSum:
         return LossSum(*world.sum(astuple(self)))
 
     def per_target(self) -> dict[str, float]:
-        """Mean losses in nats per target, the decoder's accuracy, and its bits per target."""
+        """Mean losses in nats per target, the decoder's accuracy, and its bits per target.
+
+        After a validation with CTC also `blank_share`: the share of the frames at which blank is its best unit."""
         n = max(1.0, self.num_targets)
-        return {
+        blank = {"blank_share": self.num_blank / self.num_frames} if self.num_frames else {}
+        return blank | {
             "loss": self.total / n,
             "loss_att": self.attention / n,
             "loss_ctc": self.ctc / n,
