@@ -73,6 +73,7 @@ def test_reports_a_ctc_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
     assert [record["plateau_ctc"] for record in records(tmp_path)] == [3.0] * 3
 
 
+DOES_NOT_FALL = "{:.1f} % at the validation before: it does not fall (validations: 3)"
 FINE_TUNED = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
 LOWER_RATE = "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)"
 
@@ -82,11 +83,16 @@ LOWER_RATE = "; train with a lower optim_conf.lr or longer scheduler_conf.warmup
     [
         ((0.9999,), False, f"100.0 % of the frames{FINE_TUNED}"),
         ((1.0, 0.998), False, f"99.8 % of the frames, 100.0 % at the validation before: it falls{FINE_TUNED}"),
-        ((1.0, 1.0, 1.0), False, f", 100.0 % at the validation before: it does not fall (validations: 2){FINE_TUNED}"),
-        ((1.0, 1.0, 1.0, 0.9999), True, f": it does not fall (validations: 3){LOWER_RATE}"),
-        ((1.0, 0.99, 0.99, 0.995, 0.999), True, f": it does not fall (validations: 3){LOWER_RATE}"),
+        ((1.0, 1.0, 1.0), False, f"100.0 % at the validation before: it does not fall (validations: 2){FINE_TUNED}"),
+        ((1.0, 1.0, 1.0, 0.9999), True, f"blank: 100.0 % of the frames, {DOES_NOT_FALL.format(100)}{LOWER_RATE}"),
+        (
+            (1.0, 0.99, 0.99, 0.995, 0.999),
+            True,
+            f"blank: 99.9 % of the frames, {DOES_NOT_FALL.format(99.5)}{LOWER_RATE}",
+        ),
         ((1.0, 1.0, 1.0, 1.0, 0.999), False, f": it falls{FINE_TUNED}"),
-        ((0.9, 0.9, 0.9, 0.9), False, "90.0 % of the frames, 90.0 % at the validation before: it does not fall (v"),
+        ((1.0, 0.98), False, "; blank: 98.0 % of the frames, 100.0 % at the validation before: it falls"),
+        ((0.9, 0.9, 0.9, 0.9), False, f"blank: 90.0 % of the frames, {DOES_NOT_FALL.format(90)}{LOWER_RATE}"),
     ],
 )
 def test_only_blank_is_a_warning_once_its_share_has_not_fallen_at_three_validations(
@@ -100,7 +106,7 @@ def test_only_blank_is_a_warning_once_its_share_has_not_fallen_at_three_validati
         monitor.valid(losses | {"blank_share": shares[-1]})
     assert f" | blank {100 * shares[-1]:.1f} % | 0 s of training" in caplog.messages[0]
     report = caplog.records[1]
-    assert end in report.getMessage() and (report.levelno == logging.WARNING) == warns
+    assert report.getMessage().endswith(end) and (report.levelno == logging.WARNING) == warns
 
 
 def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitting_not_a_plateau(

@@ -214,12 +214,12 @@ class Monitor:
         recorded = (*self._progress.validations, facts)  # a checkpoint of an earlier version lacks the share
         shares = [round(one["blank_share"], 3) for one in recorded if "blank_share" in one][::-1]
         num_steady = sum(1 for _ in takewhile(lambda pair: pair[0] >= pair[1], pairwise(shares)))
-        is_blank, level, trend, to_do = shares[0] >= BLANK_SHARE, logging.INFO, "", ""
+        is_blank, trend, to_do = shares[0] >= BLANK_SHARE, "", ""
+        level = logging.WARNING if is_blank and num_steady >= BLANK_VALIDATIONS else logging.INFO
         if len(shares) > 1:
             before = f", {100 * shares[1]:.1f} % at the validation before"
             trend = f"{before}: it {f'does not fall (validations: {num_steady})' if num_steady else 'falls'}"
-        if is_blank and num_steady >= BLANK_VALIDATIONS:
-            level = logging.WARNING
+        if level == logging.WARNING or (num_steady and not is_blank):
             to_do = "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)"
         elif is_blank:
             to_do = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
