@@ -66,6 +66,10 @@ class Losses:
     """Number of targets that the head ranks first, 0-dim int64."""
     nll: Tensor
     """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without the decoder."""
+    num_blank: Tensor
+    """Encoder frames without padding at which blank is the most probable unit of CTC, 0-dim int64; 0 in training."""
+    num_frames: Tensor
+    """The frames of which `num_blank` counts, 0-dim int64; 0 in training and without CTC."""
 
 
 class AsrModel(nn.Module):
@@ -149,7 +153,7 @@ class AsrModel(nn.Module):
         layers = (weights.interctc_layer,) if self.training and weights.interctc else ()
         memory, memory_lengths, layer_outputs = self.encoder(batch.features, batch.feature_lengths, layers)
         attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
-        num_correct = torch.zeros((), dtype=torch.int64, device=memory.device)
+        num_correct = num_blank = num_frames = torch.zeros((), dtype=torch.int64, device=memory.device)
         nll = torch.full((), math.nan, device=memory.device)
         if weights.ctc < 1:
             attention_weights: list[Tensor] | None = [] if self.training and weights.guide else None
@@ -162,6 +166,8 @@ class AsrModel(nn.Module):
             for output in layer_outputs.values():
                 inter = self.ctc.loss(output, memory_lengths, batch.targets, batch.target_lengths)
                 weighted_ctc = (1 - weights.interctc) * ctc + weights.interctc * inter
+            if not self.training:
+                num_blank, num_frames = self.ctc.num_blank(memory, memory_lengths), memory_lengths.sum()
         return Losses(
             total=weights.ctc * weighted_ctc + (1 - weights.ctc) * attention + weights.guide * penalty,
             attention=attention,
@@ -170,6 +176,8 @@ class AsrModel(nn.Module):
             num_targets=batch.num_targets,
             num_correct=num_correct,
             nll=nll,
+            num_blank=num_blank,
+            num_frames=num_frames,
         )
 
     def _attention(

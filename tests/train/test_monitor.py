@@ -57,19 +57,56 @@ def monitored(folder: Path, progress: Progress, *, log_interval: int = 1, total_
 
 
 @pytest.mark.parametrize(("warmup", "early_loss"), [(0, 2.4), (2, 2.6)])
-def test_warns_if_ctc_is_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
+def test_reports_a_ctc_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int, early_loss: float
 ) -> None:
     progress = Progress()
     options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
-    with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, config_of(1, warmup), **options) as monitor:
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(1, warmup), **options) as monitor:
         for progress.step, loss_ctc in ((1, 3.0), (2, early_loss), (3, 2.6)):
-            monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc})
-    (message,) = [record.getMessage() for record in caplog.records]
-    assert message.startswith(
-        "step 3: CTC has not taken off: its validation loss is 2.60, that of a constant output is 3.00"
+            monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc, "blank_share": 0.25})
+    (message,) = [message for message in caplog.messages if "CTC" in message]
+    assert message == (
+        "step 3: CTC has not taken off: its validation loss is 2.60, that of a constant output is 3.00; "
+        "blank: 25.0 % of the frames"
     )
     assert [record["plateau_ctc"] for record in records(tmp_path)] == [3.0] * 3
+
+
+DOES_NOT_FALL = "{:.1f} % at the validation before: it does not fall (validations: 3)"
+FINE_TUNED = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
+LOWER_RATE = "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)"
+
+
+@pytest.mark.parametrize(
+    ("shares", "warns", "end"),
+    [
+        ((0.9999,), False, f"100.0 % of the frames{FINE_TUNED}"),
+        ((1.0, 0.998), False, f"99.8 % of the frames, 100.0 % at the validation before: it falls{FINE_TUNED}"),
+        ((1.0, 1.0, 1.0), False, f"100.0 % at the validation before: it does not fall (validations: 2){FINE_TUNED}"),
+        ((1.0, 1.0, 1.0, 0.9999), True, f"blank: 100.0 % of the frames, {DOES_NOT_FALL.format(100)}{LOWER_RATE}"),
+        (
+            (1.0, 0.99, 0.99, 0.995, 0.999),
+            True,
+            f"blank: 99.9 % of the frames, {DOES_NOT_FALL.format(99.5)}{LOWER_RATE}",
+        ),
+        ((1.0, 1.0, 1.0, 1.0, 0.999), False, f": it falls{FINE_TUNED}"),
+        ((1.0, 0.98), False, "; blank: 98.0 % of the frames, 100.0 % at the validation before: it falls"),
+        ((0.9, 0.9, 0.9, 0.9), False, f"blank: 90.0 % of the frames, {DOES_NOT_FALL.format(90)}{LOWER_RATE}"),
+    ],
+)
+def test_only_blank_is_a_warning_once_its_share_has_not_fallen_at_three_validations(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, shares: tuple[float, ...], warns: bool, end: str
+) -> None:
+    losses = dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": 2.6}
+    earlier = [losses] * 3  # of a version that did not measure the share
+    progress = Progress(step=9, validations=[*earlier, *(losses | {"blank_share": share} for share in shares[:-1])])
+    options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(1), **options) as monitor:
+        monitor.valid(losses | {"blank_share": shares[-1]})
+    assert f" | blank {100 * shares[-1]:.1f} % | 0 s of training" in caplog.messages[0]
+    report = caplog.records[1]
+    assert report.getMessage().endswith(end) and (report.levelno == logging.WARNING) == warns
 
 
 def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitting_not_a_plateau(
@@ -138,8 +175,9 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path) -> 
     assert [(record["step"], record["epoch"]) for record in steps] == [(step, (step - 1) // 4) for step in range(1, 9)]
     assert [record["step"] for record in validations] == list(range(1, 9))
     assert all(set(record) == TRAIN | SPEED | {"kind"} for record in steps)
-    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "plateau_ctc"}
+    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "plateau_ctc", "blank_share"}
     assert all(set(record) == LOSSES | of_validation for record in validations)
+    assert all(0 <= record["blank_share"] <= 1 for record in validations)
     for record in steps:
         seconds, wait, compute = (record[name] for name in ("seconds", "wait_seconds", "compute_seconds"))
         assert 0 < wait < seconds and 0 < compute < seconds - wait
@@ -170,7 +208,7 @@ def test_tensorboard_contains_the_same_values_also_after_a_resume(
     found = scalars(trained)
     names = {"loss": LOSS_TAGS, "model": MODEL_TAGS, "speed": SPEED_TAGS}
     valid = {f"loss/{name}/valid" for name in LOSS_TAGS}
-    valid |= {"model/accuracy/valid", "model/bits_per_unit/valid", "speed/seconds/valid"}
+    valid |= {"model/accuracy/valid", "model/bits_per_unit/valid", "model/blank_share/valid", "speed/seconds/valid"}
     assert set(found) == valid | {f"{group}/{name}/train" for group, of in names.items() for name in of}
     assert [tag.split("/")[0] for tag in sorted(found)][:6] == ["loss"] * 6, "TensorBoard sorts the groups"
     for tag, values in found.items():

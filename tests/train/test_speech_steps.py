@@ -4,6 +4,7 @@
 import json
 import math
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.heads.ctc import Ctc
 from wenet_hs.model import AsrModel
 from wenet_hs.train import model_folder
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
@@ -135,6 +137,31 @@ def test_validation_changes_nothing_and_uses_the_final_ctc_weight_without_guide(
     assert sums.num_targets == 2 * 9
     assert sums.total == pytest.approx(0.25 * sums.ctc + 0.75 * sums.attention, rel=1e-6)
     assert sums.per_target()["loss"] == sums.total / 18
+
+
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
+def test_validation_has_the_share_of_frames_at_which_blank_is_best(head: str) -> None:
+    sections = {
+        **ONE_LAYER,
+        "ctc_conf": {"head": head, "head_conf": {"tree": "tree.json"} if head != "softmax" else {}},
+    }
+    config, model = small_config(**sections), small_model(**sections)
+    memory, lengths = model.encode(PAIR.features, PAIR.feature_lengths)
+    best = [row[:n].argmax(-1) for row, n in zip(model.ctc.log_probs(memory), lengths, strict=True)]
+    num_blank, num_frames = sum(int((units == 0).sum()) for units in best), int(lengths.sum())
+    assert len(best[0]) > len(best[1]), "padding"
+    sums = validate(model, [PAIR, PAIR], config, CPU)
+    assert (sums.num_blank, sums.num_frames) == (2 * num_blank, 2 * num_frames)
+    assert sums.per_target()["blank_share"] == num_blank / num_frames
+    without = {**sections, "model_conf": {"ctc_weight": 0.0}}
+    assert "blank_share" not in validate(model, [PAIR], small_config(**without), CPU).per_target()
+
+
+def test_a_step_does_not_count_blank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ctc, "num_blank", partial(pytest.fail, "computed"))
+    config = small_config(**ONE_LAYER)
+    (stats,) = run_epoch(state_of(config), [PAIR], config)
+    assert stats.loss_ctc > 0
 
 
 def test_a_step_that_is_not_finite_changes_nothing() -> None:

@@ -67,6 +67,12 @@ class Ctc(nn.Module):
         surplus = log_probs_BTC.masked_fill(~counted_BT[..., None], UNUSED_LOG_PROB).exp().sum()
         return cost - (surplus - surplus.detach())
 
+    @torch.no_grad()
+    def num_blank(self, memory: Tensor, memory_lengths: Tensor) -> Tensor:
+        """The number of frames at which blank is the most probable unit: memory (B, T, D), lengths (B,) → 0-dim."""
+        frames_ND = memory[length_mask(memory_lengths, memory.size(1))]
+        return (self.head.topk(frames_ND, 1)[1] == self.blank).sum()
+
 
 def _ctc_loss(log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int) -> Tensor:
     """The sum of the batch's losses from log-probabilities (B, T, C)."""

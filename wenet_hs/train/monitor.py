@@ -7,6 +7,7 @@ A record of a step has the fields of its StepStats and PROGRESS_FIELDS, and `pea
 tensors on the GPU, or of the process on a CPU. It also has these values over all steps since the last record:
 `audio_seconds_per_second` (language models: `num_targets_per_second`); `wait_share`, the share of time spent waiting
 for data; and `outside_share`, the share outside forward, backward and optimizer, which includes the wait.
+A record of a validation with CTC has `blank_share`, the share of the encoder frames at which blank is its best unit.
 """
 
 import json
@@ -20,6 +21,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
+from itertools import pairwise, takewhile
 from pathlib import Path
 from statistics import median
 from typing import IO, ClassVar
@@ -55,6 +57,9 @@ TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
 
 The nats are per target (labels and end of sentence), the unit of `loss_ctc`. This is stricter than 0.5 nats per label.
 """
+BLANK_SHARE, BLANK_VALIDATIONS = 0.99, 3
+"""A CTC that has not taken off is a warning if blank is its best unit at this share of the frames or more, and if this
+share, rounded to 0.1 %, fell at none of the last BLANK_VALIDATIONS validations. Otherwise it is a line of the log."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -176,7 +181,9 @@ class Monitor:
 
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
-        logger.info("epoch %d | step %d | validation %s | %.0f s of training", epoch, step, _losses(facts), seconds)
+        blank = f" | blank {100 * facts['blank_share']:.1f} %" if "blank_share" in facts else ""
+        values = (epoch, step, _losses(facts), blank, seconds)
+        logger.info("epoch %d | step %d | validation %s%s | %.0f s of training", *values)
         record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
         if self._plateau_ctc is not None:
             record["plateau_ctc"] = self._plateau_ctc
@@ -184,7 +191,7 @@ class Monitor:
         self._diagnose(step, facts)
 
     def _diagnose(self, step: int, facts: Mapping[str, float]) -> None:
-        """Warn if the model over-fits, once, or if CTC has not taken off although it should have."""
+        """Warn if the model over-fits, once, or report that CTC has not taken off although it should have."""
         curves = {}
         with suppress(DataError):  # a damaged record of an earlier run must not end the training
             curves = read_curves(self._metrics_path)
@@ -200,11 +207,25 @@ class Monitor:
                 )
             self._has_warned = True
         elif is_late:
-            logger.warning(
-                "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f; "
-                "train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)",
-                *(step, facts["loss_ctc"], self._plateau_ctc),
-            )
+            self._report_plateau(step, facts)
+
+    def _report_plateau(self, step: int, facts: Mapping[str, float]) -> None:
+        """State the loss of CTC and the trend of its blank share; BLANK_SHARE has the rule for a warning."""
+        recorded = (*self._progress.validations, facts)  # a checkpoint of an earlier version lacks the share
+        shares = [round(one["blank_share"], 3) for one in recorded if "blank_share" in one][::-1]
+        num_steady = sum(1 for _ in takewhile(lambda pair: pair[0] >= pair[1], pairwise(shares)))
+        is_blank, trend, to_do = shares[0] >= BLANK_SHARE, "", ""
+        level = logging.WARNING if is_blank and num_steady >= BLANK_VALIDATIONS else logging.INFO
+        if len(shares) > 1:
+            before = f", {100 * shares[1]:.1f} % at the validation before"
+            trend = f"{before}: it {f'does not fall (validations: {num_steady})' if num_steady else 'falls'}"
+        if level == logging.WARNING or (num_steady and not is_blank):
+            to_do = "; train with a lower optim_conf.lr or longer scheduler_conf.warmup_steps (docs/training.md)"
+        elif is_blank:
+            to_do = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
+        message = "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f"
+        blank = f"{100 * shares[0]:.1f} % of the frames{trend}{to_do}"
+        logger.log(level, f"{message}; blank: %s", step, facts["loss_ctc"], self._plateau_ctc, blank)
 
     def sync(self) -> int:
         """Fsync metrics.jsonl. Returns its length in bytes, for the checkpoint."""
@@ -226,6 +247,8 @@ def board_group(name: str) -> str:
     """The group of a number in TensorBoard, which sorts groups by name: losses first."""
     if name.startswith("loss") and name != "loss_scale":
         return "loss"
+    if name == "blank_share":
+        return "model"
     is_cost = name.endswith(("seconds", "_second", "_share", "_mb")) or name == "num_targets"
     return "speed" if is_cost else "model"
 

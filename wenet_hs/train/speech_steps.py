@@ -55,12 +55,15 @@ class LossSum:
     guide: float = 0.0
     nll: float = 0.0
     num_correct: float = 0.0
+    num_blank: float = 0.0
+    num_frames: float = 0.0
     num_targets: float = 0.0
 
     @classmethod
     def of(cls, losses: Losses) -> "LossSum":
         parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
-        sums = torch.stack([part.detach().double() for part in parts]).tolist()  # waits for the device once
+        counts = (losses.num_blank, losses.num_frames)
+        sums = torch.stack([part.detach().double() for part in parts + counts]).tolist()  # waits for the device once
         return cls(*[*sums, losses.num_targets])
 
     def __add__(self, other: "LossSum") -> "LossSum":
@@ -72,10 +75,13 @@ class LossSum:
 
     def per_target(self) -> dict[str, float]:
         """Mean losses in nats per target, the decoder's accuracy, and its bits per target. The decoder's are NaN if it
-        was not computed."""
+        was not computed.
+
+        After a validation with CTC also `blank_share`: the share of the frames at which blank is its best unit."""
         n = max(1.0, self.num_targets)
         of_decoder = math.nan if math.isnan(self.nll) else n
-        return {
+        blank = {"blank_share": self.num_blank / self.num_frames} if self.num_frames else {}
+        return blank | {
             "loss": self.total / n,
             "loss_att": self.attention / of_decoder,
             "loss_ctc": self.ctc / n,
