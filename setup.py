@@ -10,7 +10,6 @@ REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 KENLM = ["kenlm>=0.3"]  # compiled at installation
-DOCS = ["mkdocs-material>=9.5"]
 TREES = ["panphon>=0.20"]
 STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
 DEV = [
@@ -73,7 +72,6 @@ setup(
         "vad": VAD,
         "media": MEDIA,
         "kenlm": KENLM,
-        "docs": DOCS,
         "studies": STUDIES,
         "dev": DEV,
     },
