@@ -1,4 +1,4 @@
-# `make setup` does nothing if it is up to date; every other target calls it first.
+# `make setup` does nothing if it is up to date; every other target except `docs` and `clean` calls it first.
 PYTHON ?= python3
 BIN := .venv/bin
 
@@ -31,12 +31,17 @@ results: setup
 	$(BIN)/wenet-hs report --tables $(sort $(dir $(wildcard examples/*/s0/results/*/*.json))) --summary \
 	  --intro docs/findings.md --markdown RESULTS.md
 
+# A small environment: the site needs none of the toolkit's packages.
+.venv-docs/.complete: constraints.txt
+	$(PYTHON) -m venv .venv-docs
+	.venv-docs/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt mkdocs-material
+	touch $@
+
 # The documentation as a site, build/site/index.html, which can be read and searched from the disk; a broken link is an error (and --quiet would hide it).
-docs: setup
-	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[docs]'
+docs: .venv-docs/.complete
 	rm -rf build/docs && mkdir -p build/docs
-	git ls-files -z -- '*.md' '*.png' '*.svg' '*.yaml' docs/iframe-worker.js | tar --create --null --files-from - | tar --extract --directory build/docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --config-file docs/mkdocs.yml
+	git ls-files -z -- '*.md' '*.png' '*.svg' '*.yaml' docs/iframe-worker.js docs/site.css | tar --create --null --files-from - | tar --extract --directory build/docs
+	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --config-file docs/mkdocs.yml
 
 test: setup
 	$(BIN)/python -m pytest -n auto
@@ -56,4 +61,4 @@ slow: setup
 	$(BIN)/python -m pytest -n auto -m slow
 
 clean:
-	rm -rf .venv build dist *.egg-info
+	rm -rf .venv .venv-docs build dist *.egg-info

@@ -11,7 +11,6 @@ VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper
 KENLM = ["kenlm>=0.3"]  # compiled at installation
-DOCS = ["mkdocs-material>=9.5"]
 TREES = ["panphon>=0.20"]
 STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
 DEV = [
@@ -76,7 +75,6 @@ setup(
         "media": MEDIA,
         "kenlm": KENLM,
         "pretrained": PRETRAINED,
-        "docs": DOCS,
         "studies": STUDIES,
         "dev": DEV,
     },

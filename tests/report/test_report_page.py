@@ -11,12 +11,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+import pytest
 import soundfile
 from made_up_experiment import REF, replace_text, write_data, write_experiment, write_report
 
 from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.page_table import compare_columns
+from wenet_hs.report.sections import training_section
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, score
 from wenet_hs.tree import NaryTree, Tree
@@ -242,27 +244,50 @@ def test_one_language_has_one_row_and_no_choice_of_languages(tmp_path: Path) -> 
     assert header.split() == ["mode", "experiment", "xx", "95%", "interval", "RTF"]
 
 
-def test_speeds_are_shown_if_the_encoders_take_equal_time(tmp_path: Path) -> None:
+def test_speeds_are_shown_if_equal_work_takes_equal_time(tmp_path: Path) -> None:
     folders = [write_experiment(tmp_path / "a"), write_experiment(tmp_path / "b", head="softmax")]
-    path = folders[1] / "test/rtf.json"
-    rtf = json.loads(path.read_text())
-    load = (
-        "because they cannot be compared. Per second of speech the encoder of b takes 0.2250 s, that of a 0.0900 s. "
-        "Equal encoders differ only by the"
-    )
-    for seconds, fault in (
-        (9.8, ""),
-        (22.5, load),
-        (0.0, ": rtf.json of b has no encoder time. Decode again."),
+    paths = [folder / "test/rtf.json" for folder in folders]
+    rtf = json.loads(paths[0].read_text())
+    load = "because they cannot be compared. Per second of speech the same work "
+    for seconds, others, fault in (
+        ((9.0,), (9.8,), ""),
+        ((9.0,), (22.5,), f"{load}(encoder) takes 0.2250 s in b, 0.0900 s in a. These times differ only by the"),
+        ((9.0,), (0.0,), ": rtf.json of b has no encoder time. Decode again."),
+        ((1.0, 0.5, 0.4), (1.0, 0.5, 0.5), ""),
+        ((2.0, 0.9, 0.375), (2.0, 0.9, 0.016), f"{load}(features, encoder, ctc) takes 0.0328 s in a, 0.0292 s in b."),
+        ((2.0, 0.9, 0.0), (2.0, 0.9), ""),
     ):
-        path.write_text(json.dumps(rtf | {"seconds": {"encoder": seconds}}))
+        for path, of in zip(paths, (seconds, others), strict=True):
+            stages = dict(zip(("encoder", "features", "ctc"), of, strict=False))
+            path.write_text(json.dumps(rtf | {"seconds": stages}))
         text = text_of(build(*folders, mode="attention"))
         summary = format_summary(gather_data(read_experiments(folders)))
         assert ("a attention 100.0 25.0 0.2500" in text) == ("RTF" in summary) == (not fault)
         for shown in (text, summary):
             assert ("Speeds are not shown" in shown) == bool(fault)
             assert not fault or fault in shown.partition("Speeds are not shown")[2]
+    for path, ctc in zip(paths, (0.4, 4.0), strict=True):
+        path.write_text(json.dumps(rtf | {"seconds": {"encoder": 2.0, "ctc": ctc}}))
+    assert "Speeds are not shown" in text_of(build(*folders, mode="attention"))
+    with (folders[1] / "train.yaml").open("a") as file:
+        file.write("ctc_conf: {head: hsoftmax}\n")
+    assert "Speeds are not shown" not in text_of(build(*folders, mode="attention")), "CTC is not the same work"
     assert "a attention 100.0 25.0 0.2500" in text_of(build(folders[0], mode="attention"))
+
+
+@pytest.mark.parametrize("num_ctc_only", (0, 2, 5))
+def test_losses_that_were_not_computed_are_not_drawn(tmp_path: Path, num_ctc_only: int) -> None:
+    folder = write_experiment(tmp_path / "a")
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    absent = {"loss_att": 0.0, "accuracy": 0.0, "bits_per_unit": None}
+    records = [of | (absent if of["step"] <= 10 * num_ctc_only else {}) for of in records]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(of) + "\n" for of in records))
+    charts = training_section(gather_data(read_experiments([folder])))["step_charts"]
+    lines = {caption: re.findall('<polyline[^>]* points="([^"]*)"', svg) for caption, svg in charts}
+    counts = {caption.split(",")[0]: [len(points.split()) for points in of] for caption, of in lines.items()}
+    drawn = 5 - num_ctc_only
+    assert counts["Loss"] == counts["CTC loss"] == [5, 5]
+    assert counts.get("Attention loss", []) == counts.get("Attention accuracy", []) == [drawn, drawn] * bool(drawn)
 
 
 def test_all_input_is_escaped(tmp_path: Path) -> None:

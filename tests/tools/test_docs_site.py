@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The site of `make docs`: it loads nothing from a network, has no source files, and its search works from the disk."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -14,30 +15,43 @@ from browser import Page, find_browser
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).parents[2]
 SEARCH = """new Promise(done => {
-    document.querySelector("[data-md-toggle=search]").click();
+    const toggle = document.querySelector("[data-md-toggle=search]");
     const input = document.querySelector("input.md-search__input");
-    input.value = "TextGrid";
+    if (!toggle.checked) toggle.click();
+    const items = () => [...document.querySelectorAll(".md-search-result__item")];
+    items().forEach(item => item.remove());
+    input.value = "QUERY";
     input.dispatchEvent(new Event("keyup"));
-    const found = () => [...document.querySelectorAll(".md-search-result__link")].map(link => link.href);
-    const wait = setInterval(() => { if (found().length) { clearInterval(wait); done(found()); } }, 50);
-    setTimeout(() => done([]), 10000);
+    const found = () => items().map(item => item.querySelector("a").href);
+    const wait = setInterval(() => { if (found().length > 2) { clearInterval(wait); done(found()); } }, 50);
+    setTimeout(() => done(found()), 10000);
 })"""
+WANTED = {
+    "TextGrid": {"own-data"},
+    "label smoothing": {"heads"},
+    "ELAN": {"own-data"},
+    "export torch": {"heads"},
+    "beam size": {"recognition"},
+    "word error rate": {"scoring"},
+    "resume": {"training"},
+    "GPU memory": {"training", "heads"},
+}
+"""The pages one of which the search must have among its first three."""
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The site, built by the commands of the Makefile in a copy of the repository."""
-    mkdocs = shutil.which("mkdocs", path=str(Path(sys.executable).parent)) or shutil.which("mkdocs")
+    folders = os.pathsep.join(map(str, (ROOT / ".venv-docs/bin", Path(sys.executable).parent)))
+    mkdocs = shutil.which("mkdocs", path=folders) or shutil.which("mkdocs")
     if mkdocs is None:
         pytest.skip("no mkdocs; `make docs` installs it")
     folder = tmp_path_factory.mktemp("docs")
     target = re.search(r"^docs:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text("utf-8"), re.M)
     assert target is not None
-    commands = [
-        line.strip().replace("$(BIN)/mkdocs", mkdocs) for line in target[1].splitlines() if "uv pip" not in line
-    ]
+    commands = [line.strip().replace(".venv-docs/bin/mkdocs", mkdocs) for line in target[1].splitlines()]
     subprocess.run(["git", "clone", "--quiet", "--shared", ROOT, folder / "copy"], check=True)
-    for name in ("Makefile", "docs", "README.md"):
+    for name in ("Makefile", "docs", "tools", "README.md"):
         source, copy = ROOT / name, folder / "copy" / name
         shutil.copytree(source, copy, dirs_exist_ok=True) if source.is_dir() else shutil.copy(source, copy)
     for command in ("git add --all docs", *commands):
@@ -59,6 +73,29 @@ def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site: Path) -> No
 def test_the_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
     with Page(find_browser(), tmp_path / "profile") as page:
         page.open(site / "docs/heads.html")
-        found = page.run(SEARCH)
+        for query, wanted in WANTED.items():
+            found = [re.sub(r"[?#].*", "", url) for url in page.run(SEARCH.replace("QUERY", query))]
+            assert wanted & {Path(url).stem for url in found[:3] if "/docs/" in url}, (query, found)
+            assert not [url for url in found if re.search("CHANGELOG|/notes/|/design/|/results/", url)], query
         assert page.console == []
-    assert any("docs/own-data.html" in url for url in found), found
+
+
+def test_what_scrolls_has_a_shadow_at_the_edge(site: Path, tmp_path: Path) -> None:
+    with Page(find_browser(), tmp_path / "profile") as page:
+        page.resize(480)
+        page.open(site / "docs/heads.html")
+        for selector in (".md-typeset__scrollwrap", ".md-typeset pre > code"):
+            shadows = f"""(() => {{
+                const all = [...document.querySelectorAll("{selector}")];
+                const style = getComputedStyle(all.find(one => one.scrollWidth > one.clientWidth));
+                return style.backgroundAttachment + style.backgroundColor; }})()"""
+            found = page.run(shadows)
+            assert found.startswith("local, local, scroll, scroll") and "rgba" not in found, found
+
+
+def test_titles_and_the_width_of_the_diagram(site: Path) -> None:
+    for page, title in (("RESULTS", "Results"), ("examples/ucla/s0/RESULTS", "Results: ucla")):
+        assert f"<title>{title} - wenet_hs</title>" in (site / f"{page}.html").read_text("utf-8")
+    assert not (site / "docs/findings.html").exists()
+    diagram = (ROOT / "README.md").read_text("utf-8").partition("## Install")[0]
+    assert max(map(len, re.findall("^    .*", diagram, re.M))) <= 80

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.config.encoders import PretrainedConf
+from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription, Frames
 from wenet_hs.encoders.pretrained import PretrainedEncoder, additive_mask
-from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.whisper_mel import WhisperMel
 from wenet_hs.nn.layers import length_mask
@@ -218,7 +218,7 @@ class WhisperEncoder(PretrainedEncoder):
 
 
 def make_pretrained(
-    description: EncoderDescription, conf: PretrainedConf, upper: EncoderStack | None = None
+    description: EncoderDescription, conf: PretrainedConf, upper: SpeechEncoder | None = None
 ) -> PretrainedEncoder:
     """The encoder of this kind, with new weights. Raises ConfigError for settings that do not fit the encoder, or if
     transformers is not installed."""

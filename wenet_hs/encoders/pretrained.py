@@ -18,7 +18,6 @@ from torch.utils.checkpoint import checkpoint
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import EncoderDescription, Frames
-from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError
 from wenet_hs.nn.subsampling import Length
 
@@ -43,7 +42,7 @@ class PretrainedEncoder(SpeechEncoder):
         module: nn.Module,
         description: EncoderDescription,
         conf: PretrainedConf,
-        upper: EncoderStack | None = None,
+        upper: SpeechEncoder | None = None,
     ) -> None:
         """`module`: of transformers. Raises ConfigError for settings that do not fit the encoder."""
         super().__init__()

@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import combinations
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
@@ -144,29 +145,35 @@ _CONDITION_NAMES = {
 }
 
 
-MAX_ENCODER_RATIO = 1.1
+MAX_WORK_RATIO = 1.1
 
 
 def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
-    """Why the speeds cannot be compared; empty if they can. The encoder is the same work for each output layer."""
+    """Why the speeds cannot be compared; empty if they can.
+
+    Features and encoder are the same work for each output layer, and CTC too if its settings and units are equal.
+    """
     timed = [found for found in experiments if found.speeds]
     if len(timed) < 2:
         return ""
-    times = {
-        found.name: found.rtf["seconds"]["encoder"] / found.rtf["audio_seconds"]
-        for found in timed
-        if found.rtf.get("audio_seconds") and (found.rtf.get("seconds") or {}).get("encoder")
-    }
-    if without := [found.name for found in timed if found.name not in times]:
+    seconds = {found.name: found.rtf.get("seconds") or {} for found in timed if found.rtf.get("audio_seconds")}
+    if without := [found.name for found in timed if not seconds.get(found.name, {}).get("encoder")]:
         return f"Speeds are not shown: rtf.json of {list_names(without)} has no encoder time. Decode again."
-    fast, slow = min(times, key=times.__getitem__), max(times, key=times.__getitem__)
-    if times[slow] <= MAX_ENCODER_RATIO * times[fast]:
-        return ""
-    return (
-        f"Speeds are not shown because they cannot be compared. Per second of speech the encoder of {slow} takes "
-        f"{times[slow]:.4f} s, that of {fast} {times[fast]:.4f} s. Equal encoders differ only by the load of the "
-        "machine. Decode one after the other on an idle machine."
-    )
+    for pair in combinations(timed, 2):
+        ctc = [(found.settings.get("ctc_conf"), found.provenance.get("sha256 of units.txt")) for found in pair]
+        shared = ("features", "encoder", *(["ctc"] if ctc[0] == ctc[1] else []))
+        work = [stage for stage in shared if all(stage in seconds[found.name] for found in pair)]
+        (fast, first), (slow, last) = sorted(
+            (sum(seconds[found.name][stage] for stage in work) / found.rtf["audio_seconds"], found.name)
+            for found in pair
+        )
+        if slow > MAX_WORK_RATIO * fast:
+            return (
+                "Speeds are not shown because they cannot be compared. Per second of speech the same work "
+                f"({', '.join(work)}) takes {slow:.4f} s in {last}, {fast:.4f} s in {first}. These times differ only "
+                "by the load of the machine. Decode one after the other on an idle machine."
+            )
+    return ""
 
 
 def speed_section(data: ReportData) -> dict[str, Any]:
@@ -217,6 +224,8 @@ _CURVES = {
 }
 _OVER_TIME = ("loss", "loss_att", "loss_ctc", "accuracy")
 _LINEAR = ("accuracy", "lr")  # the others may be logarithmic
+_LOSS_OF = {"loss_att": "loss_att", "loss_ctc": "loss_ctc", "accuracy": "loss_att"}
+"""The loss that is 0 in records where the metric was not computed, as the decoder's in `ctc_only_steps`."""
 
 
 def training_section(data: ReportData) -> dict[str, Any]:
@@ -257,7 +266,8 @@ def _curve_charts(experiments: Sequence[ExperimentResults], unit: str) -> list[t
         lines = []
         for colour, found in enumerate(experiments):
             train, valid = (
-                [record for record in found.curves.get(kind, ()) if metric in record] for kind in ("train", "valid")
+                [of for of in found.curves.get(kind, ()) if metric in of and of.get(_LOSS_OF.get(metric, "")) != 0]
+                for kind in ("train", "valid")
             )
             if unit == "minutes":
                 points = [(record["seconds"] / 60, record[metric]) for record in valid if "seconds" in record]
