@@ -134,16 +134,19 @@ class PretrainedEncoder(SpeechEncoder):
         missing = self.min_frames - inputs.size(1)
         inputs = F.pad(inputs, (0, 0) * (inputs.dim() - 2) + (0, missing)) if missing > 0 else inputs
         x_BTD, valid_BT = self._begin(inputs, lengths)
-        outputs = [x_BTD]
+        states, of_layers = [x_BTD], dict[int, Tensor]()
         shared = self._shared(x_BTD)
         visible_B11T = additive_mask(valid_BT, x_BTD.dtype)
-        for block in self._blocks():
-            outputs.append(self._run(block, outputs[-1], valid_BT, visible_B11T, shared))
-        of_layers = {number: self._finish(self._normalize(outputs[number]), len(inputs)) for number in layers}
+        for number, block in enumerate(self._blocks(), start=1):
+            x_BTD = self._run(block, x_BTD, valid_BT, visible_B11T, shared)
+            if self.is_weighted:
+                states.append(x_BTD)
+            if number in layers:
+                of_layers[number] = self._finish(self._normalize(x_BTD), len(inputs))
         if self.is_weighted:  # outputs with a residual path grow from layer to layer: each gets variance 1 before
-            normed = (F.layer_norm(output, output.shape[-1:]) for output in outputs)
-            return [self._finish(output, len(inputs)) for output in normed], of_layers
-        end_BTD = self._normalize(outputs[-1])
+            normed = (F.layer_norm(state, state.shape[-1:]) for state in states)
+            return [self._finish(state, len(inputs)) for state in normed], of_layers
+        end_BTD = self._normalize(x_BTD)
         if getattr(self.pretrained, "adapter", None) is not None:
             end_BTD = self._adapt(end_BTD, valid_BT)
         return [self._finish(end_BTD, len(inputs))], of_layers
