@@ -107,28 +107,21 @@ def _unpack(archive: Path) -> Path:
 def _check_entries(archive: Path, infos: Sequence[ZipInfo]) -> dict[str, ZipInfo]:
     """File of the model → its entry. Raises CheckpointError if the ZIP is no packed model or is not safe to unpack."""
     paths = [PurePosixPath(info.filename) for info in infos]
+    outside = [p for p in paths if p.is_absolute() or ".." in p.parts or re.search(r"[\\:]", str(p))]  # on any system
+    kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
     total, size = sum(info.file_size for info in infos), archive.stat().st_size
     configs = [path for path in paths if path.name == "train.yaml"]
     root, limits = [*configs, PurePosixPath()][0].parent, f"{MAX_BYTES / 1e9:g} GB and {MAX_RATIO} times its size"
     named = {path.name: info for path, info in zip(paths, infos, strict=True) if path.parent == root}
-    entries = {name: named[name] for name in MODEL_FILES if name in named}
     faults = {
+        f"has entries outside of its folder ({', '.join(map(repr, map(str, outside[:3])))})": bool(outside),
+        "has links or devices": not kinds <= {0, stat.S_IFREG, stat.S_IFDIR},
         f"has {len(infos):,} entries, at most {MAX_ENTRIES:,} are read": len(infos) > MAX_ENTRIES,
         f"unpacks to {total / 1e6:,.1f} MB, at most {limits} are read": total > min(MAX_BYTES, MAX_RATIO * size),
         "has two entries of one name": len({*paths}) < len(paths),
         f"has {len(configs)} train.yaml, not one in at most one folder": [len(one.parts) < 3 for one in configs] != [1],
-        f"contains no {WEIGHTS} beside train.yaml": WEIGHTS not in entries,
+        f"contains no {WEIGHTS} beside train.yaml": WEIGHTS not in named,
     }
-    for fault in (*filter(None, map(_entry_fault, infos)), *(text for text, is_fault in faults.items() if is_fault)):
+    for fault in (text for text, is_found in faults.items() if is_found):
         raise CheckpointError(archive, fault, _PACK_AGAIN)
-    return entries
-
-
-def _entry_fault(info: ZipInfo) -> str | None:
-    """What makes an entry unsafe, on any system."""
-    path, kind, name = PurePosixPath(info.filename), stat.S_IFMT(info.external_attr >> 16), info.filename[:80]
-    if path.is_absolute() or ".." in path.parts or re.search(r"[\\:]", info.filename):
-        return f"the entry {name!r} is outside of the folder"
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        return f"the entry {name!r} is a link or a device"
-    return f"the entry {name!r} is encrypted" if info.flag_bits & 1 else None
+    return {name: named[name] for name in MODEL_FILES if name in named}
