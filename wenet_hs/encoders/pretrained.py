@@ -85,10 +85,17 @@ class PretrainedEncoder(SpeechEncoder):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
-        super().train(mode)
-        if self.is_held:
-            self.pretrained.eval()
+        """Frozen layers are never in training mode, also not for a moment: a thread may compute their outputs."""
+        self.training = mode
+        is_frozen = self.is_held or self.conf.freeze == "all"
+        for child in self.children():
+            child.train(mode and not (is_frozen and child is self.pretrained))
         return self
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = next(self.pretrained.parameters()).device
+        return found
 
     def output_length(self, length: Length) -> Length:
         return length if self.takes_outputs else self.states_length(length)

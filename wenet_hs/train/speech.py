@@ -182,6 +182,9 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
     if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.cache is not None:
         assert isinstance(model.encoder, PretrainedEncoder)
         frontend, model.encoder.takes_outputs = EncoderOutputs(model.encoder), True
+        if device.type == "cuda" and config.num_workers:
+            found = f"{config.num_workers}, but encoder_conf.cache computes on the GPU, in the training process"
+            raise ConfigError(f"{where}: num_workers", found, "set 0")
     model = model.to(device)
     if config.compile:
         compile_layers(model)
