@@ -37,6 +37,7 @@ COMMANDS = {
     "check-options": "check the options of a recipe before its first stage",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
+    "import": "make a model folder from a fine-tuned model in Hugging Face's layout",
     "lm": "train, score and sample language models",
     "recognize": "decode a data list",
     "combine": "combine the n-best lists of several models",

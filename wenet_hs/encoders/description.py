@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the files of a pretrained encoder say about it. Reading them needs no other package.
 
-Its weights are those of a folder in Hugging Face's layout: `config.json`, `preprocessor_config.json` (optional) and
-`model.safetensors` or `pytorch_model.bin`. A model folder has `encoder.json` with both descriptions instead.
+Its weights are those of a folder in Hugging Face's layout: `config.json`, `preprocessor_config.json` or
+`processor_config.json` (optional), `model.safetensors` or `pytorch_model.bin`. A model folder has `encoder.json` with
+both descriptions instead.
 """
 
 import json
@@ -130,12 +131,13 @@ def read_description(path: Path) -> EncoderDescription:
     Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder.
     """
     file = path / "config.json" if path.is_dir() else path
-    content = _read_json(file)
+    content = read_json(file)
     try:
         if not path.is_dir():
             return EncoderDescription(content["config"], content["preprocessor"])
-        preprocessor = path / "preprocessor_config.json"
-        description = EncoderDescription(content, _read_json(preprocessor) if preprocessor.exists() else {})
+        names = ("preprocessor_config.json", "processor_config.json")  # the second one of transformers 5
+        found = next((read_json(path / name) for name in names if (path / name).exists()), {})
+        description = EncoderDescription(content, found.get("feature_extractor", found))
         _ = description.hidden_size, description.num_layers, description.frame_geometry
         return description
     except ConfigError as error:
@@ -144,11 +146,13 @@ def read_description(path: Path) -> EncoderDescription:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(
+    path: Path, to_do: str = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights"
+) -> dict[str, Any]:
+    """The object in a file. Raises CheckpointError, which says what to do without the file."""
     try:
         content = json.loads(path.read_text("utf-8"))
     except OSError as error:
-        to_do = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights"
         raise CheckpointError(path, f"cannot be read ({error.strerror})", to_do) from error
     except ValueError as error:
         raise CheckpointError(path, "is no JSON", "download it again") from error

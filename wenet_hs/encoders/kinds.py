@@ -242,6 +242,7 @@ def _build(description: EncoderDescription, *, has_masks: bool) -> nn.Module:
     kind = settings.pop("model_type")
     config: Any = AutoConfig.for_model(kind, **settings)
     config.layerdrop = config.encoder_layerdrop = 0.0
+    config.dtype = torch.float32  # not that of the file
     config.mask_time_prob, config.mask_feature_prob = 0.05 * has_masks, 0.0  # above 0: the model has the learned vector
     return WhisperModule(config) if kind == "whisper" else AutoModel.from_config(config)
 

@@ -20,27 +20,30 @@ _RENAMED = {
 """Ends of names before torch 2.1 → now."""
 
 
-def load_pretrained(module: nn.Module, folder: Path, adapter: str | None = None) -> None:
+def load_pretrained(module: nn.Module, folder: Path, adapter: str | None = None) -> dict[str, Tensor]:
     """Copies the weights of the folder into a module of transformers. Layers that the module lacks are left out.
 
     Args:
         adapter: the language of an adapter of MMS; `new`: adapters keep the values that they have.
+    Returns: `lm_head.*`, the output layer of a fine-tuned model; that of the adapter, if there is one.
     Raises: CheckpointError naming the file that is missing, damaged or of another encoder.
     """
-    own, state = module.state_dict(), dict[str, Tensor]()
+    own, found = module.state_dict(), dict[str, Tensor]()
     files = weight_files(folder)
     for path in files:
-        state |= read_weights(path)
-    state = _with_names_of(own, state)
+        found |= read_weights(path)
+    state = _with_names_of(own, found)
     if adapter is not None:
         state = {name: value for name, value in state.items() if ".adapter_layer." not in name}
     if adapter == "new":
         state |= {name: value for name, value in own.items() if ".adapter_layer." in name}
     elif adapter is not None:
-        state |= _with_names_of(own, read_weights(_adapter_file(folder, adapter)))
+        found = read_weights(_adapter_file(folder, adapter))
+        state |= _with_names_of(own, found)
     if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
         state.setdefault("masked_spec_embed", own["masked_spec_embed"])
     load_weights(module, {name: value.float() for name, value in state.items()}, str(files[0]))
+    return {name: value.float() for name, value in found.items() if name.startswith("lm_head.")}
 
 
 def hash_pretrained(folder: Path, adapter: str | None) -> str:

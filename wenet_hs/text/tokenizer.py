@@ -88,7 +88,7 @@ class CharTokenizer(Tokenizer):
         return self._split_around_marked(text, lambda part: part.replace(" ", SPACE))
 
     def join(self, units: Iterable[str]) -> str:
-        return "".join(units).replace(SPACE, " ")
+        return "".join(units).replace(SPACE, " ").strip(" ")
 
 
 class PhoneTokenizer(Tokenizer):

@@ -54,7 +54,8 @@ class UnitTable:
             if not unit or " " in unit or "\n" in unit:
                 raise ValueError(f"unit {unit!r} is empty or contains a space or line end")
         if len(self._ids) != len(self.units):
-            raise ValueError("two units are equal after NFC")
+            second = next(unit for unit_id, unit in enumerate(self.units) if self.id_of(unit) != unit_id)
+            raise ValueError(f"two units are equal after NFC: {second!r}")
 
     @cached_property
     def _ids(self) -> dict[str, int]:
