@@ -73,7 +73,7 @@ _options_of() {
   for _name in $_names; do
     _value=${!_name}
     [[ ! $_name =~ ^(corpus|elan|praat|kaldi|folder)$ ]] || _value=${_value:+$(realpath -sm "$_value")}
-    [[ ! $_name =~ ^(base|config|data|ctc_tree)$ ]] || _value=${_value:+$(realpath -sm --relative-to "$here" "$_value")}
+    [[ ! $_name =~ ^(base|config|data|ctc_tree|encoder)$ ]] || _value=${_value:+$(realpath -sm --relative-to "$here" "$_value")}
     echo "--$_name $_value"
   done
 }
