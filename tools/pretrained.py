@@ -50,7 +50,13 @@ def main() -> None:
     add("action", choices=["config", "time"])
     add("--encoder", type=Path, metavar="DIR", help="folder in Hugging Face's layout")
     add("--outputs", metavar="DIR", help="folder for the outputs of a frozen encoder")
-    add("--config", type=Path, required=True, metavar="YAML", help="of the training; conf/own.yaml: the one for this kind of encoder")
+    add(
+        "--config",
+        type=Path,
+        required=True,
+        metavar="YAML",
+        help="of the training; conf/own.yaml: the one for this kind of encoder",
+    )
     add("--hours", type=float, help="time: hours of training speech")
     add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE")
     args, _ = parser.parse_known_args()  # `time` gets the whole command of the training
@@ -70,8 +76,7 @@ def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
     kind = "mms" if has_adapters else description.kind
     by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if torch.cuda.is_available() else FROZEN
     path = CONF / by_kind if given == CONF / "own.yaml" else given
-    settings = [f"encoder_conf.path={encoder}"]
-    config = load_config(path, settings)
+    config, settings = load_config(path), [f"encoder_conf.path={encoder}"]
     if not isinstance(config.encoder_conf, PretrainedConf):
         raise ConfigError(path, f"encoder: {config.encoder}", "give a YAML with encoder: pretrained, or no --encoder")
     if config.encoder_conf.cache is not None:
@@ -109,7 +114,9 @@ def expected_time(config: ExperimentConfig, path: Path, hours: float) -> str:
     if encoder.takes_outputs:
         speeds = len(SPEED_FACTORS) if config.dataset_conf.speed_perturb else 1
         parts.insert(0, f"{in_words(3600 * hours * speeds / CLIP_S * of_clip)} for the outputs of the encoder, once")
-    measured = f"measured with {num_clips} clips of {CLIP_S} s on {processor_name(device)}, {torch.get_num_threads()} threads"
+    measured = (
+        f"measured with {num_clips} clips of {CLIP_S} s on {processor_name(device)}, {torch.get_num_threads()} threads"
+    )
     return f"expected time of a training: {', '.join(parts)} ({measured}; without validation and waiting for data)"
 
 

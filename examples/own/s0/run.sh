@@ -63,7 +63,7 @@ if at 4 "training (logs: $exp/*.log)"; then
   hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   read -r size _ first steps settings <<< "$(awk -v size="$size" -v hours="$hours" \
     '!/^#/ && (size == "auto" || $1 == size) && (size !~ /auto|yaml/ || hours < $2) { print; exit }' "$root/conf/own_sizes.txt")"
-  [ -n "$steps" ] || fail "--config $config: conf/own_sizes.txt has no steps for its name; add a line"
+  [ -n "$steps" ] || fail "--config $config: conf/own_sizes.txt has no steps for ${yaml##*/}; add a line"
   [ -z "$base" ] || { base_steps=0 settings=$(sed -n 's/^adapted *//p' "$root/conf/own_sizes.txt"); }
   : "${base_steps:=$first}"
   echo "$hours hours of training speech: size $size, $base_steps + $steps steps${base:+ from $base, whose layers stay}"
