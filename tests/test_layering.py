@@ -28,6 +28,7 @@ LAYERS = (
     "text",
     "manifest config",
     "distributed checkpoint devices curves",
+    "shared_model",
     "files compiled options",
     "errors",
 )

@@ -24,6 +24,7 @@ from torch import Tensor, nn
 
 from wenet_hs.errors import CheckpointError, list_names, one_line
 from wenet_hs.files import NO_SPACE, file_sha256, fsync_path
+from wenet_hs.shared_model import WEIGHTS
 
 logger = logging.getLogger(__name__)
 
@@ -302,10 +303,13 @@ def _restore_replaced(replaced: Path, target: Path) -> None:
 
 
 def weights_path(path: Path) -> Path:
-    """The weights that `--checkpoint` names: a file, a checkpoint's model.pt, or a model folder's final.pt."""
+    """The weights that `--checkpoint` names: a file, those of a packed model, a checkpoint's model.pt, or final.pt.
+
+    Of a packed model no other file is read: it may come from anyone, and a `.pt` file is a pickle.
+    """
     if not path.is_dir():
         return path
-    return path / ("model.pt" if (path / "model.pt").exists() else "final.pt")
+    return next((path / name for name in (WEIGHTS, "model.pt") if (path / name).exists()), path / "final.pt")
 
 
 def hash_weights(checkpoint: Path) -> str:
@@ -319,16 +323,15 @@ def hash_weights(checkpoint: Path) -> str:
 
 
 def read_weights(path: Path | str) -> dict[str, Tensor]:
-    """Reads the state_dict of a `.pt` or `.safetensors` file, or of the `model.pt` of a checkpoint folder. Code in the
-    file is never run. Weights that a checkpoint leaves out are read too.
+    """Reads the state_dict of a `.pt` or `.safetensors` file, or of the weights of a folder. Code in the file is never
+    run. Weights that a checkpoint leaves out are read too.
 
     The SHA-256 of the file is checked if it is recorded in the folder (`final.json`, the manifest of a checkpoint):
     torch does not detect a flipped bit.
 
     Raises CheckpointError, always one line.
     """
-    path = Path(path)
-    path = path / "model.pt" if path.is_dir() else path
+    path = weights_path(Path(path))
     if not path.exists():
         raise CheckpointError(path, "no such file", "`wenet-hs train` writes checkpoints, `wenet-hs average` final.pt")
     try:

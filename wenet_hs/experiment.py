@@ -7,7 +7,6 @@
 It is complete: it can be moved to another machine and decoded there.
 """
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 import torch
 
 from wenet_hs.build import AnyTree, Cmvn, build_model, state_cmvn
-from wenet_hs.checkpoint import load_weights, read_weights
+from wenet_hs.checkpoint import load_weights, read_weights, weights_path
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.heads import HeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
@@ -23,10 +22,12 @@ from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
 from wenet_hs.encoders.description import read_description
 from wenet_hs.errors import CheckpointError, DataError
+from wenet_hs.files import file_sha256
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
+from wenet_hs.shared_model import WEIGHTS, resolve_model
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import load_tree
@@ -48,6 +49,8 @@ def tree_paths(config: TrainingConfig) -> dict[str, str]:
 
 SHA256_OF = "sha256 of "
 """Prefix of the keys in the provenance of a `train.yaml` that end with the name of a file of the folder."""
+OVERFITTED = "overfitted"
+"""Key in the provenance of a packed model, which has no records of its training: `yes`, or it is not there."""
 
 
 @dataclass(frozen=True)
@@ -71,18 +74,20 @@ class Experiment:
 def load_experiment(
     model_dir: Path | str, *, checkpoint: Path | str | None = None, device: torch.device | str = "cpu"
 ) -> Experiment:
-    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`). It may have been moved.
+    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed model.
 
-    `checkpoint`: weights instead of `final.pt`: a file, or a checkpoint folder.
+    Args:
+        model_dir: a folder, which may have been moved; a ZIP or `hf://user/name` of a packed model.
+        checkpoint: weights instead of `final.pt`: a file, a checkpoint folder, or a packed model.
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
-    model_dir = Path(model_dir)
+    model_dir = resolve_model(model_dir)
     config = load_config(in_folder(model_dir, "train.yaml"))
     table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
-    path = in_folder(model_dir, "final.pt") if checkpoint is None else Path(checkpoint)
+    path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
     state = read_weights(path)
     if is_wenet(state):
         check_old_convention(config, table, table_path)
@@ -90,7 +95,8 @@ def load_experiment(
     check_num_units(state, len(table), str(path), str(table_path))
     model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
     load_weights(model, state, str(path))
-    return Experiment(config, tokenizer, model.to(device).eval(), model_dir, is_model_overfitted(model_dir, path))
+    is_overfitted = config.provenance.get(OVERFITTED) == "yes" or is_model_overfitted(model_dir, path)
+    return Experiment(config, tokenizer, model.to(device).eval(), model_dir, is_overfitted)
 
 
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
@@ -140,13 +146,13 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
 
 
 def check_files(model_dir: Path, config: TrainingConfig) -> None:
-    """Raises CheckpointError if units, tree or BPE model are not those of the training, by the sums in `train.yaml`.
+    """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in `train.yaml`.
 
     With other units of the same number every word would be wrong.
     """
-    for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json"):
+    for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
-        if expected and path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() != expected:
+        if expected and path.is_file() and file_sha256(path) != expected:
             raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", "put the old file back")
 
 

@@ -233,9 +233,10 @@ def load_model(
     options: DecodeOptions | None = None,
     lm: str | Path | None = None,
 ) -> Recognizer:
-    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`).
+    """Load an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed model.
 
     Args:
+        model_dir: the folder, a ZIP of `wenet-hs pack`, or `hf://user/name[@revision]`.
         device: cpu, cuda, cuda:1 …, or auto for a GPU if there is one.
         checkpoint: weights instead of `final.pt`.
         options: options of the searches.

@@ -16,7 +16,7 @@ from pretrained_folders import CONFIGS, make_encoder, write_folder  # noqa: E402
 
 from wenet_hs.encoders.description import read_description  # noqa: E402
 from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
-from wenet_hs.encoders.pretrained import PretrainedEncoder  # noqa: E402
+from wenet_hs.encoders.pretrained import PretrainedEncoder, mask_spans  # noqa: E402
 from wenet_hs.encoders.weights import load_pretrained  # noqa: E402
 from wenet_hs.errors import CheckpointError, ConfigError  # noqa: E402
 
@@ -294,3 +294,16 @@ def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
             make_encoder("wav2vec2", **{key: value})
     with pytest.raises(ConfigError, match="encoder_conf.adapter: the encoder has no adapters; remove it"):
         make_encoder("wav2vec2", adapter="mdw")
+
+
+def test_spans_hide_the_share_that_is_asked_for() -> None:
+    torch.manual_seed(0)
+    x_BTD = torch.ones(8, 2000, 400)
+    masked = mask_spans(x_BTD, 0.3, 0.0, torch.full((400,), 2.0))
+    share = float((masked[:, :, 0] == 2).float().mean())
+    assert abs(share - (1 - (1 - 0.03) ** 10)) < 0.03  # spans overlap
+    assert bool(((masked == 1) | (masked == 2)).all()) and bool((masked == masked[:, :, :1]).all())
+    masked = mask_spans(x_BTD, 0.0, 0.3)
+    assert abs(float((masked == 0).float().mean()) - (1 - (1 - 0.03) ** 10)) < 0.05
+    assert bool((masked == masked[:, :1]).all())
+    assert mask_spans(x_BTD, 0.0, 0.0) is x_BTD and mask_spans(x_BTD[:, :1], 0.9, 0.9).shape == (8, 1, 400)

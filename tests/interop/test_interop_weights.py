@@ -43,7 +43,7 @@ def test_a_file_and_a_checkpoint_folder_are_read(tmp_path: Path) -> None:
     assert load_bytes(tmp_path / "x.pt", old.getvalue())["a"].tolist() == [1, 1]
     for path, message in (
         (tmp_path / "y.pt", "y.pt: no such file; `wenet-hs train` writes checkpoints, `wenet-hs aver"),
-        (tmp_path, "/model.pt: no such file"),
+        (tmp_path, "/final.pt: no such file"),
     ):
         with pytest.raises(CheckpointError, match=message):
             read_weights(path)

@@ -16,7 +16,7 @@ have all units. They are listed on stderr, and the exit code is 2. All others ar
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.main import check_at_least, main_of, print_failures
+from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import add_batch_size, progress_bar
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode import alignment
@@ -29,7 +29,7 @@ from wenet_hs.manifest import read_data_list
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
+    add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     add("--data_list", type=Path, required=True, help="data.list with audio and transcripts")
     add("--out", type=Path, required=True, help="JSON lines to write")
     add("--ctm", type=Path, help="also write the words (of a phone model the phones) as NIST's CTM")

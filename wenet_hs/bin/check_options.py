@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
+from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
@@ -19,6 +20,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import CTC_MODES, MODES
 from wenet_hs.errors import ConfigError
+from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.build import KINDS
@@ -62,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
         _check_names("--place_unseen", [args.place_unseen], PLACEMENTS)
     if args.place_unseen and not args.inventory:
         raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
-    if args.checkpoint and not (args.checkpoint / "final.pt").is_file():
+    if args.checkpoint and not weights_path(resolve_model(args.checkpoint)).is_file():
         raise ConfigError(args.checkpoint, "contains no final.pt", "give the folder of a trained model")
     kind = LmConfig if is_language_model(args.config) else ExperimentConfig
     unbuilt = "to-be-built.json"  # files are named by the stages

@@ -42,6 +42,7 @@ COMMANDS = {
     "combine": "combine the n-best lists of several models",
     "align": "forced alignment: times of units and words of transcripts, also for Praat",
     "score": "error rates of a decoded list",
+    "pack": "write a model to share: safetensors, settings, model card",
     "compare": "paired bootstrap test of two systems",
     "report": "one HTML page about one or more experiments",
     "transcribe": "decode recordings, also to files for ELAN and Praat",
@@ -91,6 +92,8 @@ def _load(name: str) -> ModuleType:
 
 
 # ---- shared by all commands
+
+MODEL_HELP = "experiment folder, ours or WeNet's, or a packed model: folder, ZIP, hf://user/name"
 
 
 class _Parser(argparse.ArgumentParser):

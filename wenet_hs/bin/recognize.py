@@ -29,8 +29,9 @@ from typing import Any
 
 import torch
 
-from wenet_hs.bin.main import check_at_least, main_of, print_failures
+from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arguments, progress_bar, search_options
+from wenet_hs.checkpoint import weights_path
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, Job, recognize
@@ -45,6 +46,7 @@ from wenet_hs.files import file_sha256, locked
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel
+from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
 
@@ -53,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
+    add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     add("--test_data", type=Path, required=True, help="data.list to decode")
     add("--data_type", choices=DATA_TYPES, default="raw", help="format of the list: JSON lines, or tars (default: raw)")
     add("--result_dir", type=Path, required=True, help="folder to write")
@@ -76,6 +78,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
     with join_process_group(find_device(args.device)) as world:
         table = open_lists((args.test_data,), args.data_type, flag="--test_data")
+        args.model_dir = resolve_model(args.model_dir)
+        args.checkpoint = args.checkpoint and resolve_model(args.checkpoint)
         experiment = load_experiment(args.model_dir, checkpoint=args.checkpoint, device=world.device)
         models: dict[str | None, AsrModel] = {}
         if args.inventory is not None:
@@ -147,12 +151,11 @@ def _settings(
     args: argparse.Namespace, list_digest: str, job: Job, experiment: Experiment, device: torch.device
 ) -> dict[str, Any]:
     """What must be equal on all ranks, and to continue an interrupted run."""
-    weights = args.checkpoint or args.model_dir / "final.pt"
     conf = experiment.config.tokenizer_conf
     named = (conf.symbol_table_path, conf.bpe_path, *tree_paths(experiment.config).values())
     names = dict.fromkeys(["train.yaml", "units.txt", *(Path(name).name for name in named if name is not None)])
     paths = [path for path in (args.model_dir / name for name in names) if path.is_file()]
-    model = [weights / "model.pt" if weights.is_dir() else weights, *paths]
+    model = [weights_path(args.checkpoint or args.model_dir), *paths]
     return {
         "--test_data": list_digest,
         "--modes": list(job.modes),

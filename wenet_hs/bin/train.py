@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model_dir", type=Path, required=True, help="experiment folder to write")
     resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
     add("--resume", default="auto", help=f"{resume_help} (default: auto)")
-    checkpoint_help = "start from these weights: a final.pt, a checkpoint or a model folder (or WeNet's)"
+    checkpoint_help = "start from these weights: a file, a checkpoint, a model folder (or WeNet's), a packed model"
     add("--checkpoint", type=Path, help=checkpoint_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_setting_arguments(parser)

@@ -24,7 +24,7 @@ from wenet_hs.annotation.eaf import read_segments, write_eaf
 from wenet_hs.annotation.recordings import TSV_HEADER, check_tier_names, ctm_lines, find_media, tsv_lines, write_srt
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
-from wenet_hs.bin.main import main_of
+from wenet_hs.bin.main import MODEL_HELP, main_of
 from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
 from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
@@ -45,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("audio", nargs="+", type=Path, metavar="AUDIO", help=audio_help)
     audio_dir_help = "folder with the recordings of .eaf and .TextGrid files (default: that of each file)"
     add("--audio_dir", type=Path, metavar="DIR", help=audio_dir_help)
-    add("--model_dir", type=Path, required=True, help="experiment folder, ours or WeNet's")
+    add("--model_dir", type=Path, required=True, help=MODEL_HELP)
     json_help = "print JSON: path, text, score, nbest, duration, and units with their times"
     add("--json", action="store_true", help=json_help)
     add("--elan", type=Path, metavar="DIR", help="write DIR/NAME.eaf: tiers of segments, words and confidence")

@@ -29,6 +29,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import read_data_list
 from wenet_hs.score.tables import format_columns
+from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -143,7 +144,7 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
         return None
     from wenet_hs.checkpoint import read_weights, weights_path  # imports torch, which no other kind needs
 
-    path = weights_path(args.checkpoint)
+    path = weights_path(resolve_model(args.checkpoint))
     folders = [path.parent, *path.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
     own = next((folder / "units.txt" for folder in folders if (folder / "units.txt").is_file()), None)
     if own is not None and UnitTable.read(own).units != table.units:

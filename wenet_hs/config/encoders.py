@@ -98,6 +98,11 @@ class UpperConf(ConformerConf):
     """Number of layers; 0: the linear layer alone."""
     input_layer: Literal["linear"] = "linear"
     """The input is one frame per 20 ms (wav2vec 2.0, Whisper), which is not subsampled."""
+    mask_time: BelowOne = 0.0
+    """Share of the frames that masks of 10 frames hide at the input of these layers, in training only; overlaps
+    count."""
+    mask_feature: BelowOne = 0.0
+    """Share of the dimensions that masks of 10 dimensions set to 0 there."""
 
 
 class PretrainedConf(Section):

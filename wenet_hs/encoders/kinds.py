@@ -40,7 +40,7 @@ class WaveformEncoder(PretrainedEncoder):
         projected = module.feature_projection(x_BCT.transpose(1, 2))
         x_BTD = projected[0] if isinstance(projected, tuple) else projected
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
-        x_BTD = self._mask(x_BTD, valid_BT).masked_fill(~valid_BT[:, :, None], 0.0)
+        x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
         x_BTD = x_BTD + self._positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
         return module.encoder.dropout(x_BTD if self._is_stable else module.encoder.layer_norm(x_BTD)), valid_BT
 
@@ -116,7 +116,7 @@ class BertEncoder(PretrainedEncoder):
         pairs_BTF = features_BTF[:, : features_BTF.size(1) // 2 * 2].reshape(len(inputs), -1, 2 * inputs.size(2))
         x_BTD = module.feature_projection(pairs_BTF)[0]
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
-        x_BTD = self._mask(x_BTD, valid_BT).masked_fill(~valid_BT[:, :, None], 0.0)
+        x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
         return module.encoder.dropout(x_BTD), valid_BT
 
     def _layer(
@@ -190,7 +190,7 @@ class WhisperEncoder(PretrainedEncoder):
         x_BTD = F.gelu(module.conv2(x_BDT)).transpose(1, 2)
         x_BTD = x_BTD + module.embed_positions.weight[: x_BTD.size(1)]
         valid_BT = length_mask(lengths // 2, x_BTD.size(1))
-        x_BTD = F.dropout(self._mask(x_BTD, valid_BT), p=module.dropout, training=module.training)
+        x_BTD = F.dropout(self._mask(x_BTD), p=module.dropout, training=module.training)
         return x_BTD, valid_BT
 
     def _layer(

@@ -15,7 +15,7 @@ class EncoderOutputs(Frontend):
     """
 
     def __init__(self, encoder: PretrainedEncoder) -> None:
-        """`encoder`: in evaluation mode, on the CPU."""
+        """`encoder`: its pretrained layers are in evaluation mode."""
         assert encoder.own_frontend is not None
         self._inner, self._encoder = encoder.own_frontend, encoder
         self.rate, self.frame_s = self._inner.rate, self._inner.frame_s * encoder.stride
@@ -27,9 +27,11 @@ class EncoderOutputs(Frontend):
         return self._encoder.states_length(self._inner.length(num_samples))
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        inputs = self._inner.compute(wave_N)
-        lengths_1 = torch.tensor([len(inputs)])
-        outputs_TF = self._encoder.states(inputs[None], lengths_1)[0, : int(self.length(len(wave_N)))].half()
+        device = self._encoder.device
+        inputs, frames = self._inner.compute(wave_N).to(device), int(self.length(len(wave_N)))
+        with torch.autocast(device.type, enabled=False):
+            outputs_TF = self._encoder.states(inputs[None], torch.tensor([len(inputs)], device=device))[0, :frames]
+        outputs_TF = outputs_TF.half().cpu()
         if not outputs_TF.isfinite().all():
             raise ValueError("an output of the encoder is too large for float16; set encoder_conf.cache: null")
         return outputs_TF.float()

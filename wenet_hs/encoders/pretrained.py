@@ -85,10 +85,17 @@ class PretrainedEncoder(SpeechEncoder):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
-        super().train(mode)
-        if self.is_held:
-            self.pretrained.eval()
+        """Frozen layers are never in training mode, also not for a moment: a thread may compute their outputs."""
+        self.training = mode
+        is_frozen = self.is_held or self.conf.freeze == "all"
+        for child in self.children():
+            child.train(mode and not (is_frozen and child is self.pretrained))
         return self
+
+    @property
+    def device(self) -> torch.device:
+        found: torch.device = next(self.pretrained.parameters()).device
+        return found
 
     def output_length(self, length: Length) -> Length:
         return length if self.takes_outputs else self.states_length(length)
@@ -118,6 +125,9 @@ class PretrainedEncoder(SpeechEncoder):
             shares_K = self.layer_weights.softmax(0)
             memory_BTD = sum(share * state for share, state in zip(shares_K, states, strict=True))
         if self.upper is not None:
+            conf = self.conf.upper
+            if self.training and conf is not None:
+                memory_BTD = mask_spans(memory_BTD, conf.mask_time, conf.mask_feature)
             return self.upper(memory_BTD, out_lengths, layers)
         return memory_BTD, out_lengths, of_layers
 
@@ -134,19 +144,30 @@ class PretrainedEncoder(SpeechEncoder):
         missing = self.min_frames - inputs.size(1)
         inputs = F.pad(inputs, (0, 0) * (inputs.dim() - 2) + (0, missing)) if missing > 0 else inputs
         x_BTD, valid_BT = self._begin(inputs, lengths)
-        outputs = [x_BTD]
+        states, of_layers = [x_BTD], dict[int, Tensor]()
         shared = self._shared(x_BTD)
         visible_B11T = additive_mask(valid_BT, x_BTD.dtype)
-        for block in self._blocks():
-            outputs.append(self._run(block, outputs[-1], valid_BT, visible_B11T, shared))
-        of_layers = {number: self._finish(self._normalize(outputs[number]), len(inputs)) for number in layers}
+        for number, block in enumerate(self._blocks(), start=1):
+            x_BTD = self._run(block, x_BTD, valid_BT, visible_B11T, shared)
+            if self.is_weighted:
+                states.append(x_BTD)
+            if number in layers:
+                of_layers[number] = self._finish(self._normalize(x_BTD), len(inputs))
         if self.is_weighted:  # outputs with a residual path grow from layer to layer: each gets variance 1 before
-            normed = (F.layer_norm(output, output.shape[-1:]) for output in outputs)
-            return [self._finish(output, len(inputs)) for output in normed], of_layers
-        end_BTD = self._normalize(outputs[-1])
+            normed = (F.layer_norm(state, state.shape[-1:]) for state in states)
+            return [self._finish(state, len(inputs)) for state in normed], of_layers
+        end_BTD = self._normalize(x_BTD)
         if getattr(self.pretrained, "adapter", None) is not None:
             end_BTD = self._adapt(end_BTD, valid_BT)
         return [self._finish(end_BTD, len(inputs))], of_layers
+
+    def _mask(self, x_BTD: Tensor) -> Tensor:
+        """The input of the first layer with masks, in training."""
+        if not self.pretrained.training:
+            return x_BTD
+        return mask_spans(
+            x_BTD, self.conf.mask_time, self.conf.mask_feature, getattr(self.pretrained, "masked_spec_embed", None)
+        )
 
     def _run(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
@@ -157,23 +178,6 @@ class PretrainedEncoder(SpeechEncoder):
         if not (self.conf.gradient_checkpointing and is_trained and self.training):
             return self._layer(block, x_BTD, valid_BT, visible_B11T, shared)
         return checkpoint(self._layer, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False)
-
-    def _mask(self, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """SpecAugment on the input of the layers, in training: frames become the learned vector, dimensions 0.
-
-        Every frame begins a mask of 10 frames with a tenth of the probability `mask_time`; a mask ends with the clip.
-        """
-        if not self.training or self.is_held:
-            return x_BTD
-        if self.conf.mask_time:
-            hidden_BT = _draw_spans(x_BTD.shape[:2], self.conf.mask_time, x_BTD.device) & valid_BT
-            learned = getattr(self.pretrained, "masked_spec_embed", None)
-            value = x_BTD.new_zeros(()) if learned is None else learned.to(x_BTD.dtype)
-            x_BTD = torch.where(hidden_BT[:, :, None], value, x_BTD)
-        if self.conf.mask_feature:
-            hidden_BD = _draw_spans((len(x_BTD), x_BTD.size(2)), self.conf.mask_feature, x_BTD.device)
-            x_BTD = x_BTD.masked_fill(hidden_BD[:, None], 0.0)
-        return x_BTD
 
     def _check_settings(self) -> None:
         conf, total, section = self.conf, self.description.num_layers, "encoder_conf"
@@ -245,6 +249,20 @@ def additive_mask(visible_BT: Tensor, dtype: torch.dtype) -> Tensor:
     """What is added to scores of attention: (B, 1, 1, T), 0 for keys that are visible, else the lowest number."""
     zeros_BT = torch.zeros_like(visible_BT, dtype=dtype)
     return zeros_BT.masked_fill(~visible_BT, torch.finfo(dtype).min)[:, None, None]
+
+
+def mask_spans(x_BTD: Tensor, time: float, feature: float, hidden: Tensor | None = None) -> Tensor:
+    """SpecAugment (Park et al. 2019) as in wav2vec 2.0: spans of 10 frames become `hidden` (D,), or 0, spans of 10
+    dimensions 0.
+
+    Every frame begins a span with a tenth of the probability `time`, so that no clip is too short for a span.
+    """
+    if time:
+        hidden_BT1 = _draw_spans(x_BTD.shape[:2], time, x_BTD.device)[:, :, None]
+        x_BTD = torch.where(hidden_BT1, x_BTD.new_zeros(()) if hidden is None else hidden.to(x_BTD.dtype), x_BTD)
+    if feature:
+        x_BTD = x_BTD.masked_fill(_draw_spans((len(x_BTD), x_BTD.size(2)), feature, x_BTD.device)[:, None], 0.0)
+    return x_BTD
 
 
 def _draw_spans(shape: tuple[int, int] | torch.Size, share: float, device: torch.device) -> Tensor:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.build import AnyTree, build_head
-from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, verification_error
+from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, verification_error, weights_path
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
@@ -276,7 +276,7 @@ def read_base_model(checkpoint: Path) -> BaseModel:
         if fault := verification_error(folder):
             raise CheckpointError(f"--checkpoint {checkpoint}", fault, "use another checkpoint")
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
-        path = checkpoint / "final.pt"
+        path = weights_path(checkpoint)
     raw = read_weights(path)
     home, table_path, config = _find_files(path)
     table = None if table_path is None else UnitTable.read(table_path)

@@ -35,7 +35,7 @@ from wenet_hs.text.units import UnitTable
 
 logger = logging.getLogger(__name__)
 
-_FOLDER_NAMES = {
+FOLDER_NAMES = {
     **{"tokenizer_conf.symbol_table_path": "units.txt", "tokenizer_conf.bpe_path": "bpe.model"},
     "encoder_conf.path": "encoder.json",
     **{"cmvn_conf.cmvn_file": "global_cmvn", **{f"{section}.tree": name for section, name in TREE_FILES.items()}},
@@ -192,7 +192,7 @@ def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, P
         found = "tokenizer_conf.symbol_table_path: not set"
         raise ConfigError(where, found, "name the units.txt that `wenet-hs units` made")
     sources: dict[str, Path] = {}
-    for setting, name in _FOLDER_NAMES.items():
+    for setting, name in FOLDER_NAMES.items():
         *parents, key = setting.split(".")
         if parents[0] not in type(config).model_fields:
             continue

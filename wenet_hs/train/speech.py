@@ -9,6 +9,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 
@@ -33,6 +34,7 @@ from wenet_hs.heads.ctc import constant_output_loss
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
+from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
@@ -51,6 +53,8 @@ PLATEAU_UTTERANCES = 200
 
 def train(options: TrainOptions) -> Path:
     """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
+    if options.checkpoint is not None:
+        options = replace(options, checkpoint=resolve_model(options.checkpoint))
     with join_process_group(find_device(options.device)) as world:
         train_as_rank(options, world, ExperimentConfig, load_task)
     return options.model_dir / "final.pt"
@@ -178,6 +182,9 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
     if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.cache is not None:
         assert isinstance(model.encoder, PretrainedEncoder)
         frontend, model.encoder.takes_outputs = EncoderOutputs(model.encoder), True
+        if device.type == "cuda" and config.num_workers:
+            found = f"{config.num_workers}, but encoder_conf.cache computes on the GPU, in the training process"
+            raise ConfigError(f"{where}: num_workers", found, "set 0")
     model = model.to(device)
     if config.compile:
         compile_layers(model)

@@ -1,0 +1,315 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs pack`: what a packed model contains, its card, and that nothing private is in it."""
+
+import json
+import logging
+import pickle
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+import pytest
+import yaml
+from command_line import Capsys, error_line, run_line
+from hypothesis import given
+from hypothesis import strategies as st
+from model_folders import HSOFTMAX, TABLE, write_model_folder
+from pretrained_folders import write_folder
+from tiny_corpus import write_tiny_corpus
+
+from wenet_hs.bin import pack as command
+from wenet_hs.checkpoint import weights_path
+from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.errors import CheckpointError
+from wenet_hs.experiment import load_experiment
+from wenet_hs.files import file_sha256
+from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.recognizer import load_model
+from wenet_hs.report.pack import PRIVATE_PATH, PackOptions, pack_model, without_folders, write_card
+from wenet_hs.score import Rules, report_to_json, score
+from wenet_hs.shared_model import MODEL_FILES, WEIGHTS
+from wenet_hs.tree import load_tree
+
+PRIVATE = "/home/jane.doe/speech"
+BOTH = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}, "model_conf": {"reverse_weight": 0.3}}
+
+
+def front_matter(folder: Path) -> dict[str, Any]:
+    text = (folder / "README.md").read_text("utf-8")
+    assert text.startswith("---\n")
+    found: dict[str, Any] = yaml.safe_load(text.split("---\n")[1])
+    return found
+
+
+def record(folder: Path, **provenance: str) -> None:
+    """Write a provenance into train.yaml."""
+    dump_config(load_config(folder / "train.yaml"), folder / "train.yaml", provenance=provenance)
+
+
+@pytest.mark.parametrize("sections", [{}, HSOFTMAX, BOTH, {"wenet": True}], ids=["softmax", "tree", "both", "wenet"])
+def test_it_is_the_same_model_in_hardly_more_bytes(sections: dict[str, Any], tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "exp", **sections)
+    packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed", license="MIT"))
+    before, after = load_experiment(folder), load_experiment(packed)
+    assert {name: value.tolist() for name, value in after.model.state_dict().items()} == {
+        name: value.tolist() for name, value in before.model.state_dict().items()
+    }
+    assert (packed / "units.txt").read_bytes() == (folder / "units.txt").read_bytes()
+    assert {path.name for path in packed.iterdir()} <= {*MODEL_FILES}
+    weights = sum(value.numel() * value.element_size() for value in before.model.state_dict().values())
+    for name in ("packed", "packed.zip"):
+        out = pack_model(PackOptions(model_dir=folder, out=tmp_path / name, license="MIT", overwrite=True))
+        size = sum(path.stat().st_size for path in (out.iterdir() if out.is_dir() else [out]))
+        assert weights < size < weights + 10**6
+    assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_nothing_private_is_published(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "exp", **HSOFTMAX)
+    config = load_config(folder / "train.yaml", [f"dataset_conf.noise_conf.list={PRIVATE}/my noise/noise.list"])
+    dump_config(config, folder / "train.yaml")
+    kept = {"torch": "2.11.0", "processor": "Intel(R) Xeon(R)", "sha256 of checkpoint": "none"}
+    record(folder, command=f"wenet-hs train --train_data {PRIVATE}/a.list", machine="jane-laptop", git=PRIVATE, **kept)
+    tree = load_tree(folder / "tree.json")
+    replace(tree, options={"data_list": f"{PRIVATE}/a.list b.list"}).save(folder / "tree.json")
+    encoder = {"_name_or_path": f"{PRIVATE}/wav2vec2", "base": "facebook/wav2vec2-base", "sizes": [1, 2.5, None]}
+    (folder / "encoder.json").write_text(json.dumps(encoder), "utf-8")
+    packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed", license="MIT"))
+    for path in packed.iterdir():
+        for word in ("jane", "/home", "wenet-hs train --train_data", str(tmp_path)):
+            assert word.encode() not in path.read_bytes(), (path.name, word)
+    found = load_config(packed / "train.yaml")
+    assert found.dataset_conf.noise_conf is not None and found.dataset_conf.noise_conf.list == "noise.list"
+    assert {key: found.provenance[key] for key in kept} == kept
+    names = {key.removeprefix("sha256 of ") for key in found.provenance if key.startswith("sha256 of ")}
+    assert names == {"checkpoint", WEIGHTS, "units.txt", "tree.json", "encoder.json"}
+    assert json.loads((packed / "encoder.json").read_text("utf-8")) == encoder | {"_name_or_path": "wav2vec2"}
+    assert load_tree(packed / "tree.json").options == {"data_list": "a.list b.list"}
+
+
+TEXTS = st.text(st.sampled_from("ab/\\.~: "), max_size=12)
+
+
+@given(
+    st.recursive(TEXTS | st.integers() | st.none(), lambda of: st.lists(of) | st.dictionaries(TEXTS, of), max_leaves=6)
+)
+def test_no_value_has_a_folder(value: Any) -> None:
+    def texts(one: Any) -> list[str]:
+        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else []
+        return [one] if isinstance(one, str) else [text for part in inner for text in texts(part)]
+
+    for text in texts(without_folders(value)):
+        assert not PRIVATE_PATH.search(text) and text.count("/") <= 1 and "\\" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "is_private"),
+    [
+        ("see /home/jane/speech", True),
+        ("~/speech/a.list", True),
+        (r"C:\Users\jane", True),
+        ("(/data/cv-corpus)", True),
+        ("https://example.org/home/jane", False),
+        ("phones /p/, /b/ and /tʃ/", False),
+        ("hf://user/name and user/name; 16 km/h", False),
+    ],
+)
+def test_private_paths_are_recognized(text: str, is_private: bool) -> None:
+    assert bool(PRIVATE_PATH.search(text)) is is_private
+
+
+# ---- the card
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with scores of two languages in two modes, and its training list."""
+    folder = write_model_folder(tmp_path_factory.mktemp("scored") / "exp")
+    clips = [Utterance(key=lang, wav="a.wav", txt="ab", lang=lang, duration=1800.0) for lang in ("no", "es", "es2")]
+    write_data_list(folder.parent / "train.list", clips)
+    record(
+        folder,
+        command=f"wenet-hs train --train_data {folder.parent / 'train.list'} --checkpoint hf://user/base@v1",
+        **{"sha256 of training list": file_sha256(folder.parent / "train.list"), "sha256 of checkpoint": "a" * 64},
+    )
+    reference, langs = {"a": "abcd", "b": "abc", "c": "ab"}, {"a": "no", "b": "es", "c": "es"}
+    hypotheses = {"ctc_greedy_search": {"a": "abcd", "b": "axc", "c": "x"}, "attention_rescoring": reference}
+    for mode, hypothesis in hypotheses.items():
+        report = score(reference, hypothesis, rules=Rules(metric="cer"), langs=langs, num_resamples=100)
+        path = folder / "test" / mode / "score.json"
+        path.parent.mkdir(parents=True)
+        path.write_text(report_to_json(report), "utf-8")
+    speed = {"model": {"final.pt": file_sha256(folder / "final.pt")}, "beam_size": 10, "lm_weight": 0.0, "modes": {}}
+    (folder / "test" / "rtf.json").write_text(json.dumps(speed), "utf-8")
+    return folder
+
+
+def test_the_card_has_what_the_folder_knows(scored: Path, tmp_path: Path) -> None:
+    options = {"license": "CC-BY-4.0", "datasets": ("user/data",), "data": "Read speech"}
+    packed = pack_model(PackOptions(model_dir=scored, out=tmp_path / "no: {a} 'model'", **options))
+    found = front_matter(packed)
+    assert found["language"] == ["es", "es2", "no"]
+    assert (found["license"], found["datasets"], found["base_model"]) == ("cc-by-4.0", ["user/data"], "user/base")
+    assert found["metrics"] == ["cer"] and found["pipeline_tag"] == "automatic-speech-recognition"
+    (model,) = found["model-index"]
+    assert model["name"] == packed.name and len(model["results"]) == 2
+    greedy = model["results"][0]
+    assert greedy["dataset"]["split"] == "test" and greedy["metrics"][0]["type"] == "cer"
+    report = json.loads((scored / "test" / "ctc_greedy_search" / "score.json").read_text("utf-8"))
+    assert greedy["metrics"][0]["value"] == round(100 * report["macro"]["rate"], 2) == 30.0
+    low, high = (100 * bound for bound in report["macro"]["interval"])
+    assert f"[{low:.2f}, {high:.2f}]" in greedy["metrics"][0]["name"]
+    text = (packed / "README.md").read_text("utf-8")
+    assert f"| test | ctc_greedy_search | CER | 3 | 30.00 | [{low:.2f}, {high:.2f}] | 33.33 |" in text
+    assert "\n| es | 2 | 0.00 | [0.00, 0.00] |\n" in text, "languages of attention_rescoring"
+    assert report["signature"] in text and "beam of 10" in text
+    assert "Read speech; 1.50 hours in 3 utterances\n" in text
+    assert f"Trained from: user/base, weights with SHA-256 {'a' * 64}" in text
+    assert "identify or verify speakers" in text and "- Licence: cc-by-4.0\n" in text
+    assert "\n\n\n" not in text
+
+
+def test_scores_of_other_weights_are_left_out(
+    scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    experiment = load_experiment(scored)
+    monkeypatch.setattr("wenet_hs.report.pack.file_sha256", lambda path: "another")
+    card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), {}, "mit")
+    assert "the folder of the model has no scores of these weights" in card and "model-index" not in card
+    assert "hours" not in card, "the list may have changed too"
+    assert "decoded with other weights than" in caplog.text
+
+
+def test_without_a_licence_the_card_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    folder = write_model_folder(tmp_path / "exp")
+    with caplog.at_level(logging.WARNING):
+        packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed"))
+    assert "no --license" in caplog.text and front_matter(packed)["license"] == "unknown"
+    assert "- Licence: unknown: ask the author\n" in (packed / "README.md").read_text("utf-8")
+    (tmp_path / "terms.txt").write_text("Ask us.\n")
+    packed = pack_model(PackOptions(model_dir=packed, out=packed, overwrite=True, license=str(tmp_path / "terms.txt")))
+    assert front_matter(packed)["license"] == "other" and (packed / "LICENSE").read_text() == "Ask us.\n"
+
+
+def test_the_mark_of_an_overfitted_training_stays(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "exp")
+    curve = [("train", 2.0), ("valid", 2.0), ("train", 0.1), ("valid", 3.0)]
+    lines = [json.dumps({"kind": kind, "step": step, "loss": loss}) for step, (kind, loss) in enumerate(curve)]
+    (folder / "metrics.jsonl").write_text("\n".join(lines), "utf-8")
+    assert load_experiment(folder).is_overfitted
+    packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed", license="MIT"))
+    assert load_experiment(packed).is_overfitted
+    assert "has over-fitted" in (packed / "README.md").read_text("utf-8")
+
+
+# ---- what is refused
+
+
+def test_mistakes_have_one_line(tmp_path: Path, capsys: Capsys) -> None:
+    folder, out = write_model_folder(tmp_path / "exp"), tmp_path / "packed"
+    line = f"--model_dir {folder} --out {out}"
+
+    def fault(arguments: str) -> str:
+        return error_line(run_line(command, f"{line} {arguments}"), capsys)
+
+    assert "the model card: would publish the path /home/jane/cv;" in fault("--license mit --data 'from /home/jane/cv'")
+    assert "all mine: No such file or directory; check the path" in fault("--license 'all mine'")
+    assert "names no model of the hub; write hf://user/name" in fault("--license mit --push user/name")
+    assert not out.exists() and sorted(path.name for path in tmp_path.iterdir()) == ["exp"]
+    assert run_line(command, f"{line} --license mit") == 0
+    assert f"{out}: 0.1 MB" in capsys.readouterr().out
+    assert f"--out {out}: exists already; name another one; --overwrite replaces" in fault("--license mit")
+    (out / "thesis.tex").write_text("")
+    assert "exists already with thesis.tex; name another one" in fault("--license mit --overwrite")
+    assert (out / "thesis.tex").exists()
+    (folder / "final.pt").unlink()
+    assert "final.pt: no such file; `wenet-hs average --model_dir" in fault(f"--license mit --out {tmp_path / 'b.zip'}")
+
+
+def test_a_failure_leaves_the_earlier_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, out = write_model_folder(tmp_path / "exp"), tmp_path / "packed.zip"
+    pack_model(PackOptions(model_dir=folder, out=out, license="MIT"))
+    before = out.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("wenet_hs.report.pack.shutil.copyfileobj", fail)
+    with pytest.raises(OSError, match="No space"):
+        pack_model(PackOptions(model_dir=folder, out=out, license="MIT", overwrite=True))
+    assert out.read_bytes() == before and sorted(path.name for path in tmp_path.iterdir()) == ["exp", "packed.zip"]
+
+
+class Trap:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return pytest.fail, ("a pickle was read",)
+
+
+def test_only_the_safetensors_of_a_packed_model_are_read(tmp_path: Path) -> None:
+    packed = pack_model(PackOptions(model_dir=write_model_folder(tmp_path / "exp"), out=tmp_path / "p", license="MIT"))
+    for name in ("final.pt", "model.pt"):
+        (packed / name).write_bytes(pickle.dumps(Trap()))
+    assert weights_path(packed).name == WEIGHTS
+    assert load_experiment(packed).model.num_units == len(TABLE)
+    assert load_experiment(tmp_path / "exp", checkpoint=packed).model.num_units == len(TABLE)
+    content = bytearray((packed / WEIGHTS).read_bytes())
+    content[-3] ^= 1
+    (packed / WEIGHTS).write_bytes(content)
+    with pytest.raises(CheckpointError, match=r"model.safetensors: changed since the training \(sha256 in train.yaml"):
+        load_experiment(packed)
+
+
+def test_weights_of_another_model_are_named(tmp_path: Path) -> None:
+    packed = pack_model(PackOptions(model_dir=write_model_folder(tmp_path / "exp"), out=tmp_path / "p", license="MIT"))
+    text = (packed / "train.yaml").read_text("utf-8")
+    (packed / "train.yaml").write_text(text.replace("output_size: 16", "output_size: 8"), "utf-8")
+    with pytest.raises(CheckpointError, match="weights of another model: .*of another shape"):
+        load_experiment(packed)
+
+
+def test_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub, uploads = pytest.importorskip("huggingface_hub"), []
+
+    def upload_folder(*, repo_id: str, folder_path: str, revision: str | None) -> None:
+        uploads.append((repo_id, revision, {path.name for path in Path(folder_path).iterdir()}))
+
+    monkeypatch.setattr(hub, "create_repo", lambda name, *, exist_ok: uploads.append((name, exist_ok)))
+    monkeypatch.setattr(hub, "upload_folder", upload_folder)
+    folder = write_model_folder(tmp_path / "exp")
+    for out in ("packed", "packed.zip"):
+        options = PackOptions(model_dir=folder, out=tmp_path / out, license="MIT", push="hf://user/name@dev")
+        assert pack_model(options).exists()
+        files = {"README.md", "train.yaml", "units.txt", WEIGHTS}
+        assert uploads == [("user/name", True), ("user/name", "dev", files)]
+        uploads.clear()
+
+    def fail(name: str, *, exist_ok: bool) -> None:
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(hub, "create_repo", fail)
+    with pytest.raises(CheckpointError, match=r"hf://user/name: cannot be uploaded \(no network\); check"):
+        pack_model(PackOptions(model_dir=folder, out=tmp_path / "c", license="MIT", push="hf://user/name"))
+    assert (tmp_path / "c" / WEIGHTS).is_file()
+
+
+def test_a_pretrained_encoder_is_packed_without_the_folders_of_its_training(tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    folder, corpus = write_folder(tmp_path / "hf", "xls-r"), write_tiny_corpus(tmp_path)
+    encoder = {"path": str(folder), "layers": "weighted", "freeze": "all", "cache": str(tmp_path / "cache")}
+    config = {
+        **{"encoder": "pretrained", "encoder_conf": encoder, "decoder": "none", "max_epoch": 1},
+        **{"tokenizer_conf": {"symbol_table_path": str(tmp_path / "units.txt")}, "dataset_conf": {"spec_aug": False}},
+    }
+    corpus.config.write_text(yaml.safe_dump(config))
+    model_dir = corpus.train(tmp_path / "m")
+    packed = pack_model(PackOptions(model_dir=model_dir, out=tmp_path / "shared.zip"))
+    expected, found = load_model(model_dir), load_model(packed)
+    clip = tmp_path / "clips" / "cv0.wav"
+    assert found.transcribe(clip).nbest == expected.transcribe(clip).nbest
+    with ZipFile(packed) as zipped:
+        content = {Path(name).name: zipped.read(name) for name in zipped.namelist()}
+    assert str(tmp_path).encode() not in content["train.yaml"] + content["README.md"] + content["encoder.json"]
+    assert b"sha256 of encoder weights" in content["train.yaml"] and b"cache: null" in content["train.yaml"]
+    assert b"a pretrained encoder of the kind wav2vec2, weights with SHA-256" in content["README.md"]
+    assert sum(map(len, content.values())) < len(content["model.safetensors"]) + 1e6

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write a model to share, as a folder or a ZIP: safetensors, settings without private paths, units, a model card.
+
+Example: wenet-hs pack --model_dir exp/hsoftmax --out my-model.zip --license cc-by-4.0 \\
+             --data "Common Voice 17 of six languages, read speech" --datasets mozilla-foundation/common_voice_17_0
+
+The card has the error rates of MODEL_DIR/*/*/score.json, and hours and languages of the training lists, if these still
+exist. --model_dir and --checkpoint of the other commands take the folder, the ZIP or hf://user/name (docs/sharing.md).
+"""
+
+import argparse
+
+from wenet_hs.bin.main import main_of
+from wenet_hs.options import add_options, read_options
+from wenet_hs.report.pack import PackOptions, pack_model
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add_options(parser, PackOptions)
+
+
+def run(args: argparse.Namespace) -> None:
+    out = pack_model(read_options(args, PackOptions))
+    size = sum(path.stat().st_size for path in (out.iterdir() if out.is_dir() else [out]))
+    print(f"{out}: {size / 1e6:.1f} MB; read its README.md before you share it")
+
+
+if __name__ == "__main__":
+    main_of(__name__)

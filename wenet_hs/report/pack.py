@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packs an experiment folder to share it: weights as safetensors, settings without private paths, a model card."""
+
+import json
+import logging
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from operator import getitem
+from pathlib import Path, PureWindowsPath
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
+from zipfile import ZipFile, ZipInfo
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from safetensors.torch import save_file
+
+from wenet_hs.checkpoint import weights_path
+from wenet_hs.config.load import dump_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.decode.modes import DEFAULT_MODE, MODES
+from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.experiment import OVERFITTED, SHA256_OF, TREE_FILES, Experiment, in_folder, load_experiment
+from wenet_hs.files import file_sha256, fsync_path, open_atomic, write_atomic
+from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.options import REQUIRED, option
+from wenet_hs.report.collect import SIMULATED_KEY, read_json, sort_modes
+from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
+from wenet_hs.score.pairing import command_values
+from wenet_hs.score.tables import read_report
+from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, open_hub, split_hub_name
+from wenet_hs.train.model_folder import FOLDER_NAMES
+from wenet_hs.tree import load_tree
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN = "unknown: ask the author"
+HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
+_SUMS = (f"{SHA256_OF}training list", f"{SHA256_OF}checkpoint")
+_PUBLISHED = (
+    f"{SHA256_OF}encoder weights",
+    "git",
+    "python",
+    "processor",
+    "ranks",
+    "wenet_hs",
+    "torch",
+    "transformers",
+    OVERFITTED,
+    *_SUMS,
+)
+"""Keys of the provenance that are published, beside the sums of the files. The command and the machine are not."""
+PRIVATE_PATH = re.compile(r"(?<![\w/:.])(?:~/\w|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w)[^\s\"')]*")
+"""An absolute path of at least two parts; no URL, no phone between slashes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PackOptions:
+    """The flags of `wenet-hs pack`."""
+
+    model_dir: Path = option(REQUIRED, "experiment folder, ours or WeNet's")
+    out: Path = option(REQUIRED, "folder to write, or a file that ends with .zip", metavar="DIR|ZIP")
+    overwrite: bool = option(False, "replace an earlier result of this command")
+    license: str | None = option(None, "of the model: its SPDX name, such as cc-by-4.0, or a file with its text")
+    data: str | None = option(None, "what the training data are, in a sentence for the card", metavar="TEXT")
+    datasets: tuple[str, ...] = option((), "names of the data sets on the hub, such as mozilla-foundation/common_voice")
+    languages: tuple[str, ...] = option((), "codes of its languages (default: those of the lists and scores)")
+    base_model: str | None = option(None, "the model from which the training started, by its name on the hub")
+    push: str | None = option(None, "also upload it, after `hf auth login`", metavar="hf://USER/NAME")
+
+
+def pack_model(options: PackOptions) -> Path:
+    """Write the model to `out`, a folder or a ZIP, whole or not at all, and upload it if `push` is given.
+
+    Raises CheckpointError, DataError or ConfigError if the folder does not load, `out` exists, the card would publish a
+    private path, or the upload fails.
+    """
+    out, is_zip = options.out, options.out.suffix.lower() == ".zip"
+    _check_out(out, is_zip=is_zip, overwrite=options.overwrite)
+    hub_name = split_hub_name(options.push) if options.push else None
+    experiment = load_experiment(options.model_dir)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+        folder = Path(temporary) / "model"
+        folder.mkdir()
+        _write_files(folder, experiment, options)
+        if is_zip:
+            _write_zip(folder, out)
+        else:
+            for path in (*folder.iterdir(), folder):
+                fsync_path(path)
+            if out.exists():
+                out.rename(Path(temporary) / "replaced")
+            folder = folder.rename(out)
+        if options.push and hub_name:
+            with open_hub(options.push, "uploaded") as hub:
+                hub.create_repo(hub_name[0], exist_ok=True)
+                hub.upload_folder(repo_id=hub_name[0], folder_path=str(folder), revision=hub_name[1])
+    return out
+
+
+def _check_out(out: Path, *, is_zip: bool, overwrite: bool) -> None:
+    others = [path.name for path in out.iterdir() if path.name not in MODEL_FILES] if out.is_dir() else []
+    if out.exists() and (others or not overwrite or out.is_dir() == is_zip):
+        found = f"exists already{' with ' if others else ''}{list_names(others)}"
+        raise DataError(f"--out {out}", found, "name another one; --overwrite replaces only what this command wrote")
+
+
+def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> None:
+    """Write all files of the packed model into an empty folder. Weights get the names of this release."""
+    settings = _copy_named_files(folder, experiment)
+    encoder = experiment.model_dir / "encoder.json"
+    if encoder.is_file():
+        public = without_folders(read_json(encoder, "copy it again"), has_hub_names=True)
+        settings["encoder_conf"] |= {"cache": None} if "cache" in settings["encoder_conf"] else {}
+        write_atomic(folder / encoder.name, json.dumps(public, ensure_ascii=False, indent=1) + "\n")
+    weights = {name: value.contiguous() for name, value in experiment.model.state_dict().items()}
+    save_file(weights, folder / WEIGHTS)
+    (folder / WEIGHTS).chmod((folder / "units.txt").stat().st_mode)  # save_file gives no rights to others
+    recorded = experiment.config.provenance | ({OVERFITTED: "yes"} if experiment.is_overfitted else {})
+    published = {key: str(recorded[key]) for key in _PUBLISHED if key in recorded}
+    published |= {f"{SHA256_OF}{path.name}": file_sha256(path) for path in sorted(folder.iterdir())}
+    published = {key: value for key, value in published.items() if not PRIVATE_PATH.search(value)}
+    card = write_card(experiment, options, published, _write_license(folder, options.license))
+    if found := PRIVATE_PATH.search(card):
+        raise ConfigError("the model card", f"would publish the path {found[0]}", "leave it out of the flags")
+    write_atomic(folder / "README.md", card)
+    config = ExperimentConfig.model_validate({**without_folders(settings), "provenance": published})
+    dump_config(config, folder / "train.yaml")
+
+
+def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
+    """Copy units, trees, BPE model and statistics under their usual names. Returns the settings with these names."""
+    settings = experiment.config.model_dump(mode="json", exclude={"provenance"})
+    settings["tokenizer_conf"]["symbol_table_path"] = settings["tokenizer_conf"]["symbol_table_path"] or "units.txt"
+    for setting, name in FOLDER_NAMES.items():
+        *parents, key = setting.split(".")
+        section = reduce(getitem, parents, settings)
+        named = Path(section.get(key) or "").name
+        if not named or (name == "global_cmvn" and not (experiment.model_dir / named).is_file()):
+            continue  # the weights have the statistics too
+        source, section[key] = in_folder(experiment.model_dir, named, name), name
+        if name in TREE_FILES.values():
+            tree = load_tree(source)
+            replace(tree, options=without_folders(tree.options)).save(folder / name)
+        else:
+            shutil.copyfile(source, folder / name)
+    return settings
+
+
+def without_folders(value: Any, *, has_hub_names: bool = False) -> Any:
+    """A value of a YAML or JSON file in which each path is its last name. `has_hub_names`: `user/name` is no path."""
+    same = partial(without_folders, has_hub_names=has_hub_names)
+    if isinstance(value, Mapping):
+        return {key: same(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [same(one) for one in value]
+    is_path = isinstance(value, str) and not (has_hub_names and HUB_NAME.fullmatch(value))
+    return PureWindowsPath(value).name if is_path and re.search(r"[/\\]", value) else value
+
+
+def _write_license(folder: Path, given: str | None) -> str:
+    """The licence's name on the hub; a file is copied as LICENSE."""
+    if given is None:
+        logger.warning("no --license: the card says %r, and others may not use the model", UNKNOWN)
+        return "unknown"
+    if re.fullmatch(r"[A-Za-z0-9.+-]+", given) and not Path(given).is_file():
+        return given.lower()
+    shutil.copyfile(given, folder / "LICENSE")
+    return "other"
+
+
+def _write_zip(folder: Path, out: Path) -> None:
+    """A ZIP with one folder in it, without times. Weights hardly compress, so nothing is compressed."""
+    with open_atomic(out) as file, ZipFile(file, "w") as zipped:
+        for path in sorted(folder.iterdir()):
+            info = ZipInfo(f"{out.stem}/{path.name}")
+            info.external_attr = 0o644 << 16
+            with path.open("rb") as source, zipped.open(info, "w", force_zip64=True) as target:
+                shutil.copyfileobj(source, target, 1 << 20)
+
+
+# ---- the card
+
+
+class Scoring(NamedTuple):
+    """A score.json of the experiment folder: the name of the folder of results, and how it was decoded."""
+
+    test: str
+    mode: str
+    conditions: str
+    report: Report
+
+
+def read_scorings(model_dir: Path) -> list[Scoring]:
+    """The scores `TEST/MODE/score.json` of a folder, without those of other weights than it has now."""
+    scorings, weights = list[Scoring](), weights_path(model_dir)
+    for test in sorted({path.parents[1] for path in model_dir.glob("*/*/score.json")}):
+        speed = test / "rtf.json"
+        recorded = read_json(speed, "decode again") if speed.is_file() else {}
+        if recorded.get("model", {}).get(weights.name) not in (None, file_sha256(weights)):
+            logger.warning("%s: left out of the card: decoded with other weights than %s", test, weights)
+            continue
+        texts = {"beam_size": "beam of {}", "lm_weight": "language model with weight {}", "inventory": "known units"}
+        for mode in sort_modes(path.parent.name for path in test.glob("*/score.json")):
+            report = read_report(test / mode / "score.json")
+            conditions = [text.format(recorded[name]) for name, text in texts.items() if recorded.get(name)]
+            conditions += ["simulated speech"] if any(map(SIMULATED_KEY.search, report.utterances)) else []
+            scorings.append(Scoring(test.name, mode, ", ".join(conditions), report))
+    return scorings
+
+
+def read_training_lists(provenance: Mapping[str, Any]) -> list[Utterance]:
+    """The utterances of the training lists; empty unless all of them still exist unchanged."""
+    paths, sums = command_values(provenance, "--train_data"), str(provenance.get(f"{SHA256_OF}training list"))
+    found = [path for path in map(Path, paths) if path.is_file() and file_sha256(path) in sums]
+    return [clip for path in found for clip in read_data_list(path)] if len(found) == len(sums.split()) else []
+
+
+def write_card(experiment: Experiment, options: PackOptions, published: Mapping[str, str], license_id: str) -> str:
+    """The text of the card.
+
+    Args:
+        published: the provenance of the packed model.
+        license_id: that of the hub: an SPDX name, `other` for a text in LICENSE, or `unknown`.
+    """
+    recorded, model_dir, model = experiment.config.provenance, experiment.model_dir, experiment.model
+    scorings, clips = read_scorings(model_dir), read_training_lists(recorded)
+    langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
+    ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
+    named = [split_hub_name(one)[0] for one in command_values(recorded, "--checkpoint") if one.startswith("hf:")]
+    encoder = model.encoder.description if isinstance(model.encoder, PretrainedEncoder) else None
+    if encoder is not None:
+        named += filter(HUB_NAME.fullmatch, [str(encoder.config.get("_name_or_path"))])
+    sha256 = recorded.get(_SUMS[1]) if encoder is None else recorded.get(f"{SHA256_OF}encoder weights")
+    base = options.base_model or next(iter(named), None)
+    start = base or {None: UNKNOWN, "none": "random weights"}.get(sha256, "another model")
+    if base is None and encoder is not None:
+        start = f"a pretrained encoder of the kind {encoder.kind}"
+    start += f", weights with SHA-256 {sha256}" if sha256 not in (None, "none") else ""
+    durations = [clip.duration or 0.0 for clip in clips]
+    found = f"{sum(durations) / 3600:.2f} hours in {len(clips):,} utterances" if clips and all(durations) else None
+    loader = PackageLoader("wenet_hs.report")
+    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
+    environment.filters["yaml"] = partial(json.dumps, ensure_ascii=False)
+    return environment.get_template("model_card.md").render(
+        options=options,
+        experiment=experiment,
+        millions=f"{sum(one.numel() for one in model.parameters()) / 1e6:.1f}",
+        license=license_id,
+        unknown=UNKNOWN,
+        languages=options.languages or sorted(langs - {ALL}),
+        found=found,
+        base=base,
+        start=start,
+        reference=options.push or options.out.name,
+        scorings=scorings,
+        best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
+        percent=percent,
+        interval=format_interval,
+        modes=[one for one in MODES if (0 < ctc < 1 if one in needs_both else ctc < 1 if one == "attention" else ctc)],
+        published=published,
+    )

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that others have packed: what names one (a folder, a ZIP, `hf://user/name`) → a folder on this machine.
+
+Reading one runs no code: from a ZIP or the hub only `MODEL_FILES` are taken, and the weights are no pickle.
+"""
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from tempfile import TemporaryDirectory
+from types import ModuleType
+from zipfile import ZipFile, ZipInfo
+
+from wenet_hs.errors import CheckpointError, ConfigError, one_line
+from wenet_hs.files import file_sha256
+
+WEIGHTS = "model.safetensors"
+MODEL_FILES = (
+    *("train.yaml", WEIGHTS, "units.txt", "tree.json", "ctc_tree.json", "bpe.model", "global_cmvn", "encoder.json"),
+    *("README.md", "LICENSE"),
+)
+"""All files that a packed model may have."""
+MAX_BYTES, MAX_RATIO, MAX_ENTRIES = 20 * 10**9, 100, 1000
+"""Limits of a ZIP: its unpacked size, that divided by the size of the ZIP, the number of its entries."""
+_HUB = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@(.+))?")  # `Path` makes one slash of two
+_PACK_AGAIN = "ask for a model that `wenet-hs pack` wrote"
+
+
+def resolve_model(reference: Path | str) -> Path:
+    """The file or folder that a --model_dir or --checkpoint names.
+
+    A ZIP is unpacked into the cache ($XDG_CACHE_HOME/wenet_hs, else ~/.cache/wenet_hs), once for all processes.
+    `hf://user/name[@revision]` is downloaded into the cache of huggingface_hub. Any other path is returned as it is.
+
+    Raises CheckpointError for a ZIP or download that is no packed model or fails, ConfigError without huggingface_hub.
+    """
+    if str(reference).startswith("hf:"):
+        return _download(str(reference))
+    path = Path(reference)
+    return _unpack(path) if path.suffix.lower() == ".zip" and path.is_file() else path
+
+
+def split_hub_name(reference: str) -> tuple[str, str | None]:
+    """`hf://user/name@revision` → user/name and the revision. Raises ConfigError for another form."""
+    found = _HUB.fullmatch(reference)
+    if found is None:
+        raise ConfigError(reference, "names no model of the hub", "write hf://user/name or hf://user/name@revision")
+    return found[1], found[2]
+
+
+@contextmanager
+def open_hub(reference: str, work: str) -> Iterator[ModuleType]:
+    """The module huggingface_hub. Its errors become a CheckpointError; raises ConfigError if it is not installed."""
+    try:
+        import huggingface_hub
+    except ImportError as error:
+        to_do = 'run pip install "wenet_hs[pretrained]"'
+        raise ConfigError(reference, "huggingface_hub is not installed", to_do) from error
+    try:
+        yield huggingface_hub
+    except Exception as error:  # no network, no such model or revision, no right to it: of several libraries
+        to_do = "check the name, the network, and for a private model `hf auth login`"
+        raise CheckpointError(reference, f"cannot be {work} ({one_line(error)})", to_do) from error
+
+
+def _download(reference: str) -> Path:
+    name, revision = split_hub_name(reference)
+    with open_hub(reference, "downloaded") as hub:
+        folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
+    if absent := [file for file in ("train.yaml", WEIGHTS) if not (folder / file).is_file()]:
+        raise CheckpointError(reference, f"contains no {absent[0]}", _PACK_AGAIN)
+    return folder
+
+
+def _unpack(archive: Path) -> Path:
+    """The folder in the cache with the files of a ZIP; it has the name of its SHA-256."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wenet_hs"
+    target = cache / file_sha256(archive)
+    if target.is_dir():
+        return target
+    try:
+        with ZipFile(archive) as zipped:
+            entries = _check_entries(archive, zipped.infolist())
+            cache.mkdir(parents=True, exist_ok=True)
+            with TemporaryDirectory(dir=cache, prefix=".unpack-") as temporary:
+                folder = Path(temporary) / "model"
+                folder.mkdir()
+                for name, entry in entries.items():  # never longer than the size that was checked
+                    with zipped.open(entry) as source, (folder / name).open("wb") as file:
+                        shutil.copyfileobj(source, file, 1 << 20)
+                try:
+                    folder.rename(target)
+                except OSError:
+                    if not target.is_dir():  # otherwise another process was faster
+                        raise
+    except (OSError, CheckpointError):
+        raise
+    except Exception as error:  # a damaged or hostile file may raise anything: zip, zlib, struct, encoding …
+        raise CheckpointError(archive, f"not a readable ZIP ({one_line(error)})", "copy it again") from error
+    return target
+
+
+def _check_entries(archive: Path, infos: Sequence[ZipInfo]) -> dict[str, ZipInfo]:
+    """File of the model → its entry. Raises CheckpointError if the ZIP is no packed model or is not safe to unpack."""
+    paths = [PurePosixPath(info.filename) for info in infos]
+    outside = [p for p in paths if p.is_absolute() or ".." in p.parts or re.search(r"[\\:]", str(p))]  # on any system
+    kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
+    total, size = sum(info.file_size for info in infos), archive.stat().st_size
+    configs = [path for path in paths if path.name == "train.yaml"]
+    root, limits = [*configs, PurePosixPath()][0].parent, f"{MAX_BYTES / 1e9:g} GB and {MAX_RATIO} times its size"
+    named = {path.name: info for path, info in zip(paths, infos, strict=True) if path.parent == root}
+    faults = {
+        f"has entries outside of its folder ({', '.join(map(repr, map(str, outside[:3])))})": bool(outside),
+        "has links or devices": not kinds <= {0, stat.S_IFREG, stat.S_IFDIR},
+        f"has {len(infos):,} entries, at most {MAX_ENTRIES:,} are read": len(infos) > MAX_ENTRIES,
+        f"unpacks to {total / 1e6:,.1f} MB, at most {limits} are read": total > min(MAX_BYTES, MAX_RATIO * size),
+        "has two entries of one name": len({*paths}) < len(paths),
+        f"has {len(configs)} train.yaml, not one in at most one folder": [len(one.parts) < 3 for one in configs] != [1],
+        f"contains no {WEIGHTS} beside train.yaml": WEIGHTS not in named,
+    }
+    for fault in (text for text, is_found in faults.items() if is_found):
+        raise CheckpointError(archive, fault, _PACK_AGAIN)
+    return {name: named[name] for name in MODEL_FILES if name in named}
