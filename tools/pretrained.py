@@ -87,37 +87,46 @@ def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
 
 
 def expected_time(config: ExperimentConfig, path: Path, hours: float) -> str:
-    """The expected time of a training, by the times of one batch on this machine."""
-    device, conf, steps = find_device("auto"), config.encoder_conf, config.scheduler_conf.total_steps
-    assert isinstance(conf, PretrainedConf)
-    if steps is None:
-        raise ConfigError(path, "scheduler_conf.total_steps: not set", "set it")
+    """The expected time of a training, by the times of a clip and of a batch on this machine."""
+    conf, steps, device = config.encoder_conf, config.scheduler_conf.total_steps, find_device("auto")
+    if not isinstance(conf, PretrainedConf) or steps is None:
+        raise ConfigError(path, "no pretrained encoder, or no scheduler_conf.total_steps", "give both")
+    num_clips = max(1, config.dataset_conf.batch_conf.max_frames_in_batch // (100 * CLIP_S))
+    of_clip, of_batch, num_values = measure(config, path, device, num_clips)
+    has_cache = conf.cache is not None
+    training = steps * config.accum_grad * (of_batch + (0 if has_cache else num_clips * of_clip))
+    parts = [f"{in_words(training)} for {steps} steps"]
+    if has_cache:
+        speeds = SPEED_FACTORS if config.dataset_conf.speed_perturb else (1.0,)
+        clips = 3600 * hours / CLIP_S * sum(1 / speed for speed in speeds)
+        size = f"{clips * num_values * 2 / 1e9:.2g} GB in {conf.cache}"
+        parts.insert(0, f"{in_words(clips * of_clip)} for the outputs of the encoder, once ({size})")
+    machine = f"{processor_name(device)}, {torch.get_num_threads()} threads"
+    measured = f"measured with {num_clips} clips of {CLIP_S} s on {machine}; without validation and waiting for data"
+    return f"expected time of a training: {', '.join(parts)} ({measured})"
+
+
+def measure(config: ExperimentConfig, path: Path, device: torch.device, num_clips: int) -> tuple[float, float, int]:
+    """Seconds for the input of the model from a clip of noise and for the gradients of a batch of `num_clips`, and how
+    many values that input has."""
     options = TrainOptions(config=path, train_data=[], cv_data=path, model_dir=path)
     config = resolve_dtype(config, options, device, is_resumed=False)
+    conf = config.encoder_conf
+    assert isinstance(conf, PretrainedConf)
     model = build_model(config, NUM_UNITS, SpecialIds(0, 1, 2, 2), pretrained=read_description(Path(conf.path)))
     encoder = model.encoder
     assert isinstance(encoder, PretrainedEncoder)
     freeze(model, (*config.freeze, *encoder.frozen_parts()), where=str(path))
-    model.train()
+    model.to(device).train()
     encoder.takes_outputs = conf.cache is not None
     frontend = EncoderOutputs(encoder) if encoder.takes_outputs else encoder.own_frontend
     assert frontend is not None
     clip_N = 0.1 * torch.randn(CLIP_S * frontend.rate)
-    of_clip = seconds(lambda: frontend.compute(clip_N))
-    num_clips = max(1, config.dataset_conf.batch_conf.max_frames_in_batch // (100 * CLIP_S))
     target = torch.arange(NUM_LABELS) % (NUM_UNITS - 3) + 3
     example = Example(key="noise", features=frontend.compute(clip_N), target=target, audio_seconds=CLIP_S)
-    batch = collate([example] * num_clips).to(device)
-    of_batch = seconds(lambda: add_gradients(model.to(device), batch, Precision(config.dtype, device)))
-    training = steps * config.accum_grad * (of_batch + (0 if encoder.takes_outputs else num_clips * of_clip))
-    parts = [f"{in_words(training)} for {steps} steps"]
-    if encoder.takes_outputs:
-        speeds = len(SPEED_FACTORS) if config.dataset_conf.speed_perturb else 1
-        parts.insert(0, f"{in_words(3600 * hours * speeds / CLIP_S * of_clip)} for the outputs of the encoder, once")
-    measured = (
-        f"measured with {num_clips} clips of {CLIP_S} s on {processor_name(device)}, {torch.get_num_threads()} threads"
-    )
-    return f"expected time of a training: {', '.join(parts)} ({measured}; without validation and waiting for data)"
+    batch, precision = collate([example] * num_clips).to(device), Precision(config.dtype, device)
+    of_clip = seconds(lambda: frontend.compute(clip_N))
+    return of_clip, seconds(lambda: add_gradients(model, batch, precision)), example.features.numel()
 
 
 def add_gradients(model: AsrModel, batch: Batch, precision: Precision) -> None:
