@@ -18,6 +18,7 @@ from wenet_hs.config.load import load_config
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ("mini", "ucla", "commonvoice", "own", "wikitext")
+MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "joint")
 
 
 @pytest.fixture
@@ -356,6 +357,40 @@ def test_adapting_a_trained_model_keeps_its_layers(checkout: Path) -> None:
     assert (config.scheduler_conf.total_steps, config.save_interval) == (4800, 400)
 
 
+@pytest.mark.parametrize("name", ["whisper", "mms"])
+def test_a_pretrained_encoder_has_a_config_of_its_own_and_no_statistics(checkout: Path, name: str) -> None:
+    script = f"import sys\nprint({str(checkout)!r} '/conf/finetune_{name}.yaml')\nprint('encoder_conf.path=my encoder')"
+    (checkout / "tools/pretrained.py").write_text(
+        f"{script}\nopen('{checkout}/time.txt', 'a').write(f'{{sys.argv[1:]}}')"
+    )
+    options = own_data(checkout, 1.0)[:-2]
+    _, calls = call(checkout, "own", *options, "--encoder", "my encoder")
+    assert [one[0] for one in calls if one[0] not in ("prepare", "check")] == [
+        *("units", "tree", "train", "average", "recognize", "score", "report"),
+    ]
+    [train] = [one for one in calls if one[0] == "train"]
+    assert "--cmvn" not in train and "--checkpoint" not in train
+    steps = {"whisper": 3000, "mms": 400}[name]
+    assert {"encoder_conf.path=my encoder", f"scheduler_conf.total_steps={steps}"} <= {*train}
+    modes = next(one[one.index("--modes") + 1 :] for one in calls if one[0] == "recognize")
+    assert modes == list(MODES if name == "whisper" else MODES[:2])
+    assert "--hours', '1.0', 'wenet-hs', 'train', '--config'" in (checkout / "time.txt").read_text()
+    error, _ = call(checkout, "own", *options, "--encoder", "e", "--size", "tiny", "--exp", f"{checkout}/x", code=2)
+    assert "--encoder e: has a config of its own; leave out --base and --size" in error
+    error, _ = call(checkout, "own", *options, "--encoder", "other", code=2)
+    assert "/other: " in error and "/exp was made with --encoder " in error and "/my encoder; " in error
+
+
+def test_a_config_without_steps_and_an_encoder_that_cannot_be_read(checkout: Path) -> None:
+    tool = checkout / "tools/pretrained.py"
+    tool.write_text("print('/mine.yaml')")
+    error, _ = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--encoder", "e", code=2)
+    assert "conf/own_sizes.txt has no steps for mine.yaml; add a line" in error
+    tool.write_text("import sys\nsys.exit('e/config.json: cannot be read')")
+    error, calls = call(checkout, "own", *own_data(checkout, 1.0), "--encoder", "e", code=2)
+    assert error == "e/config.json: cannot be read\n" and not calls
+
+
 def test_an_own_model_without_a_first_part_and_without_lists(checkout: Path) -> None:
     options = own_data(checkout, 1.0)
     _, [train] = call(checkout, "own", *options, "--stage", "4", "--base_steps", "0")
@@ -386,3 +421,14 @@ def test_texts_of_wikitext_must_exist_and_a_new_model_is_scored_again(checkout: 
         os.utime(folder / name, (number, number))
     _, calls = call(checkout, "wikitext", *options, "--stage", "3", "--stop_stage", "3")
     assert [flag(one, "--json") for one in calls if one[0] == "lm"] == ["exp/softmax-seed777/valid.json"]
+
+
+def test_an_option_that_is_newer_than_a_folder_may_stay_empty(checkout: Path) -> None:
+    line = ("own", "--corpus", "c.tsv", "--stop_stage", "0")
+    call(checkout, *line)
+    options = checkout / "examples/own/s0/data/options.txt"
+    kept = [one for one in options.read_text("utf-8").splitlines() if not one.startswith("--prepare")]
+    options.write_text("\n".join(kept) + "\n", "utf-8")
+    call(checkout, *line)
+    error, _ = call(checkout, *line, "--prepare", "--split_by speaker", code=2)
+    assert "data was made with another recipe, without --prepare" in error

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import soundfile
 from forked_commands import forked_commands
+from pretrained_folders import write_folder
 from pympi import Eaf
 from waiting import is_running, within
 
@@ -27,6 +28,7 @@ RECIPES = sorted((ROOT / "examples").glob("*/s0/run.sh"))
 HEADS = ("softmax", "hsoftmax")
 COMPARE_SEARCHES = ROOT / "tests" / "decode" / "compare_searches.py"
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")
+MODES_OF_OWN = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "joint")
 FEW_STEPS = (
     "scheduler_conf.total_steps=8 scheduler_conf.warmup_steps=2 save_interval=4 encoder_conf.num_blocks=1 "
     "encoder_conf.output_size=32 model_conf.ctc_only_steps=3 model_conf.attention_guide_steps=3"
@@ -169,6 +171,41 @@ def test_commands_of_own_data_from_elan_to_a_model_and_back(tmp_path: Path, fork
         assert new.controlled_vocabularies == old.controlled_vocabularies and "loudness" in old.controlled_vocabularies
         media = new.media_descriptors[0]["RELATIVE_MEDIA_URL"]
         assert (project / "transcribed" / media).resolve() == path.with_suffix(".wav")
+
+
+@pytest.mark.recipe
+@pytest.mark.parametrize(
+    ("name", "config", "modes"),
+    [("whisper", "own", MODES_OF_OWN), ("mms", "own", MODES_OF_OWN), ("xls-r", "finetune_wav2vec2", MODES[:2])],
+)
+def test_own_with_a_pretrained_encoder(
+    tmp_path: Path, forked: Path, name: str, config: str, modes: tuple[str, ...]
+) -> None:
+    """Here without a GPU: frozen with a cache, unless a config of `decoder: none` is given."""
+    encoder, lines = write_folder(tmp_path / "my encoder", name), ["path\tsentence\n"]
+    for number in range(40):
+        write_tones(tmp_path / f"{number}.wav", 4 + number % 4)
+        lines.append(f"{number}.wav\t{'abcdefgh'[number % 5 : number % 5 + 3]}{'kilmno'[number % 6]}{number % 10}\n")
+    (tmp_path / "my.tsv").write_text("".join(lines))
+    folders = [
+        "--data",
+        str(tmp_path / "été 1"),
+        "--exp",
+        str(tmp_path / "exp"),
+        "--config",
+        f"{ROOT}/conf/{config}.yaml",
+    ]
+    few = "scheduler_conf.total_steps=8 scheduler_conf.warmup_steps=2 save_interval=4"
+    few += " encoder_conf.upper.num_blocks=1 model_conf.ctc_only_steps=3" if config == "own" else ""
+    options = ["--corpus", str(tmp_path / "my.tsv"), "--encoder", str(encoder), "--min_minutes", "0", *folders]
+    done = run_recipe("own", *options, "--override", few, bin_dir=forked)
+    for mode in modes:
+        score = json.loads((tmp_path / "exp/softmax/test" / mode / "score.json").read_text("utf-8"))
+        assert score["micro"]["N"] > 0
+    assert len([*(tmp_path / "exp/softmax/test").glob("*/score.json")]) == len(modes)
+    assert "expected time of a training: " in done.stdout and "<html" in (tmp_path / "exp/report.html").read_text()
+    assert len([*(tmp_path / "été 1").glob("encoder_outputs/*.bin")]) == (2 if config == "own" else 0)
+    assert not (tmp_path / "été 1/global_cmvn").exists() and (tmp_path / "exp/softmax/encoder.json").exists()
 
 
 @pytest.mark.recipe

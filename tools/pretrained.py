@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What `run.sh --encoder` needs to know about a pretrained encoder: its config, and how long a training will take.
+
+Examples: python tools/pretrained.py config --encoder whisper-base --outputs data/encoder_outputs --config conf/own.yaml
+          python tools/pretrained.py time --hours 0.8 wenet-hs train --config conf/finetune_whisper.yaml …
+
+`config` prints the YAML and its settings, one per line. `time` measures one batch of noise on this
+machine, with random weights.
+"""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from wenet_hs.build import build_model
+from wenet_hs.config.encoders import PretrainedConf
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.augment import SPEED_FACTORS
+from wenet_hs.data.batching import Batch, Example, collate
+from wenet_hs.devices import find_device, processor_name
+from wenet_hs.encoders.description import read_description
+from wenet_hs.encoders.outputs import EncoderOutputs
+from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.errors import ConfigError, WenetHsError
+from wenet_hs.model import AsrModel
+from wenet_hs.text.units import SpecialIds
+from wenet_hs.train.model_folder import TrainOptions, resolve_dtype
+from wenet_hs.train.optim import Precision
+from wenet_hs.train.speech import freeze
+
+CONF = Path(__file__).resolve().parents[1] / "conf"
+FROZEN = "finetune_whisper.yaml"
+BY_KIND = {"whisper": FROZEN, "wav2vec2-bert": "finetune_w2vbert.yaml", "mms": "finetune_mms.yaml"}
+CLIP_S = 10
+"""Seconds of a clip of the measured batch."""
+NUM_LABELS, NUM_UNITS = 100, 50
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    add = parser.add_argument
+    add("action", choices=["config", "time"])
+    add("--encoder", type=Path, metavar="DIR", help="folder in Hugging Face's layout")
+    add("--outputs", metavar="DIR", help="folder for the outputs of a frozen encoder")
+    add(
+        "--config",
+        type=Path,
+        required=True,
+        metavar="YAML",
+        help="of the training; conf/own.yaml: the one for this kind of encoder",
+    )
+    add("--hours", type=float, help="time: hours of training speech")
+    add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE")
+    args, _ = parser.parse_known_args()  # `time` gets the whole command of the training
+    try:
+        if args.action == "config":
+            print(*choose_config(args.encoder, args.outputs, args.config), sep="\n")
+        else:
+            print(expected_time(load_config(args.config, args.override_config), args.config, args.hours))
+    except WenetHsError as error:
+        sys.exit(f"{error}")
+
+
+def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
+    """The YAML for an encoder on this machine if `given` is conf/own.yaml, and settings with its folder."""
+    description = read_description(encoder)
+    has_adapters = description.config.get("adapter_attn_dim") is not None
+    kind = "mms" if has_adapters else description.kind
+    by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if torch.cuda.is_available() else FROZEN
+    path = CONF / by_kind if given == CONF / "own.yaml" else given
+    config, settings = load_config(path), [f"encoder_conf.path={encoder}"]
+    if not isinstance(config.encoder_conf, PretrainedConf):
+        raise ConfigError(path, f"encoder: {config.encoder}", "give a YAML with encoder: pretrained, or no --encoder")
+    if config.encoder_conf.cache is not None:
+        settings.append(f"encoder_conf.cache={outputs}")
+    if has_adapters and config.encoder_conf.adapter is None:
+        settings.append("encoder_conf.adapter=new")
+    return [str(path), *settings]
+
+
+def expected_time(config: ExperimentConfig, path: Path, hours: float) -> str:
+    """The expected time of a training, by the times of a clip and of a batch on this machine."""
+    conf, steps, device = config.encoder_conf, config.scheduler_conf.total_steps, find_device("auto")
+    if not isinstance(conf, PretrainedConf) or steps is None:
+        raise ConfigError(path, "no pretrained encoder, or no scheduler_conf.total_steps", "give both")
+    num_clips = max(1, config.dataset_conf.batch_conf.max_frames_in_batch // (100 * CLIP_S))
+    of_clip, of_batch, num_values = measure(config, path, device, num_clips)
+    has_cache = conf.cache is not None
+    training = steps * config.accum_grad * (of_batch + (0 if has_cache else num_clips * of_clip))
+    parts = [f"{in_words(training)} for {steps} steps"]
+    if has_cache:
+        speeds = SPEED_FACTORS if config.dataset_conf.speed_perturb else (1.0,)
+        clips = 3600 * hours / CLIP_S * sum(1 / speed for speed in speeds)
+        size = f"{clips * num_values * 2 / 1e9:.2g} GB in {conf.cache}"
+        parts.insert(0, f"{in_words(clips * of_clip)} for the outputs of the encoder, once ({size})")
+    machine = f"{processor_name(device)}, {torch.get_num_threads()} threads"
+    measured = f"measured with {num_clips} clips of {CLIP_S} s on {machine}; without validation and waiting for data"
+    return f"expected time of a training: {', '.join(parts)} ({measured})"
+
+
+def measure(config: ExperimentConfig, path: Path, device: torch.device, num_clips: int) -> tuple[float, float, int]:
+    """Seconds for the input of the model from a clip of noise and for the gradients of a batch of `num_clips`, and how
+    many values that input has."""
+    options = TrainOptions(config=path, train_data=[], cv_data=path, model_dir=path)
+    config = resolve_dtype(config, options, device, is_resumed=False)
+    conf = config.encoder_conf
+    assert isinstance(conf, PretrainedConf)
+    model = build_model(config, NUM_UNITS, SpecialIds(0, 1, 2, 2), pretrained=read_description(Path(conf.path)))
+    encoder = model.encoder
+    assert isinstance(encoder, PretrainedEncoder)
+    freeze(model, (*config.freeze, *encoder.frozen_parts()), where=str(path))
+    model.to(device).train()
+    encoder.takes_outputs = conf.cache is not None
+    frontend = EncoderOutputs(encoder) if encoder.takes_outputs else encoder.own_frontend
+    assert frontend is not None
+    clip_N = 0.1 * torch.randn(CLIP_S * frontend.rate)
+    target = torch.arange(NUM_LABELS) % (NUM_UNITS - 3) + 3
+    example = Example(key="noise", features=frontend.compute(clip_N), target=target, audio_seconds=CLIP_S)
+    batch, precision = collate([example] * num_clips).to(device), Precision(config.dtype, device)
+    of_clip = seconds(lambda: frontend.compute(clip_N))
+    return of_clip, seconds(lambda: add_gradients(model, batch, precision)), example.features.numel()
+
+
+def add_gradients(model: AsrModel, batch: Batch, precision: Precision) -> None:
+    with precision.autocast():
+        losses = model(batch)
+    precision.backward(losses.total / losses.num_targets)
+    losses.total.item()  # waits for the device
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """The time of a second call."""
+    call()
+    begin = time.perf_counter()
+    call()
+    return time.perf_counter() - begin
+
+
+def in_words(duration: float) -> str:
+    minutes = duration / 60
+    return f"{minutes:.1f} min" if minutes < 10 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
+
+
+if __name__ == "__main__":
+    main()
