@@ -15,7 +15,7 @@ class EncoderOutputs(Frontend):
     """
 
     def __init__(self, encoder: PretrainedEncoder) -> None:
-        """`encoder`: in evaluation mode, on the CPU."""
+        """`encoder`: with `pretrained` in evaluation mode."""
         assert encoder.own_frontend is not None
         self._inner, self._encoder = encoder.own_frontend, encoder
         self.rate, self.frame_s = self._inner.rate, self._inner.frame_s * encoder.stride
@@ -28,8 +28,9 @@ class EncoderOutputs(Frontend):
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
         inputs = self._inner.compute(wave_N)
-        lengths_1 = torch.tensor([len(inputs)])
-        outputs_TF = self._encoder.states(inputs[None], lengths_1)[0, : int(self.length(len(wave_N)))].half()
+        device = next(self._encoder.pretrained.parameters()).device
+        states_1TF = self._encoder.states(inputs[None].to(device), torch.tensor([len(inputs)], device=device))
+        outputs_TF = states_1TF[0, : int(self.length(len(wave_N)))].half().cpu()
         if not outputs_TF.isfinite().all():
             raise ValueError("an output of the encoder is too large for float16; set encoder_conf.cache: null")
         return outputs_TF.float()

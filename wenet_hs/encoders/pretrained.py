@@ -85,9 +85,9 @@ class PretrainedEncoder(SpeechEncoder):
         self.train(self.training)
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
-        super().train(mode)
-        if self.is_held:
-            self.pretrained.eval()
+        self.training = mode
+        for child in self.children():  # not first all: another thread may compute the outputs of frozen layers now
+            child.train(mode and not (child is self.pretrained and (self.is_held or self.takes_outputs)))
         return self
 
     def output_length(self, length: Length) -> Length:
