@@ -49,15 +49,14 @@ KINDS = [pytest.param(name, marks=() if name in TWO_KINDS else slow) for name in
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders of encoders, by name."""
-    folder = tmp_path_factory.mktemp("encoders")
-    for name in CONFIGS:
-        write_folder(folder / name, name)
-    return folder
+    """The parent of the folders of encoders."""
+    return tmp_path_factory.mktemp("encoders")
 
 
 def settings_of(source: Path, conf: str, *more: str) -> tuple[str, ...]:
-    """Overrides for a training of ten steps with this encoder and these settings of it."""
+    """Overrides for a training of ten steps with this encoder, whose folder is written first, and its settings."""
+    if source.name in CONFIGS and not source.exists():
+        write_folder(source, source.name)
     adapter = ", adapter: new" if source.name == "mms" else ""
     return (*BASE, *TEN_STEPS, "save_interval=5", f"encoder_conf={{path: {source}, {conf}{adapter}}}", *more)
 
@@ -74,7 +73,8 @@ def test_a_resumed_training_ends_with_the_same_bits(
 ) -> None:
     settings, whole = settings_of(sources / name, TUNED), tuned
     if name != "wav2vec2":
-        settings = settings_of(sources / name, f"freeze: feature_encoder, {TRAINED}", "save_interval=1")
+        interval = 5 if name in TWO_KINDS else 1
+        settings = settings_of(sources / name, f"freeze: feature_encoder, {TRAINED}", f"save_interval={interval}")
         whole = tiny_corpus.train(tmp_path / "whole", *settings)
     assert outcome(whole)["step"] == 10
     for step in (5,) if name in TWO_KINDS else (1, 2, 7):
@@ -82,12 +82,10 @@ def test_a_resumed_training_ends_with_the_same_bits(
         assert outcome(tiny_corpus.train(copy, *settings)) == outcome(whole)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", KINDS[1:])
 def test_outputs_of_a_frozen_encoder_are_computed_once(
     tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name == "wav2vec2":
-        pytest.skip("whisper stands for it")
     cache = tmp_path / "a" / "cache"
     layers = "last" if name == "whisper" else "weighted"
     settings = settings_of(sources / name, f"freeze: all, cache: {cache}, layers: {layers}, upper: {UPPER}")
@@ -124,20 +122,27 @@ def test_a_changed_clip_or_encoder_has_its_own_cache(tiny_corpus: TinyCorpus, tm
 
 
 @slow
-@pytest.mark.parametrize("flags", [("num_workers=2",), ("compile=true",), ("dtype=bf16",), ("dtype=auto",)])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize("flag", ["num_workers=2", "compile=true", "dtype=bf16", "dtype=auto"])
 def test_options_of_a_training_with_a_cache(
-    tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, flags: Sequence[str], caplog: pytest.LogCaptureFixture
+    tiny_corpus: TinyCorpus,
+    tmp_path: Path,
+    sources: Path,
+    flag: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     settings = settings_of(sources / "xls-r", f"freeze: all, cache: {tmp_path / 'cache'}")
     plain = tiny_corpus.train(tmp_path / "plain", *settings)
     shutil.rmtree(tmp_path / "cache")
-    other = tiny_corpus.train(tmp_path / "other", *settings, *flags)
-    if flags == ("num_workers=2",):
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda module, **options: None)
+    other = tiny_corpus.train(tmp_path / "other", *settings, flag)
+    if not flag.startswith("dtype"):
         assert outcome(other) == outcome(plain)
-    if flags == ("compile=true",):
+    if flag == "compile=true":
         assert "compile: the layers of the pretrained encoder are not compiled" in caplog.text
-    for name, value in weights_of(other).items():
-        assert torch.allclose(value, weights_of(plain)[name], atol=0.05), name
+    expected = weights_of(plain)
+    assert all(torch.allclose(value, expected[name], atol=0.05) for name, value in weights_of(other).items())
 
 
 def test_the_mode_of_layers_whose_outputs_are_kept_never_changes() -> None:
@@ -185,7 +190,13 @@ def test_a_folder_needs_nothing_of_the_original_one(
 def test_frozen_weights_are_in_one_file_and_final_pt_has_all(tuned: Path, sources: Path) -> None:
     frozen, final = (torch.load(tuned / name, weights_only=True) for name in (f"checkpoints/{FROZEN}", "final.pt"))
     of_source = load_file(sources / "wav2vec2" / "model.safetensors")
-    parts = ("feature_extractor.", "feature_projection.", "encoder.pos_conv_embed.", "encoder.layer_norm.")
+    parts = (
+        "masked_spec_embed",
+        "feature_extractor.",
+        "feature_projection.",
+        "encoder.pos_conv_embed.",
+        "encoder.layer_norm.",
+    )
     expected = {name for name in of_source if name.startswith((*parts, "encoder.layers.0."))}
     assert frozen.keys() == {f"encoder.pretrained.{name}" for name in expected}
     assert all(
@@ -195,7 +206,7 @@ def test_frozen_weights_are_in_one_file_and_final_pt_has_all(tuned: Path, source
         assert torch.load(path / "model.pt", weights_only=True).keys() == final.keys() - frozen.keys()
         assert read_weights(path).keys() == final.keys()
     changed = [name for name in of_source if not torch.equal(final[f"encoder.pretrained.{name}"], of_source[name])]
-    assert changed and all(name.startswith(("encoder.layers.1.", "encoder.layers.2.", "masked_")) for name in changed)
+    assert changed and all(name.startswith(("encoder.layers.1.", "encoder.layers.2.")) for name in changed)
 
 
 def test_a_resume_with_another_encoder_or_other_settings_is_refused(
@@ -263,7 +274,12 @@ def test_every_search_alignment_and_times(
     tiny_corpus.train(folder := tmp_path / "m", *overrides)
     generator = np.random.default_rng(0)
     clips = []
-    for key, seconds, rate in (("word", 0.9, 16000), ("slow", 1.5, 8000), ("click", 0.02, 16000), ("long", 130, 16000)):
+    for key, seconds, rate in (
+        ("word", 0.9, 16000),
+        ("slow", 1.5, 8000),
+        ("click", 0.015, 16000),
+        ("long", 130, 16000),
+    ):
         soundfile.write(tmp_path / f"{key}.wav", 0.1 * generator.normal(size=round(seconds * rate)), rate)
         clips.append(Utterance(key=key, wav=str(tmp_path / f"{key}.wav"), txt="abc", duration=seconds))
     write_data_list(tmp_path / "data.list", clips)
@@ -291,8 +307,8 @@ def test_every_search_alignment_and_times(
 
 @slow
 def test_clips_that_are_too_short_are_left_out(tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path) -> None:
-    soundfile.write(tmp_path / "click.wav", np.zeros(320), 16000)
-    click = Utterance(key="click", wav=str(tmp_path / "click.wav"), txt="a", duration=0.02)
+    soundfile.write(tmp_path / "click.wav", np.zeros(240), 16000)
+    click = Utterance(key="click", wav=str(tmp_path / "click.wav"), txt="a", duration=0.015)
     write_data_list(tmp_path / "data.list", [click, *read_data_list(tiny_corpus.train_data)])
     settings = (*settings_of(sources / "wav2vec2", f"freeze: all, cache: {tmp_path / 'c'}"), "max_minutes=1e-9")
     filters = "dataset_conf.filter_conf.min_length=0"
@@ -330,7 +346,7 @@ def test_settings_that_do_not_fit_a_pretrained_encoder(
             "interctc_layer: 3, but the number of layers that it can name .* is 2; set",
         ),
         ("wav2vec2", "freeze: all, cache: c", interctc % 1, none),
-        ("w2v-bert-adapter", "", interctc % 1, none),
+        ("wav2vec2-adapter", "", interctc % 1, none),
     ):
         with pytest.raises(ConfigError, match=message):
             tiny_corpus.train(tmp_path / "m", *settings_of(sources / name, conf), override)

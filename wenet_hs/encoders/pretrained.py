@@ -139,14 +139,14 @@ class PretrainedEncoder(SpeechEncoder):
         visible_B11T = additive_mask(valid_BT, x_BTD.dtype)
         for block in self._blocks():
             outputs.append(self._run(block, outputs[-1], valid_BT, visible_B11T, shared))
-        of_layers = {number: self._finish(self._normalize(outputs[number]), len(inputs)) for number in layers}
+        of_layers = {number: self._finish(self._normalize(outputs[number]), inputs.size(0)) for number in layers}
         if self.is_weighted:  # outputs with a residual path grow from layer to layer: each gets variance 1 before
             normed = (F.layer_norm(output, output.shape[-1:]) for output in outputs)
-            return [self._finish(output, len(inputs)) for output in normed], of_layers
+            return [self._finish(output, inputs.size(0)) for output in normed], of_layers
         end_BTD = self._normalize(outputs[-1])
         if getattr(self.pretrained, "adapter", None) is not None:
             end_BTD = self._adapt(end_BTD, valid_BT)
-        return [self._finish(end_BTD, len(inputs))], of_layers
+        return [self._finish(end_BTD, inputs.size(0))], of_layers
 
     def _run(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
@@ -171,7 +171,7 @@ class PretrainedEncoder(SpeechEncoder):
             value = x_BTD.new_zeros(()) if learned is None else learned.to(x_BTD.dtype)
             x_BTD = torch.where(hidden_BT[:, :, None], value, x_BTD)
         if self.conf.mask_feature:
-            hidden_BD = _draw_spans((len(x_BTD), x_BTD.size(2)), self.conf.mask_feature, x_BTD.device)
+            hidden_BD = _draw_spans((x_BTD.size(0), x_BTD.size(2)), self.conf.mask_feature, x_BTD.device)
             x_BTD = x_BTD.masked_fill(hidden_BD[:, None], 0.0)
         return x_BTD
 
