@@ -365,17 +365,32 @@ def test_settings_that_do_not_fit_a_pretrained_encoder(
 
 
 def train_pair(rank: int, folder: Path, corpus: TinyCorpus, source: Path) -> None:
-    """Two trainings of both ranks, the second one with what the first one has kept."""
-    settings = settings_of(source, f"freeze: all, layers: weighted, cache: {folder / 'cache'}")
-    speech.train(corpus.options(folder / "whole", *settings))
+    """Trainings of both ranks: one fills the cache, the next one reads it, and two of all weights, one of them held."""
+    cached = settings_of(source, f"freeze: all, layers: weighted, cache: {folder / 'cache'}")
+    speech.train(corpus.options(folder / "whole", *cached))
     files = {path: path.stat().st_ino for path in (folder / "cache").iterdir()}
     assert len(files) == 2
-    EncoderOutputs.compute = None  # type: ignore[assignment,method-assign]
-    speech.train(corpus.options(folder / "again", *settings))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EncoderOutputs, "compute", None)
+        speech.train(corpus.options(folder / "again", *cached))
     assert files == {path: path.stat().st_ino for path in (folder / "cache").iterdir()}
+    settings = settings_of(source, f"freeze: none, {TRAINED}", "save_interval=1")
+    speech.train(corpus.options(folder / "tuned", *settings))
+    if rank == 0:
+        cut_back(folder / "tuned", folder / "cut", 1)
+    speech.train(corpus.options(folder / "cut", *settings))
+    speech.train(corpus.options(folder / "held", *settings, "encoder_conf.freeze_steps=9", "optim=adamw"))
 
 
 @slow
-def test_two_ranks_share_a_cache(tmp_path: Path, tiny_corpus: TinyCorpus, sources: Path) -> None:
+def test_two_ranks(tmp_path: Path, tiny_corpus: TinyCorpus, sources: Path) -> None:
     assert run_pair(train_pair, tmp_path, tiny_corpus, sources / "xls-r") == [0, 0]
     assert outcome(tmp_path / "again") == outcome(tmp_path / "whole")
+    assert outcome(tmp_path / "cut") == outcome(tmp_path / "tuned")
+    of_source = load_file(sources / "xls-r" / "model.safetensors")
+    last_norm = {"encoder.layer_norm.weight", "encoder.layer_norm.bias"}  # not in a weighted sum of layers
+    for folder, unchanged in (("held", of_source.keys()), ("tuned", last_norm)):
+        found = weights_of(tmp_path / folder)
+        assert {
+            key for key, old in of_source.items() if torch.equal(found[f"encoder.pretrained.{key}"], old)
+        } == unchanged

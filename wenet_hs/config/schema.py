@@ -308,7 +308,7 @@ class ExperimentConfig(TrainingConfig):
             yield "dataset_conf.resample_conf", "the rate of the encoder is 16000; remove it (all audio is resampled)"
         if data.features_on == "device":
             yield "dataset_conf.features_on", f"{own}; set worker"
-        if data.cache_features and encoder.cache is None:
+        if data.cache_features:
             yield "dataset_conf.cache_features", f"{own}; set false (encoder_conf.cache keeps outputs)"
         for name in ("noise_conf", "reverb_conf"):
             if encoder.cache is not None and getattr(data, name) is not None:
