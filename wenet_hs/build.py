@@ -12,7 +12,7 @@ from wenet_hs.config.schema import DecoderConf, ExperimentConfig
 from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.encoders.kinds import make_pretrained
-from wenet_hs.encoders.pretrained import memory_size
+from wenet_hs.encoders.pretrained import PretrainedEncoder, memory_size
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.frontends.build import build_frontend
@@ -107,14 +107,26 @@ def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDes
     conf = config.encoder_conf
     if isinstance(conf, PretrainedConf):
         assert pretrained is not None
-        upper = None if conf.upper is None else _stack(conf.upper, pretrained.hidden_size)
-        return make_pretrained(pretrained, conf, upper)
+        below = memory_size(pretrained, conf.model_copy(update={"upper": None}))
+        upper = None if conf.upper is None else _stack(conf.upper, below)
+        encoder = make_pretrained(pretrained, conf, upper)
+        _check_interctc(config.model_conf.interctc_layer, encoder)
+        return encoder
     feature_dim = build_frontend(config.dataset_conf).width
     if cmvn is not None and len(cmvn[0]) != feature_dim:
         path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
         what = f"statistics of {found} features, but the model has {feature_dim}"
         raise DataError(path, what, "compute it again with `wenet-hs cmvn`")
     return _stack(conf, feature_dim, cmvn)
+
+
+def _check_interctc(layer: int, encoder: PretrainedEncoder) -> None:
+    """Raises ConfigError if no such layer (from 1) is below the last, or if it has other frames than the memory."""
+    is_cut = encoder.conf.cache is not None or getattr(encoder.pretrained, "adapter", None) is not None
+    num_usable = 0 if is_cut and encoder.upper is None else max(0, encoder.num_layers - 1)
+    if layer > num_usable:
+        found = f"{layer}, but the number of layers that it can name (none with a cache or an adapter) is {num_usable}"
+        raise ConfigError("model_conf.interctc_layer", found, "set a lower one or 0, or add encoder_conf.upper")
 
 
 def _stack(conf: ConformerConf | TransformerConf, feature_dim: int, cmvn: Cmvn | None = None) -> EncoderStack:

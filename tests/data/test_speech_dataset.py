@@ -110,7 +110,7 @@ def test_processes_share_a_cache_of_the_stated_size(
         data.item(3, 0)
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda: "spawn")
     next(batches(data, [[0]], 0, num_workers=1))
-    assert "cache_features: worker processes cannot share it here; num_workers 1 is not used" in caplog.text
+    assert "worker processes cannot share the cache here; num_workers 1 is not used" in caplog.text
 
 
 def test_the_cache_and_clips_of_another_length(utterances: list[Utterance], tmp_path: Path) -> None:

@@ -431,4 +431,4 @@ def test_an_option_that_is_newer_than_a_folder_may_stay_empty(checkout: Path) ->
     options.write_text("\n".join(kept) + "\n", "utf-8")
     call(checkout, *line)
     error, _ = call(checkout, *line, "--prepare", "--split_by speaker", code=2)
-    assert "data was made with another recipe, without --prepare" in error
+    assert "data was made with --prepare ; repeat this" in error

@@ -61,6 +61,17 @@ def test_the_newest_and_the_best_by_each_metric_are_kept(tmp_path: Path) -> None
     assert kept(tmp_path / "nowhere") == []
 
 
+def test_checkpoints_beyond_a_total_size_are_not_kept_the_best_and_the_newest_last(tmp_path: Path) -> None:
+    for step, loss in enumerate((5.0, 1.0, 2.0, 4.0, 3.0), 1):
+        newest = save(tmp_path, step, facts={"loss": loss, "accuracy": loss}, w=torch.zeros(1000))
+    size_gb = (sum(file.stat().st_size for file in newest.iterdir()) + 50) / 1e9
+    settings = {"keep_checkpoints": 4, "keep_best": 2}
+    for number, steps in enumerate(([5], [5], [2, 5], [2, 3, 5], [2, 3, 4, 5], [2, 3, 4, 5])):
+        assert kept(tmp_path, keep_checkpoints_gb=max(1e-9, number * size_gb), **settings) == steps
+    assert kept(tmp_path, keep_checkpoints_gb=1e-9, early_stopping={"metric": "accuracy"}) == [1, 5], "final.pt is 1"
+    assert kept(tmp_path / "nowhere", keep_checkpoints_gb=1.0) == []
+
+
 def test_checkpoints_without_a_measurement_are_not_among_the_best(tmp_path: Path) -> None:
     save(tmp_path, 1, facts={"loss": 2.0})
     save(tmp_path, 2, facts={"loss": 0.5, "step": 1})

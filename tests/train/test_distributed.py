@@ -155,7 +155,7 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
     wrappers: list[int] = []
     dist.destroy_process_group = partial(count_wrappers_at_the_end, wrappers)
     reserved, reserve = [], features._reserve
-    features._reserve = lambda path, size: (reserved.append(path), reserve(path, size))  # type: ignore[func-returns-value]
+    features._reserve = lambda path, *more: (reserved.append(path), reserve(path, *more))  # type: ignore[func-returns-value]
 
     def options(model_dir: Path, *overrides: str, **flags: Any) -> TrainOptions:
         return corpus.options(model_dir, "dataset_conf.cache_features=true", *overrides, **flags)

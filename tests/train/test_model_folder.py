@@ -182,6 +182,7 @@ def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, 
         *("keep_best=1", "keep_best_by=accuracy", "early_stopping.metric=accuracy", "early_stopping.patience=9"),
         *("early_stopping.min_delta=0.01", "dataset_conf.max_bad_clips=0.5", "dataset_conf.max_unknown_units=0.5"),
         *("encoder_conf.gradient_checkpointing=true", "decoder_conf.gradient_checkpointing=true"),
+        "keep_checkpoints_gb=1",
     )
     assert {override.split("=")[0] for override in free} == FREE_TO_CHANGE
     tiny_corpus.train(copy, *free)

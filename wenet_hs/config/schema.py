@@ -16,6 +16,7 @@ from wenet_hs.config.dataset import (
     Fraction,
     Positive,
     PositiveOrZero,
+    ResampleConf,
     Section,
 )
 from wenet_hs.config.encoders import (
@@ -166,6 +167,9 @@ class TrainingConfig(Section):
     """Optimizer steps per checkpoint; null: one checkpoint at the end of each epoch."""
     keep_checkpoints: Count = 10
     """Number of the newest checkpoints that are kept on disk."""
+    keep_checkpoints_gb: Positive | None = None
+    """Largest size of the checkpoints on disk together, 10^9 bytes, without `frozen.pt`: the oldest are deleted first,
+    the best last, the newest never. null: no limit."""
     keep_best: CountOrZero | None = None
     """Number of the best checkpoints that are kept as well; null: the same as `keep_checkpoints`."""
     keep_best_by: Metric = "loss"
@@ -249,7 +253,8 @@ class ExperimentConfig(TrainingConfig):
     on a CPU only for encoders of width 256 or more: a narrow one gains little there, or becomes slower.
     fp16 scales the loss and is for GPUs."""
     compile: bool = False
-    """Whether torch compiles the layers of encoder and decoder; the first steps then take minutes."""
+    """Whether torch compiles the layers of encoder and decoder, not those of a pretrained encoder; the first steps then
+    take minutes."""
     num_workers: CountOrZero = 0
     """Processes that load data; 0: the training process loads it."""
 
@@ -299,9 +304,11 @@ class ExperimentConfig(TrainingConfig):
             yield "dataset_conf.spec_aug", f"{own}; set false (encoder_conf.mask_time masks its frames)"
         if data.fbank_conf != FbankConf():
             yield "dataset_conf.fbank_conf", f"{own}; remove it"
+        if data.resample_conf != ResampleConf():
+            yield "dataset_conf.resample_conf", "the rate of the encoder is 16000; remove it (all audio is resampled)"
         if data.features_on == "device":
             yield "dataset_conf.features_on", f"{own}; set worker"
-        if data.cache_features and encoder.cache is None:
+        if data.cache_features:
             yield "dataset_conf.cache_features", f"{own}; set false (encoder_conf.cache keeps outputs)"
         for name in ("noise_conf", "reverb_conf"):
             if encoder.cache is not None and getattr(data, name) is not None:

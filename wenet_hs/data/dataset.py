@@ -24,7 +24,7 @@ from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
-from wenet_hs.data.features import FeatureCache
+from wenet_hs.data.features import CACHE_FEATURES, FeatureCache
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.errors import DataError, list_names
@@ -121,14 +121,18 @@ class SpeechDataset:
     def __len__(self) -> int:
         return len(self._rows)
 
-    def cache_in(self, path: Path) -> None:
-        """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins."""
+    def cache_in(self, path: Path, *, setting: str = CACHE_FEATURES) -> None:
+        """Keep features in a file from their first use on: 32 kB per second of audio and speed, with 80 Mel bins.
+
+        `setting`: what asks for it, for messages.
+        """
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
         # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
         # reserved for more than MAX_CACHED_S.
         durations = np.minimum(self._durations, MAX_CACHED_S)
         frames = [self._frontend.count_frames(durations, speed) + 2 for speed in speeds]
-        self.cache = FeatureCache(path, np.stack(frames, axis=1), self._frontend.width, is_half=self._frontend.is_half)
+        width, is_half = self._frontend.width, self._frontend.is_half
+        self.cache = FeatureCache(path, np.stack(frames, axis=1), width, is_half=is_half, setting=setting)
 
     def cache_key(self) -> str:
         """A hash of what the features in a file of `cache_in` depend on, beside the frontend."""
@@ -287,7 +291,7 @@ def batches(
     Only forked worker processes share a feature cache. Where they start in another way, `num_workers` is not used.
     """
     if num_workers and dataset.cache and multiprocessing.get_start_method() != "fork":
-        logger.warning("cache_features: worker processes cannot share it here; num_workers %d is not used", num_workers)
+        logger.warning("worker processes cannot share the cache here; num_workers %d is not used", num_workers)
         num_workers = 0
     return load_ahead(partial(dataset.load_batch, plan, epoch), range(len(plan)), num_workers=num_workers)
 

@@ -22,6 +22,8 @@ from wenet_hs.manifest import Utterance
 
 logger = logging.getLogger(__name__)
 
+CACHE_FEATURES = "dataset_conf.cache_features"
+
 
 def utterance_features(utterance: Utterance, frontend: Frontend, incomplete: list[str] | None = None) -> Tensor:
     """The features (T, F) of an utterance without dither. Raises ClipError naming the utterance and the file.
@@ -38,11 +40,20 @@ class FeatureCache:
     file and drop it. Two processes may compute the same features at the same time: they write the same values.
     """
 
-    def __init__(self, path: Path, max_frames_NS: NDArray[np.int64], width: int, *, is_half: bool = False) -> None:
+    def __init__(
+        self,
+        path: Path,
+        max_frames_NS: NDArray[np.int64],
+        width: int,
+        *,
+        is_half: bool = False,
+        setting: str = CACHE_FEATURES,
+    ) -> None:
         """Open the file, and reserve its space first if no other process has.
 
         max_frames_NS: the longest length (N, S) in frames that is kept.
         is_half: keep float16 values.
+        setting: what asked for the cache, for messages.
         Raises DataError if the file cannot be made, for instance on a full disk.
         """
         self._max_frames_NS = max_frames_NS
@@ -50,7 +61,7 @@ class FeatureCache:
         num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
         values = np.dtype(np.float16 if is_half else np.float32)
         if not path.exists():
-            _reserve(path, 4 * num_slots + values.itemsize * num_frames * width)
+            _reserve(path, 4 * num_slots + values.itemsize * num_frames * width, setting)
         # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
         self._frames = np.memmap(path, values, "r+", offset=4 * num_slots, shape=(num_frames, width))
@@ -78,10 +89,10 @@ def _memory_barrier() -> None:
         pass
 
 
-def _reserve(path: Path, num_bytes: int) -> None:
+def _reserve(path: Path, num_bytes: int, setting: str) -> None:
     """Make a file of zeros whose space is reserved, so that no later write can fail; it appears when it is complete."""
     incomplete = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    logger.info("cache_features: %s: %.1f MB for features", path, num_bytes / 1e6)
+    logger.info("%s: %s: %.1f MB for features", setting, path, num_bytes / 1e6)
     try:
         with incomplete.open("wb") as file:
             if hasattr(os, "posix_fallocate"):
@@ -93,8 +104,8 @@ def _reserve(path: Path, num_bytes: int) -> None:
         pass  # another rank was faster
     except OSError as error:
         remedy = "free disk space" if error.errno in NO_SPACE else "check this folder"
-        found = f"cache_features: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
-        to_do = f"{remedy}, name another one in TMPDIR, or set dataset_conf.cache_features: false"
-        raise DataError(path.parent, found, to_do) from error
+        found = f"{setting}: cannot reserve {num_bytes / 1e6:.1f} MB ({error.strerror})"
+        other = "name another one in TMPDIR, or set it to false" if setting == CACHE_FEATURES else "or name another one"
+        raise DataError(path.parent, found, f"{remedy}, {other}") from error
     finally:
         incomplete.unlink(missing_ok=True)

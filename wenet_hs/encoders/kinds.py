@@ -74,7 +74,7 @@ class WaveformEncoder(PretrainedEncoder):
         if self.description.kind != "wavlm":
             return None
         bias_HTT = self.pretrained.encoder.layers[0].attention.compute_bias(x_BTD.size(1), x_BTD.size(1))
-        return bias_HTT.repeat(len(x_BTD), 1, 1)
+        return bias_HTT.repeat(x_BTD.size(0), 1, 1)
 
     @property
     def _is_stable(self) -> bool:
@@ -100,7 +100,8 @@ class WaveformEncoder(PretrainedEncoder):
         return ["feature_extractor"]
 
     def _parts_below_layers(self) -> Sequence[str]:
-        return ["feature_projection", "encoder.pos_conv_embed", *([] if self._is_stable else ["encoder.layer_norm"])]
+        parts = ["masked_spec_embed", "feature_projection", "encoder.pos_conv_embed"]
+        return parts if self._is_stable else [*parts, "encoder.layer_norm"]
 
 
 class BertEncoder(PretrainedEncoder):
@@ -113,7 +114,7 @@ class BertEncoder(PretrainedEncoder):
         centered_BTF = torch.where(is_audio_BT1, inputs - sum_B1F / frames_B11.clamp(min=1), 0.0)
         variance_B1F = centered_BTF.square().sum(1, keepdim=True) / (frames_B11 - 1).clamp(min=1)
         features_BTF = (centered_BTF / (variance_B1F + _EPS).sqrt()).float()
-        pairs_BTF = features_BTF[:, : features_BTF.size(1) // 2 * 2].reshape(len(inputs), -1, 2 * inputs.size(2))
+        pairs_BTF = features_BTF[:, : features_BTF.size(1) // 2 * 2].reshape(inputs.size(0), -1, 2 * inputs.size(2))
         x_BTD = module.feature_projection(pairs_BTF)[0]
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
         x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
@@ -163,7 +164,7 @@ class BertEncoder(PretrainedEncoder):
         return []
 
     def _parts_below_layers(self) -> Sequence[str]:
-        return ["feature_projection"]
+        return ["masked_spec_embed", "feature_projection"]
 
 
 class WhisperEncoder(PretrainedEncoder):
@@ -205,7 +206,7 @@ class WhisperEncoder(PretrainedEncoder):
         """The frames of the audio: each window but the last has the same number, before its silence."""
         assert isinstance(self.own_frontend, WhisperMel)
         silence = self.own_frontend.silence_frames // 2
-        if len(output_BTD) > num_utterances:
+        if output_BTD.size(0) > num_utterances:
             output_BTD = output_BTD[:, : self._window // 2 - silence]
             return output_BTD.reshape(num_utterances, -1, output_BTD.size(2))
         return output_BTD[:, : max(1, output_BTD.size(1) - silence)]
@@ -225,10 +226,10 @@ def make_pretrained(
     kind: type[PretrainedEncoder] = WaveformEncoder
     if description.kind not in WAVEFORM_KINDS:
         kind = BertEncoder if description.kind == "wav2vec2-bert" else WhisperEncoder
-    return kind(_build(description, has_masks=bool(conf.mask_time)), description, conf, upper)
+    return kind(_build(description), description, conf, upper)
 
 
-def _build(description: EncoderDescription, *, has_masks: bool) -> nn.Module:
+def _build(description: EncoderDescription) -> nn.Module:
     """The module of transformers, with new weights. LayerDrop and its own masks are off."""
     try:
         from transformers import AutoConfig, AutoModel  # takes seconds, so only where it is needed
@@ -243,7 +244,8 @@ def _build(description: EncoderDescription, *, has_masks: bool) -> nn.Module:
     config: Any = AutoConfig.for_model(kind, **settings)
     config.layerdrop = config.encoder_layerdrop = 0.0
     config.dtype = torch.float32  # not that of the file
-    config.mask_time_prob, config.mask_feature_prob = 0.05 * has_masks, 0.0  # above 0: the model has the learned vector
+    # Above 0: the module has the learned vector, also without masks, so that `--checkpoint` takes it.
+    config.mask_time_prob, config.mask_feature_prob = 0.05, 0.0
     return WhisperModule(config) if kind == "whisper" else AutoModel.from_config(config)
 
 

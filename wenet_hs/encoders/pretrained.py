@@ -152,14 +152,14 @@ class PretrainedEncoder(SpeechEncoder):
             if self.is_weighted:
                 states.append(x_BTD)
             if number in layers:
-                of_layers[number] = self._finish(self._normalize(x_BTD), len(inputs))
+                of_layers[number] = self._finish(self._normalize(x_BTD), inputs.size(0))
         if self.is_weighted:  # outputs with a residual path grow from layer to layer: each gets variance 1 before
             normed = (F.layer_norm(state, state.shape[-1:]) for state in states)
-            return [self._finish(state, len(inputs)) for state in normed], of_layers
+            return [self._finish(state, inputs.size(0)) for state in normed], of_layers
         end_BTD = self._normalize(x_BTD)
         if getattr(self.pretrained, "adapter", None) is not None:
             end_BTD = self._adapt(end_BTD, valid_BT)
-        return [self._finish(end_BTD, len(inputs))], of_layers
+        return [self._finish(end_BTD, inputs.size(0))], of_layers
 
     def _mask(self, x_BTD: Tensor) -> Tensor:
         """The input of the first layer with masks, in training."""
@@ -261,7 +261,7 @@ def mask_spans(x_BTD: Tensor, time: float, feature: float, hidden: Tensor | None
         hidden_BT1 = _draw_spans(x_BTD.shape[:2], time, x_BTD.device)[:, :, None]
         x_BTD = torch.where(hidden_BT1, x_BTD.new_zeros(()) if hidden is None else hidden.to(x_BTD.dtype), x_BTD)
     if feature:
-        x_BTD = x_BTD.masked_fill(_draw_spans((len(x_BTD), x_BTD.size(2)), feature, x_BTD.device)[:, None], 0.0)
+        x_BTD = x_BTD.masked_fill(_draw_spans((x_BTD.size(0), x_BTD.size(2)), feature, x_BTD.device)[:, None], 0.0)
     return x_BTD
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints chosen by validation metrics: which to keep, when to stop early, and their average as `final.pt`."""
 
+import itertools
 import json
 import logging
 import math
@@ -62,7 +63,7 @@ def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlySt
 
 def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and the best one by
-    the metric of `early_stopping`, which becomes `final.pt`.
+    the metric of `early_stopping`, which becomes `final.pt`; of these what `keep_checkpoints_gb` has space for.
 
     A checkpoint written for a signal is kept only while it is the newest one: an interrupted run ends with the same
     checkpoints as an uninterrupted one. A checkpoint whose progress cannot be read is not among the best.
@@ -75,11 +76,15 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
             known[path] = Progress()
     regular = [path for path, progress in known.items() if not progress.interim]
     num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
-    kept = {*list(known)[-1:], *regular[-config.keep_checkpoints :]}
-    kept |= {*_sorted_by_cost(known, config.keep_best_by)[:num_best]}
+    always = list(known)[-1:]
     if config.early_stopping is not None:
-        kept |= {*_sorted_by_cost(known, config.early_stopping.metric)[:1]}
-    return kept
+        always += _sorted_by_cost(known, config.early_stopping.metric)[:1]
+    best = _sorted_by_cost(known, config.keep_best_by)[:num_best]
+    kept = list(dict.fromkeys([*always, *best, *regular[: -config.keep_checkpoints - 1 : -1]]))
+    if (limit_gb := config.keep_checkpoints_gb) is None:
+        return {*kept}
+    totals = itertools.accumulate(sum(file.stat().st_size for file in path.iterdir()) for path in kept)
+    return {*always, *(path for path, total in zip(kept, totals, strict=True) if total <= 1e9 * limit_gb)}
 
 
 def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:

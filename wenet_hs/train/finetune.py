@@ -140,11 +140,6 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
             state[name], counts[name] = mix_rows(value, base.state[mappings[name].name], mappings[name])
         elif name.startswith(mapped):
             state[name], counts[name] = value, RowCount(0, len(value))
-    vector = "encoder.pretrained.masked_spec_embed"  # of models with encoder_conf.mask_time only
-    if vector in own:
-        state.setdefault(vector, own[vector])
-    else:
-        state.pop(vector, None)
     statistics = {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
     pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
     if any(ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5) for ours, theirs in pairs):

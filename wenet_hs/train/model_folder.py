@@ -44,7 +44,8 @@ FOLDER_NAMES = {
 FREE_TO_CHANGE = frozenset(
     (
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
-        *("keep_best", "keep_best_by", "early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
+        *("keep_checkpoints_gb", "keep_best", "keep_best_by"),
+        *("early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
         *("dataset_conf.max_bad_clips", "dataset_conf.max_unknown_units"),
         *("encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
     )

@@ -183,11 +183,13 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         assert isinstance(model.encoder, PretrainedEncoder)
         frontend, model.encoder.takes_outputs = EncoderOutputs(model.encoder), True
         if device.type == "cuda" and config.num_workers:
-            found = f"{config.num_workers}, but encoder_conf.cache computes on the GPU, in the training process"
-            raise ConfigError(f"{where}: num_workers", found, "set 0")
+            found = f"num_workers: {config.num_workers}, but on a GPU only one process can fill encoder_conf.cache"
+            raise ConfigError(where, found, "set num_workers: 0")
     model = model.to(device)
     if config.compile:
         compile_layers(model)
+        if frontend is not None:
+            logger.warning("compile: the layers of the pretrained encoder are not compiled")
     sets = {}
     fingerprint = dict(hashes)
     for name, flag, paths in (
@@ -229,13 +231,14 @@ def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder
     folder = Path(str(encoder.conf.cache))
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(encoder.description.to_json().encode())
-    digest.update(repr((encoder.conf.layers, encoder.conf.silence_s)).encode())
+    digest.update(repr((encoder.conf.layers, encoder.conf.silence_s, torch.get_float32_matmul_precision())).encode())
     for name, value in sorted(encoder.pretrained.state_dict().items()):
         digest.update(name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     for is_turn in (world.is_first, not world.is_first):
         if is_turn:
             for dataset in sets:
-                dataset.cache_in(folder / f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin")
+                name = f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin"
+                dataset.cache_in(folder / name, setting="encoder_conf.cache")
         world.any(False)  # waits for all ranks
 
 

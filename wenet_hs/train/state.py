@@ -4,6 +4,7 @@
 import contextlib
 import json
 import logging
+import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -234,7 +235,7 @@ class TrainState(Generic[Model]):
             weights = load_dict(path / "model.pt", self.device) | read_frozen(path, self.device)
             self.model.load_state_dict(weights)
             self.frozen = record.get("frozen", {})
-            self.optimizer.load_state_dict(load_dict(path / "optimizer.pt", self.device))
+            self.optimizer.load_state_dict(_intern_names(load_dict(path / "optimizer.pt", self.device)))
             self.precision.load_state_dict(record["loss_scale"])
             if (path / "carried.pt").exists():
                 self.carried.update(load_dict(path / "carried.pt", self.device))
@@ -270,6 +271,13 @@ class TrainState(Generic[Model]):
     def _environment(self) -> dict[str, str]:
         """What the last bits of a result depend on, besides code and data."""
         return {"torch": torch.__version__, "threads": str(torch.get_num_threads()), "device": self.device.type}
+
+
+def _intern_names(value: Any) -> Any:
+    """Equal names as one object: a pickle has each object once, and the names of later steps are those in torch."""
+    if isinstance(value, dict):
+        return {sys.intern(key) if isinstance(key, str) else key: _intern_names(one) for key, one in value.items()}
+    return [*map(_intern_names, value)] if isinstance(value, list) else value
 
 
 def read_progress(path: Path) -> Progress:
