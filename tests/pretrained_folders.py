@@ -52,7 +52,7 @@ def make_encoder(name: str, **settings: Any) -> PretrainedEncoder:
     encoder = make_pretrained(EncoderDescription(CONFIGS[name]), PretrainedConf(path="x", **settings)).eval()
     generator = torch.Generator().manual_seed(1)
     for value in encoder.parameters():  # biases and norms, which begin as 0 and 1, are to matter
-        value.data += 0.1 * torch.randn(value.shape, generator=generator)
+        value.data += 0.03 * torch.randn(value.shape, generator=generator)
     return encoder
 
 
