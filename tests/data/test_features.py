@@ -4,13 +4,14 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import soundfile
 import torch
 from noise_clips import PLAIN, make_dataset, noise, write_clips
 
 from wenet_hs.data.dataset import batches, with_features
-from wenet_hs.data.features import utterance_features
+from wenet_hs.data.features import FeatureCache, utterance_features
 from wenet_hs.errors import DataError
 from wenet_hs.frontends import Fbank, build_frontend
 from wenet_hs.manifest import Utterance
@@ -49,3 +50,17 @@ def test_features_on_the_device_are_equal_to_a_thousandth(tmp_path: Path, traini
         assert torch.equal(batch.feature_lengths, expected.feature_lengths)
         torch.testing.assert_close(batch.features, expected.features, atol=1e-3, rtol=0)
     assert with_features(made[0], build_frontend(device)) is made[0]
+
+
+def test_a_slot_whose_features_are_not_those_that_were_written_is_empty(tmp_path: Path) -> None:
+    path, frames = tmp_path / "cache.bin", np.array([[3], [4]])
+    features = torch.arange(6.0).view(3, 2)
+    FeatureCache(path, frames, 2, is_half=True).put(0, 0, features, is_incomplete=True)
+    cache = FeatureCache(path, frames, 2, is_half=True)
+    found = cache.get(0, 0)
+    assert found is not None and torch.equal(found[0], features) and found[1]
+    assert cache.get(1, 0) is None
+    content = bytearray(path.read_bytes())
+    content[2 * 8 + 4] ^= 1  # after two lengths and two sums
+    path.write_bytes(content)
+    assert FeatureCache(path, frames, 2, is_half=True).get(0, 0) is None

@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 import torch
@@ -61,10 +62,12 @@ class FeatureCache:
         num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
         values = np.dtype(np.float16 if is_half else np.float32)
         if not path.exists():
-            _reserve(path, 4 * num_slots + values.itemsize * num_frames * width, setting)
+            _reserve(path, 8 * num_slots + values.itemsize * num_frames * width, setting)
         # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
-        self._frames = np.memmap(path, values, "r+", offset=4 * num_slots, shape=(num_frames, width))
+        # CRC-32 of each slot: a machine that crashes may write the lengths of a file that stays, but not its features.
+        self._sums_NS = np.memmap(path, np.uint32, "r+", offset=4 * num_slots, shape=max_frames_NS.shape)
+        self._frames = np.memmap(path, values, "r+", offset=8 * num_slots, shape=(num_frames, width))
 
     def get(self, index: int, column: int) -> tuple[Tensor, bool] | None:
         """The features (T, F) of an utterance at a speed, not to be changed, and whether its clip is incomplete."""
@@ -72,13 +75,16 @@ class FeatureCache:
         if length == 0:
             return None
         _memory_barrier()
-        return torch.from_numpy(self._frames[start : start + abs(length)]).float(), length < 0
+        frames_TF = self._frames[start : start + abs(length)]
+        is_intact = crc32(frames_TF.data) == self._sums_NS[index, column]
+        return (torch.from_numpy(frames_TF).float(), length < 0) if is_intact else None
 
     def put(self, index: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
         """Keep features. Those of a clip that is longer than its list states are not kept."""
         length, start = len(features_TF), int(self._starts_NS[index, column])
         if 0 < length <= self._max_frames_NS[index, column]:
             self._frames[start : start + length] = features_TF.numpy()
+            self._sums_NS[index, column] = crc32(self._frames[start : start + length].data)
             _memory_barrier()
             self._lengths_NS[index, column] = -length if is_incomplete else length
 
