@@ -17,14 +17,21 @@ dev_langs=                    # languages held out for choices, such as "wuu cpn
 train_share=1                 # share of the training utterances, for learning curves; 0.25 is a part of 0.5
 pretrain=0                    # hours of simulated words for the first part of training; 0: the real speech
 exclude_langs="dra sem cus poz map roa la ht ia lfn fi et smj"  # voices that do not speak: relatives of the test languages
+encoder=                      # folder of Whisper's encoder (docs/pretrained.md); --config is conf/ucla_whisper.yaml then
 config=$root/conf/ucla.yaml   # YAML of the experiment
 base_steps=1500               # of the first part of training, with CTC alone, from which all heads start; 0: none
 ctc_tree=                     # H-Softmax for CTC too, over this tree.json (wenet-hs tree build --blank_share 0.7); "": softmax
 inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised
 place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
 unit=phone                    # char, phone, or bpe:N with N pieces
-OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree"
+OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree encoder"
 read_options "$@"
+cmvn=(--cmvn "$data/global_cmvn") kept=dataset_conf.cache_features=true not_kept=dataset_conf.cache_features=false
+if [ -n "$encoder" ]; then  # no statistics; kept are the encoder's outputs
+  cmvn=() kept=encoder_conf.cache=$data/encoder_outputs not_kept=encoder_conf.cache=null
+  [ "$config" != "$root/conf/ucla.yaml" ] || config=$root/conf/ucla_whisper.yaml
+  more=("encoder_conf.path=$encoder" "$kept" "${more[@]}")
+fi
 wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" \
   --seeds $seeds ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"} ${inventory:+--inventory "$inventory"} \
   ${place_unseen:+--place_unseen "$place_unseen"} --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
@@ -41,10 +48,7 @@ if at 0 "data lists"; then
   keep_options data
 fi
 
-if at 1 "units"; then
-  wenet-hs units --data_list "${lists[@]}" --kind "$kind" "${pieces[@]}" "${bpe[@]}" --out "$data/units.txt"
-fi
-
+if at 1 "units"; then wenet-hs units --data_list "${lists[@]}" --kind "$kind" "${pieces[@]}" "${bpe[@]}" --out "$data/units.txt"; fi
 if at 2 "trees"; then
   for seed in $seeds; do
     [[ $tree = *.json ]] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
@@ -52,19 +56,17 @@ if at 2 "trees"; then
   done
 fi
 
-if at 3 "feature statistics"; then
-  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
-fi
+if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"; fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  train=("${wenet_hs[@]}" train --config "$config" --cmvn "$data/global_cmvn" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
+  train=("${wenet_hs[@]}" train --config "$config" "${cmvn[@]}" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
     ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"})
   for seed in $seeds; do  # the first part
     name=$(name_of base "$seed")
     [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head softmax \
       --train_data "$first/train/data.list" --cv_data "$first/dev/data.list" --override_config scheduler_conf.warmup_steps=400 \
-      "dataset_conf.cache_features=$([ "$pretrain" = 0 ] && echo true || echo false)" "${more[@]}" \
+      "${more[@]}" "$([ "$pretrain" = 0 ] && echo "$kept" || echo "$not_kept")" \
       "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps"
   done
   wait_below 1  # the heads start from the first part
