@@ -60,6 +60,7 @@ def write_folder(folder: Path, name: str, prefix: str = "") -> Path:
     """The folder of such an encoder, with `prefix` before the names of its weights."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"do_normalize": True, "sampling_rate": 16000}))
     weights = make_encoder(name).pretrained.state_dict()
     save_file({f"{prefix}{key}": value.contiguous() for key, value in weights.items()}, folder / "model.safetensors")
     return folder

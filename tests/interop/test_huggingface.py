@@ -48,6 +48,7 @@ def write_model(
     model.save_pretrained(folder)
     (folder / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    (folder / "preprocessor_config.json").write_text(json.dumps({"do_normalize": True}))
     return model
 
 
@@ -99,6 +100,7 @@ def test_texts_are_those_of_the_processor(is_lower: bool, tmp_path: Path) -> Non
     """Its files, those of the tokenizer included, are written by transformers."""
     tokens = ["<pad>", "<s>", "</s>", "<unk>", "|", "A", "B", "É", "'", "O"]
     model = write_model(tmp_path, "wav2vec2", tokens)
+    (tmp_path / "preprocessor_config.json").unlink()
     tokenizer = transformers.Wav2Vec2CTCTokenizer(tmp_path / "vocab.json", do_lower_case=is_lower)
     extractor = transformers.Wav2Vec2FeatureExtractor(do_normalize=False)
     transformers.Wav2Vec2Processor(extractor, tokenizer).save_pretrained(tmp_path)

@@ -34,6 +34,7 @@ def tool() -> Any:
 def describe(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
+    (folder / "preprocessor_config.json").write_text("{}")
     return folder
 
 

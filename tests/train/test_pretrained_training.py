@@ -15,7 +15,7 @@ import pytest
 import soundfile
 import torch
 from safetensors.torch import load_file
-from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of
+from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, weights_of
 
 pytest.importorskip("transformers")
 from command_line import Capsys, run_line  # noqa: E402  # after importorskip
@@ -28,6 +28,7 @@ from wenet_hs.config.load import load_config  # noqa: E402
 from wenet_hs.decode import MODES  # noqa: E402
 from wenet_hs.decode.modes import CTC_MODES  # noqa: E402
 from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
+from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import CheckpointError, ConfigError, DataError  # noqa: E402
 from wenet_hs.experiment import load_experiment  # noqa: E402
 from wenet_hs.files import file_sha256  # noqa: E402
@@ -141,8 +142,8 @@ def test_options_of_a_training_with_a_cache(
         assert outcome(other) == outcome(plain)
     if flag == "compile=true":
         assert "compile: the layers of the pretrained encoder are not compiled" in caplog.text
-    expected = weights_of(plain)
-    assert all(torch.allclose(value, expected[name], atol=0.05) for name, value in weights_of(other).items())
+    losses = [[record["loss"] for record in metrics(folder) if "loss" in record] for folder in (plain, other)]
+    assert losses[0] == pytest.approx(losses[1], rel=0.02)  # bf16 rounds to 0.4 %
 
 
 def test_the_mode_of_layers_whose_outputs_are_kept_never_changes() -> None:
@@ -337,7 +338,7 @@ def test_settings_that_do_not_fit_a_pretrained_encoder(
             "wav2vec2",
             "freeze: all, cache: c, mask_time: 0.1",
             "seed=1",
-            "mask_time: acts before the outputs that",
+            "mask_time: acts before layers that are not trained; set 0.0, and use upper.mask_time",
         ),
         (
             "wav2vec2",
@@ -394,3 +395,20 @@ def test_two_ranks(tmp_path: Path, tiny_corpus: TinyCorpus, sources: Path) -> No
         assert {
             key for key, old in of_source.items() if torch.equal(found[f"encoder.pretrained.{key}"], old)
         } == unchanged
+
+
+def test_frozen_layers_stay_in_evaluation_mode_when_the_others_begin_to_be_trained(
+    tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    modes = list[tuple[bool, ...]]()
+    forward = PretrainedEncoder.forward
+
+    def record(encoder: PretrainedEncoder, *inputs: Any) -> Any:
+        layers = encoder.pretrained.encoder.layers
+        modes.append((encoder.training, layers[0].training, layers[1].training))
+        return forward(encoder, *inputs)
+
+    monkeypatch.setattr(PretrainedEncoder, "forward", record)
+    tiny_corpus.train(tmp_path / "m", *settings_of(sources / "wav2vec2", TUNED), "save_interval=10")
+    in_training = [layers for is_training, *layers in modes if is_training]
+    assert in_training == [[False, False]] * 2 + [[False, True]] * 8

@@ -112,7 +112,8 @@ class PretrainedConf(Section):
     """The folder, with `config.json` and weights; in a model folder `encoder.json`, which describes the encoder."""
     layers: Literal["last", "weighted"] | Count = "last"
     """What the memory is: the output of the last layer, a weighted sum of the input of the first layer and the outputs
-    of all, with learned weights, or the output of a layer (from 1). The layers above it are left out."""
+    of all, with learned weights, or the output of a layer (from 1) with the last layer's normalization, where there is
+    one. The layers above it are left out."""
     adapter: str | None = None
     """For MMS: the language (ISO 639-3) of `adapter.LANG.safetensors` in the folder, or `new`: untrained adapters."""
     freeze: Literal["all", "all_but_adapters", "feature_encoder", "none"] | Count = "feature_encoder"
@@ -128,6 +129,8 @@ class PretrainedConf(Section):
     """Share of the hidden dimensions that masks of 10 dimensions set to 0 there."""
     silence_s: Annotated[float, Field(ge=0.2, le=29)] = 0.4
     """Seconds of silence after the audio that Whisper's encoder sees; for Whisper only."""
+    layerdrop: Annotated[float, Field(ge=0, le=0)] = 0.0
+    """Share of the layers that a step leaves out; only 0: it fails with recomputation and with several ranks."""
     gradient_checkpointing: bool = False
     """Whether the backward pass computes each layer again: less memory, a third more time."""
     cache: str | None = None
@@ -139,12 +142,13 @@ class PretrainedConf(Section):
         if self.cache is not None and self.freeze != "all":
             yield "cache", "keeps the outputs of a frozen encoder; set freeze: all, or cache: null"
         for name in ("mask_time", "mask_feature"):
-            if self.cache is not None and getattr(self, name):
-                yield name, "acts before the outputs that cache keeps; set 0.0, or cache: null"
-        if self.freeze == "all" and self.lr is not None:
-            yield "lr", "has no effect with freeze: all; remove it"
-        if self.freeze == "all" and self.freeze_steps:
-            yield "freeze_steps", "has no effect with freeze: all; remove it"
+            if self.freeze == "all" and getattr(self, name):
+                yield name, f"acts before layers that are not trained; set 0.0, and use upper.{name}"
+        for name in ("lr", "freeze_steps"):
+            if self.freeze == "all" and getattr(self, name):
+                yield name, "has no effect with freeze: all; remove it"
+        if self.freeze == "all" and self.adapter == "new":
+            yield "freeze", "all leaves the new adapters untrained; set all_but_adapters"
 
 
 EncoderKind = Literal["conformer", "transformer", "pretrained"]

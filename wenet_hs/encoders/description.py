@@ -2,8 +2,8 @@
 """What the files of a pretrained encoder say about it. Reading them needs no other package.
 
 Its weights are those of a folder in Hugging Face's layout: `config.json`, `preprocessor_config.json` or
-`processor_config.json` (optional), `model.safetensors` or `pytorch_model.bin`. A model folder has `encoder.json` with
-both descriptions instead.
+`processor_config.json` (optional for log-Mel features), `model.safetensors` or `pytorch_model.bin`. A model folder has
+`encoder.json` with both descriptions instead.
 """
 
 import json
@@ -136,8 +136,11 @@ def read_description(path: Path) -> EncoderDescription:
         if not path.is_dir():
             return EncoderDescription(content["config"], content["preprocessor"])
         names = ("preprocessor_config.json", "processor_config.json")  # the second one of transformers 5
-        found = next((read_json(path / name) for name in names if (path / name).exists()), {})
-        description = EncoderDescription(content, found.get("feature_extractor", found))
+        found = next((read_json(path / name) for name in names if (path / name).exists()), None)
+        if found is None and content.get("model_type") in WAVEFORM_KINDS:
+            to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
+            raise CheckpointError(path / names[0], "no such file", to_do)
+        description = EncoderDescription(content, (found or {}).get("feature_extractor", found or {}))
         _ = description.hidden_size, description.num_layers, description.frame_geometry
         return description
     except ConfigError as error:

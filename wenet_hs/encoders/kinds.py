@@ -5,7 +5,7 @@ Dimension key: B batch, N samples, T frames, C channels, F features, D width of 
 """
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription, Frames
 from wenet_hs.encoders.pretrained import PretrainedEncoder, additive_mask
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, one_line
 from wenet_hs.frontends.whisper_mel import WhisperMel
 from wenet_hs.nn.layers import length_mask
 
@@ -26,9 +26,9 @@ _EPS = 1e-7  # of a variance of the input, as in transformers
 class WaveformEncoder(PretrainedEncoder):
     """wav2vec 2.0 (so XLS-R and MMS), HuBERT and WavLM."""
 
-    def _begin(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         module = self.pretrained
-        x_BCT = self._wave(inputs, lengths)[:, None]
+        x_BCT = self._normalize_wave(inputs, lengths)[:, None]
         for number, layer in enumerate(module.feature_extractor.conv_layers):
             norm = getattr(layer, "layer_norm", None)
             if isinstance(norm, nn.GroupNorm):  # statistics over the frames of the clip, not over its padding
@@ -41,10 +41,10 @@ class WaveformEncoder(PretrainedEncoder):
         x_BTD = projected[0] if isinstance(projected, tuple) else projected
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))
         x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
-        x_BTD = x_BTD + self._positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
+        x_BTD = x_BTD + self._convolve_positions(module.encoder.pos_conv_embed, x_BTD, valid_BT)
         return module.encoder.dropout(x_BTD if self._is_stable else module.encoder.layer_norm(x_BTD)), valid_BT
 
-    def _positions(self, embed: Any, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
+    def _convolve_positions(self, embed: Any, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
         """The convolution that stands for positions. mHuBERT normalizes before: with its running statistics, always."""
         norm = getattr(embed, "batch_norm", None)
         if norm is None:
@@ -53,7 +53,7 @@ class WaveformEncoder(PretrainedEncoder):
         normed_BDT = F.batch_norm(x_BTD.transpose(1, 2), *statistics, eps=norm.eps) * valid_BT[:, None]
         return embed.activation(embed.padding(embed.conv(normed_BDT))).transpose(1, 2)
 
-    def _wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
+    def _normalize_wave(self, wave_BN: Tensor, lengths: Tensor) -> Tensor:
         """Waveforms with mean 0 and variance 1 over their samples, if the encoder was trained so; padding is 0."""
         is_audio_BN, samples_B1 = length_mask(lengths, wave_BN.size(1)), lengths.clamp(min=1)[:, None]
         wave_BN = torch.where(is_audio_BN, wave_BN, 0.0)
@@ -63,14 +63,14 @@ class WaveformEncoder(PretrainedEncoder):
         variance_B1 = centered_BN.square().sum(1, keepdim=True) / samples_B1
         return centered_BN / (variance_B1 + _EPS).sqrt()
 
-    def _layer(
+    def _call_layer(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         if self.description.kind != "wavlm":
             return block(x_BTD, attention_mask=visible_B11T)
         return block(x_BTD, attention_mask=valid_BT.long(), position_bias=shared)[0]
 
-    def _shared(self, x_BTD: Tensor) -> Tensor | None:
+    def _positions(self, x_BTD: Tensor) -> Tensor | None:
         if self.description.kind != "wavlm":
             return None
         bias_HTT = self.pretrained.encoder.layers[0].attention.compute_bias(x_BTD.size(1), x_BTD.size(1))
@@ -107,7 +107,7 @@ class WaveformEncoder(PretrainedEncoder):
 class BertEncoder(PretrainedEncoder):
     """w2v-BERT 2.0: log-Mel features with mean 0 and variance 1 per bin, two frames as one."""
 
-    def _begin(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         module = self.pretrained
         is_audio_BT1, frames_B11 = length_mask(lengths, inputs.size(1))[:, :, None], lengths[:, None, None]
         sum_B1F = (inputs * is_audio_BT1).sum(1, keepdim=True, dtype=torch.float64)  # so that padding changes no bit
@@ -120,7 +120,7 @@ class BertEncoder(PretrainedEncoder):
         x_BTD = self._mask(x_BTD).masked_fill(~valid_BT[:, :, None], 0.0)
         return module.encoder.dropout(x_BTD), valid_BT
 
-    def _layer(
+    def _call_layer(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         return block(
@@ -130,17 +130,15 @@ class BertEncoder(PretrainedEncoder):
             conv_attention_mask=valid_BT,
         )
 
-    def _shared(self, x_BTD: Tensor) -> Tensor | None:
+    def _positions(self, x_BTD: Tensor) -> Tensor | None:
         embed = self.pretrained.encoder.embed_positions
         return None if embed is None else embed(x_BTD)
-
-    def _normalize(self, output_BTD: Tensor) -> Tensor:
-        feed_forward = getattr(self.pretrained, "intermediate_ffn", None)
-        return output_BTD if feed_forward is None else output_BTD + 0.5 * feed_forward(output_BTD)
 
     def _adapt(self, output_BTD: Tensor, valid_BT: Tensor) -> Tensor:
         """As `Wav2Vec2BertAdapter`, which lets padding into its convolutions."""
         adapter = self.pretrained.adapter
+        if self.pretrained.intermediate_ffn is not None:
+            output_BTD = output_BTD + 0.5 * self.pretrained.intermediate_ffn(output_BTD)
         if adapter.proj is not None:
             output_BTD = adapter.proj_layer_norm(adapter.proj(output_BTD))
         lengths_B = valid_BT.sum(1)
@@ -177,7 +175,7 @@ class WhisperEncoder(PretrainedEncoder):
         assert isinstance(self.own_frontend, WhisperMel)
         return self.own_frontend.audio_frames(length) // 2
 
-    def _begin(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         module = self.pretrained
         num_windows = max(1, -(-inputs.size(1) // self._window))
         if num_windows > 1:
@@ -194,7 +192,7 @@ class WhisperEncoder(PretrainedEncoder):
         x_BTD = F.dropout(self._mask(x_BTD), p=module.dropout, training=module.training)
         return x_BTD, valid_BT
 
-    def _layer(
+    def _call_layer(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         return block(x_BTD, attention_mask=visible_B11T)
@@ -202,7 +200,7 @@ class WhisperEncoder(PretrainedEncoder):
     def _normalize(self, output_BTD: Tensor) -> Tensor:
         return self.pretrained.layer_norm(output_BTD)
 
-    def _finish(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
+    def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
         """The frames of the audio: each window but the last has the same number, before its silence."""
         assert isinstance(self.own_frontend, WhisperMel)
         silence = self.own_frontend.silence_frames // 2
@@ -239,14 +237,22 @@ def _build(description: EncoderDescription) -> nn.Module:
         raise ConfigError("encoder: pretrained", found, "pip install 'wenet_hs[pretrained]'") from error
     # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and one of booleans
     warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
-    settings = dict(description.config)
-    kind = settings.pop("model_type")
-    config: Any = AutoConfig.for_model(kind, **settings)
+    kind = description.kind
+    try:  # only settings of the architecture: others name kernels and code to download
+        known = AutoConfig.for_model(kind).to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
+        config: Any = AutoConfig.for_model(kind, **{k: v for k, v in description.config.items() if k in known})
+        return _make_module(WhisperModule if kind == "whisper" else AutoModel.from_config, config)
+    except Exception as error:  # a downloaded file may have any values
+        found = f"makes no encoder of the kind {kind} ({one_line(error)})"
+        raise ConfigError("config.json of the encoder", found, "download it again") from error
+
+
+def _make_module(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:
     config.layerdrop = config.encoder_layerdrop = 0.0
     config.dtype = torch.float32  # not that of the file
     # Above 0: the module has the learned vector, also without masks, so that `--checkpoint` takes it.
     config.mask_time_prob, config.mask_feature_prob = 0.05, 0.0
-    return WhisperModule(config) if kind == "whisper" else AutoModel.from_config(config)
+    return make(config)
 
 
 def _group_norm(norm: nn.GroupNorm, x_BCT: Tensor, frames_B: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.errors import DataError
 from wenet_hs.frontends.base import Frontend, Length
 
 
@@ -33,5 +34,5 @@ class EncoderOutputs(Frontend):
             outputs_TF = self._encoder.states(inputs[None], torch.tensor([len(inputs)], device=device))[0, :frames]
         outputs_TF = outputs_TF.half().cpu()
         if not outputs_TF.isfinite().all():
-            raise ValueError("an output of the encoder is too large for float16; set encoder_conf.cache: null")
+            raise DataError("encoder_conf.cache", "an output is too large for float16", "set encoder_conf.cache: null")
         return outputs_TF.float()

@@ -31,7 +31,8 @@ class PretrainedEncoder(SpeechEncoder):
 
     Attributes:
         takes_outputs: whether the input is already what `states` returns, (B, T, K * D); training sets it.
-        is_held: whether no weight of `pretrained` is trained now; training sets it by `hold`.
+        is_held: whether no weight of `pretrained` is trained now, and it has no dropout. Training sets it, and the
+            mode of the whole model after it.
     """
 
     pretrained: Any
@@ -78,11 +79,6 @@ class PretrainedEncoder(SpeechEncoder):
         if isinstance(rule, int):
             parts += [*self._parts_below_layers(), *(f"{self._blocks_name}.{number}" for number in range(rule))]
         return [f"encoder.pretrained.{part}" for part in parts]
-
-    def hold(self, is_held: bool) -> None:
-        """Whether no weight of the pretrained layers is trained from now on; they have no dropout then."""
-        self.is_held = is_held
-        self.train(self.training)
 
     def train(self, mode: bool = True) -> "PretrainedEncoder":
         """Frozen layers are never in training mode, also not for a moment: a thread may compute their outputs."""
@@ -143,23 +139,23 @@ class PretrainedEncoder(SpeechEncoder):
         """The outputs that the memory is computed from, and those of `layers`, by number."""
         missing = self.min_frames - inputs.size(1)
         inputs = F.pad(inputs, (0, 0) * (inputs.dim() - 2) + (0, missing)) if missing > 0 else inputs
-        x_BTD, valid_BT = self._begin(inputs, lengths)
-        states, of_layers = [x_BTD], dict[int, Tensor]()
-        shared = self._shared(x_BTD)
+        x_BTD, valid_BT = self._embed(inputs, lengths)
+        of_layers = dict[int, Tensor]()
+        states = [self._drop_silence(_unit_variance(x_BTD), inputs.size(0))] if self.is_weighted else []
+        shared = self._positions(x_BTD)
         visible_B11T = additive_mask(valid_BT, x_BTD.dtype)
         for number, block in enumerate(self._blocks(), start=1):
-            x_BTD = self._run(block, x_BTD, valid_BT, visible_B11T, shared)
+            x_BTD = self._call_or_checkpoint(block, x_BTD, valid_BT, visible_B11T, shared)
             if self.is_weighted:
-                states.append(x_BTD)
+                states.append(self._drop_silence(_unit_variance(x_BTD), inputs.size(0)))
             if number in layers:
-                of_layers[number] = self._finish(self._normalize(x_BTD), inputs.size(0))
-        if self.is_weighted:  # outputs with a residual path grow from layer to layer: each gets variance 1 before
-            normed = (F.layer_norm(state, state.shape[-1:]) for state in states)
-            return [self._finish(state, inputs.size(0)) for state in normed], of_layers
+                of_layers[number] = self._drop_silence(self._normalize(x_BTD), inputs.size(0))
+        if self.is_weighted:
+            return states, of_layers
         end_BTD = self._normalize(x_BTD)
         if getattr(self.pretrained, "adapter", None) is not None:
             end_BTD = self._adapt(end_BTD, valid_BT)
-        return [self._finish(end_BTD, inputs.size(0))], of_layers
+        return [self._drop_silence(end_BTD, inputs.size(0))], of_layers
 
     def _mask(self, x_BTD: Tensor) -> Tensor:
         """The input of the first layer with masks, in training."""
@@ -169,21 +165,24 @@ class PretrainedEncoder(SpeechEncoder):
             x_BTD, self.conf.mask_time, self.conf.mask_feature, getattr(self.pretrained, "masked_spec_embed", None)
         )
 
-    def _run(
+    def _call_or_checkpoint(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         is_trained = torch.is_grad_enabled() and (
             x_BTD.requires_grad or any(p.requires_grad for p in block.parameters())
         )
         if not (self.conf.gradient_checkpointing and is_trained and self.training):
-            return self._layer(block, x_BTD, valid_BT, visible_B11T, shared)
-        return checkpoint(self._layer, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False)
+            return self._call_layer(block, x_BTD, valid_BT, visible_B11T, shared)
+        return checkpoint(self._call_layer, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False)
 
     def _check_settings(self) -> None:
         conf, total, section = self.conf, self.description.num_layers, "encoder_conf"
         for name, value in (("layers", conf.layers), ("freeze", conf.freeze)):
             if isinstance(value, int) and value > total:
                 raise ConfigError(f"{section}.{name}", f"{value}, but the encoder has {total} layers", "use fewer")
+            total = value if isinstance(value, int) else total
+        if self.description.kind != "whisper" and conf.silence_s != PretrainedConf.model_fields["silence_s"].default:
+            raise ConfigError(f"{section}.silence_s", "has an effect with Whisper only", "remove it")
         has_adapters = self.description.config.get("adapter_attn_dim") is not None
         if has_adapters != (conf.adapter is not None) or (conf.freeze == "all_but_adapters" and not has_adapters):
             found = "the encoder has adapters for languages" if has_adapters else "the encoder has no adapters"
@@ -203,16 +202,16 @@ class PretrainedEncoder(SpeechEncoder):
         return self.description.layer_length(length)
 
     @abstractmethod
-    def _begin(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the first layer (B, T, D), and which frames it sees (B, T) bool."""
 
     @abstractmethod
-    def _layer(
+    def _call_layer(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
-        """The output of a layer. `shared`: what `_shared` returned."""
+        """The output of a layer. `shared`: what `_positions` returned."""
 
-    def _shared(self, x_BTD: Tensor) -> Tensor | None:
+    def _positions(self, x_BTD: Tensor) -> Tensor | None:
         """What all layers of a pass need beside their input: positions."""
         return None
 
@@ -224,7 +223,7 @@ class PretrainedEncoder(SpeechEncoder):
         """The layers after the last one that halve the number of frames."""
         raise NotImplementedError
 
-    def _finish(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
+    def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
         """Drops frames that are not of the audio."""
         return output_BTD
 
@@ -235,6 +234,11 @@ class PretrainedEncoder(SpeechEncoder):
     @abstractmethod
     def _parts_below_layers(self) -> Sequence[str]:
         """What is between these and the first layer."""
+
+
+def _unit_variance(output_BTD: Tensor) -> Tensor:
+    """Before outputs are weighted: those of layers with a residual path grow from layer to layer."""
+    return F.layer_norm(output_BTD, output_BTD.shape[-1:])
 
 
 def memory_size(description: EncoderDescription, conf: PretrainedConf) -> int:

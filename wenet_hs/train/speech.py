@@ -10,6 +10,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
 
@@ -47,6 +48,8 @@ from wenet_hs.train.training import Task, train_as_rank
 
 logger = logging.getLogger(__name__)
 
+OUTPUTS_FORMAT = 1
+"""To be raised when the outputs of encoders change, or the form of the files that keep them."""
 PLATEAU_UTTERANCES = 200
 """Validation utterances for the CTC plateau."""
 
@@ -231,7 +234,9 @@ def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder
     folder = Path(str(encoder.conf.cache))
     folder.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256(encoder.description.to_json().encode())
-    digest.update(repr((encoder.conf.layers, encoder.conf.silence_s, torch.get_float32_matmul_precision())).encode())
+    settings = (encoder.conf.layers, encoder.conf.silence_s, torch.get_float32_matmul_precision())
+    computed_by = (encoder.device.type, *map(version, ("wenet_hs", "torch", "transformers")))
+    digest.update(repr((OUTPUTS_FORMAT, settings, computed_by)).encode())
     for name, value in sorted(encoder.pretrained.state_dict().items()):
         digest.update(name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
     for is_turn in (world.is_first, not world.is_first):

@@ -149,8 +149,11 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
     state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide)
     if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.freeze_steps:
-        assert isinstance(state.model.encoder, PretrainedEncoder)
-        state.model.encoder.hold(progress.step <= config.encoder_conf.freeze_steps)
+        encoder, is_held = state.model.encoder, progress.step <= config.encoder_conf.freeze_steps
+        assert isinstance(encoder, PretrainedEncoder)
+        if encoder.is_held != is_held:
+            encoder.is_held = is_held
+            state.model.train()
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
