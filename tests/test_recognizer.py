@@ -108,6 +108,22 @@ def test_the_length_of_a_clip_that_is_too_short_is_not_that_of_a_silent_one(
     assert "a.wav: 0.050 s is too short for the encoder" in caplog.text and "0.020 s" not in caplog.text
 
 
+def test_no_segment_is_longer_than_the_encoder_reads_as_one_whole(
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    recognizer, path = load_model(folder), tmp_path / "a.wav"
+    soundfile.write(path, noise(11.0), 16000, subtype="FLOAT")
+    spans, mode = [(0.5, 11.0)], "ctc_greedy_search"
+    expected = recognizer.transcribe(path, mode=mode, max_segment_s=4)
+    of_spans = recognizer.transcribe_recording(path, mode=mode, max_segment_s=4, spans=spans)
+    experiment = recognizer._experiment
+    experiment.model.encoder.longest_s, experiment.frontend.window_s = 3.0, 4.0  # the shortest segment is 4 s
+    assert recognizer.transcribe(path, mode=mode) == expected != recognizer.transcribe(path, mode=mode, max_segment_s=0)
+    assert recognizer.transcribe_recording(path, mode=mode, spans=spans) == of_spans
+    (line,) = caplog.messages
+    assert line.startswith(f"{path}: the encoder cuts clips longer than 4 s in the middle of words: 1 of 1; with --max")
+
+
 @pytest.mark.parametrize("kind", ["zeros", "offset", "dither", "click", "speech"])
 @pytest.mark.parametrize("rate", [16000, 44100])
 def test_a_recording_without_speech_has_no_text_whether_it_is_cut_or_not(

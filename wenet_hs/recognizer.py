@@ -26,12 +26,14 @@ from wenet_hs.decode.recognition import (
     timed_parts,
 )
 from wenet_hs.decode.segments import (
+    CUT_AT_PAUSES,
     DEFAULT_MAX_SEGMENT_S,
     Piece,
     check_max_segment,
     cut_span,
     cut_waveform,
     find_speech,
+    limit_segment,
     plan_batches,
 )
 from wenet_hs.devices import find_device
@@ -109,11 +111,11 @@ class Recognizer:
                 array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
                 averaged and any rate is resampled.
             mode: a decoding mode: a name from `wenet_hs.decode.MODES`; None: `default_mode` of the model.
-            max_segment_s: longer audio is cut at pauses; 0: never.
+            max_segment_s: longer audio is cut at pauses, and audio longer than the encoder's `longest_s`; 0: never.
         Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode or the model;
         ValueError for a wrong waveform or mode.
         """
-        mode = self._check(mode, max_segment_s)
+        mode, max_segment_s = self._check(mode, max_segment_s)
         rate = self._experiment.frontend.rate
         waveform_N = _read(source, rate)
         duration_s = len(waveform_N) / rate
@@ -157,7 +159,7 @@ class Recognizer:
             on_progress: called with the number of segments decoded since the last call, and with their total number.
         Raises: as `transcribe`.
         """
-        mode = self._check(mode, max_segment_s)
+        mode, max_segment_s = self._check(mode, max_segment_s)
         if spans is None:
             duration_s, speech = find_speech(path, max_segment_s, vad)
             groups = [[piece] for piece in speech]
@@ -192,15 +194,16 @@ class Recognizer:
             media=Path(path), duration_s=duration_s, segments=place_segments(segments, duration_s)
         )
 
-    def _check(self, mode: str | None, max_segment_s: float) -> str:
-        """The mode. Raise ConfigError or ValueError for wrong options; warn about them once per mode."""
+    def _check(self, mode: str | None, max_segment_s: float) -> tuple[str, float]:
+        """The mode, and `max_segment_s` for this encoder. Raise ConfigError or ValueError for wrong options; warn about
+        them once per mode."""
         mode = mode or default_mode(self._experiment.model)
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:
             check_options(self._experiment.model, self.options, [mode], self._lm)
             warn_about_options(self._experiment.model, self.options, [mode])
             self._modes_used.add(mode)
-        return mode
+        return mode, limit_segment(max_segment_s, self._experiment.model.encoder.longest_s)
 
     def _decode(
         self,
@@ -212,8 +215,10 @@ class Recognizer:
     ) -> list[Segment]:
         """The hypotheses of each piece. `read` returns the waveform (N,) of a piece."""
         found = dict[Piece, Segment]()
+        seconds, max_batch_s = [piece.duration_s for piece in pieces], self._experiment.model.encoder.max_batch_s
+        self._experiment.frontend.warn_about_windows(name, seconds, CUT_AT_PAUSES)
         job = Job(modes=(mode,), options=self.options, lm=self._lm)
-        for batch in plan_batches(pieces, _BATCH_SIZE):
+        for batch in plan_batches(pieces, _BATCH_SIZE, max_batch_s=max_batch_s):
             waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
             features = {piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()}
             decoded, too_short = decode_pieces(self._experiment, features, job)

@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -226,6 +227,30 @@ def test_each_frame_is_in_one_window(experiment: Experiment, tmp_path: Path, mon
             parts = list(alignment.encode_windows(experiment, utterance, 6.0, []))
         assert sum(part.size(1) for part in parts) == encoder.output_length(len(features))
         assert {part.size(1) for part in parts[:-1]} <= {round(core_s / 0.04)}
+
+
+@pytest.mark.parametrize("longest_s", [0.5, 1.3, 2.96])
+def test_no_window_is_longer_than_the_encoder_reads_as_one_whole(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, longest_s: float
+) -> None:
+    soundfile.write(tmp_path / "a.wav", noise(6.0), 16000, subtype="FLOAT")
+    utterance = Utterance(key="a", wav=str(tmp_path / "a.wav"), txt="ab ba dab")
+    encoder, lengths = experiment.model.encoder, []
+
+    def record(part: Utterance, *more: Any) -> Tensor:
+        features_TF = utterance_features(part, *more)
+        lengths.append(int(encoder.output_length(len(features_TF))))
+        return features_TF
+
+    monkeypatch.setattr(alignment, "utterance_features", record)
+    whole = align_utterances(experiment, [utterance])["a"]
+    frames = lengths.pop()
+    assert not lengths and not isinstance(whole, str)
+    monkeypatch.setattr(encoder, "longest_s", longest_s)
+    in_windows = align_utterances(experiment, [utterance])["a"]
+    assert not isinstance(in_windows, str) and len(in_windows.units) == len(whole.units)
+    assert max(lengths) <= longest_s / 0.04
+    assert frames < sum(lengths) < 2 * frames  # with the contexts
 
 
 def test_a_long_recording_that_does_not_fit_its_transcript_is_named(

@@ -5,7 +5,7 @@ import json
 import logging
 import re
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -179,11 +179,40 @@ def test_batches_have_similar_lengths_and_ranks_similar_seconds() -> None:
     pieces = [Piece(row, seconds) for row, seconds in enumerate((250.0, 400.0, 100.0, 200.0, 99.0, 98.0, 97.0))]
     rows = [[piece.row for piece in batch] for batch in plan_batches(pieces, 3)]
     assert rows == [[1], [0, 3], [2, 4, 5], [6]]  # two of 400 s are more than MAX_BATCH_S
+    rows = [[piece.row for piece in batch] for batch in plan_batches(pieces, 3, max_batch_s=250.0)]
+    assert rows == [[1], [0], [3], [2, 4], [5, 6]]
     batches = plan_batches([Piece(row, 1 + row * 7 % 23) for row in range(200)], 8)
     shares = assign_batches(batches, {0, 5}, 3)
     assert sorted(number for share in shares for number in share) == sorted({*range(len(batches))} - {0, 5})
     seconds = [sum(len(batches[number]) * batches[number][0].duration_s for number in share) for share in shares]
     assert max(seconds) - min(seconds) < 0.1 * max(seconds)
+
+
+def test_the_encoder_limits_segments_and_batches(
+    experiment: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clips = [write_clip(tmp_path / f"{name}.wav", seconds, seed=1) for name, seconds in (("a", 11.0), ("b", 4.1))]
+    five = replace(JOB, max_segment_s=5.0, batch_size=8)
+    expected = recognize(experiment, clips, five, tmp_path / "expected")
+    for owner, name, value in (
+        (experiment.model.encoder, "longest_s", 5.0),
+        (experiment.model.encoder, "max_batch_s", 10.0),
+        (experiment.frontend, "window_s", 5.0),
+    ):
+        monkeypatch.setattr(owner, name, value)
+    found = recognize(experiment, clips, replace(five, max_segment_s=60.0), tmp_path / "found")
+    assert found is not None and expected is not None
+    for mode, key in product(JOB.modes, ("a", "b")):
+        texts, wanted = (
+            [(part.begin_s, part.nbest[0].units) for part in one.segments[mode][key]] for one in (found, expected)
+        )
+        assert texts == wanted and len(texts) == {"a": 3, "b": 1}[key]
+    batches = json.loads((tmp_path / "found" / "plan.json").read_text())["batches"]
+    assert len(batches) > 1 and all(len(batch) * batch[0][1] <= 10 for batch in batches)
+    assert not caplog.messages
+    recognize(experiment, clips, replace(five, max_segment_s=0.0), tmp_path / "whole")
+    line = "max_segment_s 0: the encoder cuts clips longer than 5 s in the middle of words: 1 of 2; with --max"
+    assert caplog.text.count(line) == len(caplog.messages) == 1
 
 
 def test_a_long_clip_has_the_hypotheses_of_its_segments(experiment: Experiment, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """Pretrained encoders: as in transformers, independent of padding; layers, freezing, masks, outputs that are kept."""
 
 import json
+import math
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from wenet_hs.encoders.description import EncoderDescription, read_description  
 from wenet_hs.encoders.kinds import make_pretrained  # noqa: E402
 from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
 from wenet_hs.encoders.pretrained import PretrainedEncoder, mask_spans  # noqa: E402
+from wenet_hs.encoders.stack import EncoderStack  # noqa: E402
 from wenet_hs.encoders.weights import load_pretrained  # noqa: E402
 from wenet_hs.errors import CheckpointError, ConfigError  # noqa: E402
 
@@ -102,6 +104,15 @@ def test_long_audio_for_whisper_is_windows_of_whisper() -> None:
     for found in memories(encoder, [clip, short])[:1]:
         assert torch.allclose(found, torch.cat(windows), atol=1e-5)
     assert torch.allclose(memories(encoder, [clip, short])[1], memories(encoder, [short])[0], atol=1e-5)
+
+
+def test_how_long_audio_is_encoded_as_one_whole() -> None:
+    whisper, other = make_encoder("whisper", silence_s=2), make_encoder("w2v-bert")
+    assert (whisper.longest_s, other.longest_s, EncoderStack.longest_s) == (28, 30, math.inf)
+    assert whisper.own_frontend is not None and other.own_frontend is not None
+    assert (whisper.own_frontend.window_s, EncoderOutputs(whisper).window_s) == (28, 28)
+    assert other.own_frontend.window_s == math.inf
+    assert (whisper.max_batch_s, other.max_batch_s, EncoderStack.max_batch_s) == (120, 120, math.inf)
 
 
 @pytest.mark.parametrize("name", ["xls-r", "w2v-bert-adapter", "whisper"])

@@ -247,6 +247,21 @@ def test_a_training_that_starts_from_such_a_folder_and_averages(
     assert torch.allclose(weights_of(copy)[name], (first[name] + last[name]) / 2)
 
 
+def test_clips_that_whisper_cuts_are_counted(
+    tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    rows = read_data_list(tiny_corpus.train_data)
+    soundfile.write(tmp_path / "long.wav", np.random.default_rng(0).normal(0, 0.1, 20000), 16000)
+    rows.append(Utterance(key="long", wav=str(tmp_path / "long.wav"), txt="ab", duration=1.25))
+    write_data_list(tmp_path / "data.list", rows)
+    settings = (*settings_of(sources / "whisper", "silence_s: 29"), "max_minutes=1e-9")
+    tiny_corpus.train(tmp_path / "m", *settings, train_data=(tmp_path / "data.list",))
+    found = [line for line in caplog.messages if "in the middle of words" in line]
+    assert found == [
+        "--train_data: the encoder cuts clips longer than 1 s in the middle of words: 1 of 11; cut them at pauses"
+    ]
+
+
 # Recognition
 
 

@@ -52,6 +52,7 @@ class SpeechDataset:
             without a duration in the list whose audio header cannot be read.
         unknown: how often each unit outside the table occurs in the kept transcripts.
         unused_marked: in training: units such as `<pad>` that are in no transcript.
+        durations: (U,) seconds of each usable utterance.
         cache: see `cache_in`.
     """
 
@@ -105,7 +106,7 @@ class SpeechDataset:
             if tokenizer.table.special.unk in ids:
                 self.unknown.update(tokenizer.unknown(txt))
         self._rows, self._frames_needed = np.array(rows, np.int64), np.array(needed, np.int64)
-        self._durations = durations[self._rows]
+        self.durations = durations[self._rows]
         marked = tokenizer.marked_units if training else ()
         self.unused_marked = [unit for unit in marked if not any(unit in txt for txt in self._table.columns["txt"])]
         if training and self.unknown.total() > conf.max_unknown_units * num_units:
@@ -116,7 +117,7 @@ class SpeechDataset:
         self._distortions = Distortions(conf) if training and (conf.noise_conf or conf.reverb_conf) else None
         self._sampler = None
         if training and conf.sampling and rows:
-            self._sampler = make_sampler(conf.sampling, self._table, self._rows, self._durations, seed=seed)
+            self._sampler = make_sampler(conf.sampling, self._table, self._rows, self.durations, seed=seed)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -129,7 +130,7 @@ class SpeechDataset:
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
         # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
         # reserved for more than MAX_CACHED_S.
-        durations = np.minimum(self._durations, MAX_CACHED_S)
+        durations = np.minimum(self.durations, MAX_CACHED_S)
         frames = [self._frontend.count_frames(durations, speed) + 2 for speed in speeds]
         width, is_half = self._frontend.width, self._frontend.is_half
         self.cache = FeatureCache(path, np.stack(frames, axis=1), width, is_half=is_half, setting=setting)
@@ -140,17 +141,17 @@ class SpeechDataset:
         clips = [(u.key, u.wav, u.start, u.end, u.channel) for u in rows]
         files = {wav: Path(wav).stat() for wav in {clip[1] for clip in clips} if Path(wav).is_file()}
         changed = sorted((wav, facts.st_size, facts.st_mtime_ns) for wav, facts in files.items())
-        parts = (clips, changed, self._durations.tolist(), self._training and self._conf.speed_perturb)
+        parts = (clips, changed, self.durations.tolist(), self._training and self._conf.speed_perturb)
         return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
     @property
     def num_frames(self) -> list[int]:
         """The length of each utterance for `batch_conf`, at its own speed, by its duration."""
-        return list(self._frontend.batch_lengths(self._durations).tolist())
+        return list(self._frontend.batch_lengths(self.durations).tolist())
 
     def sample_targets(self, limit: int) -> tuple[list[list[int]], list[int]]:
         """Unit ids and encoder frames of up to `limit` utterances that CTC can align, evenly spaced in the list."""
-        frames = self._encoder_frames(self._frontend.count_frames(self._durations))
+        frames = self._encoder_frames(self._frontend.count_frames(self.durations))
         usable = np.flatnonzero((frames >= self._frames_needed) & (self._frames_needed > 0))
         chosen = usable[:: max(1, -(-len(usable) // limit))].tolist()
         texts = self._table.columns["txt"]
@@ -164,7 +165,7 @@ class SpeechDataset:
 
     def item_frames(self, items: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """The length (N,) for `batch_conf` of each item (N,) at its speed in an epoch."""
-        return self._frontend.batch_lengths(self._durations[items % len(self)], self._speeds(items, epoch))
+        return self._frontend.batch_lengths(self.durations[items % len(self)], self._speeds(items, epoch))
 
     def load_batch(self, plan: Sequence[Sequence[int]], epoch: int, position: int) -> Batch:
         """The batch at a position of a plan, without clips that cannot be read: those are in its `quarantined`.
@@ -220,7 +221,7 @@ class SpeechDataset:
             features=features,
             masks=masks if is_wave else None,
             target=torch.tensor(self._tokenizer.encode(utterance.txt), dtype=torch.int64),
-            audio_seconds=float(self._durations[index]) / speed,
+            audio_seconds=float(self.durations[index]) / speed,
             is_incomplete=is_incomplete,
         )
 
@@ -271,7 +272,7 @@ class SpeechDataset:
             return np.ones(len(items))
         draws = [self._hash("speed", epoch, item) % len(SPEED_FACTORS) for item in items.tolist()]
         speeds, indices = np.array(SPEED_FACTORS)[draws], items % len(self)
-        frames = self._encoder_frames(self._frontend.count_frames(self._durations[indices], speeds))
+        frames = self._encoder_frames(self._frontend.count_frames(self.durations[indices], speeds))
         return np.where(frames >= self._frames_needed[indices], speeds, 1.0)
 
     def _hash(self, *parts: object) -> int:

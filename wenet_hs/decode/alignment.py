@@ -68,8 +68,9 @@ def align_utterances(
 ) -> dict[str, AlignedUtterance | str]:
     """Per key the alignment of the utterance with its transcript, or the reason why it cannot be aligned.
 
-    The encoder reads an utterance of up to two minutes as a whole, and a longer one in windows that overlap (see
-    `encode_windows`). The alignment is exact in both cases. An hour needs some tens of MB and about half a minute.
+    The encoder reads an utterance of up to two minutes, or its `longest_s`, as a whole, and a longer one in windows
+    that overlap (see `encode_windows`). The alignment is exact in both cases. An hour needs some tens of MB and about
+    half a minute.
 
     Args:
         batch_size: maximum number of utterances per batch; changes no result.
@@ -87,14 +88,17 @@ def align_utterances(
         except DataError as error:
             results[utterance.key] = str(error)
     on_progress(len(results), len(utterances))
+    encoder = experiment.model.encoder
+    whole_s = min(_LONG_S, encoder.longest_s)
     remedy = "lower --batch_size, or cut the longest utterances"
     for piece in pieces:
-        if piece.duration_s > _LONG_S:
+        if piece.duration_s > whole_s:
             utterance = utterances[piece.row]
             with out_of_memory_as_error([utterance], piece.duration_s, "cut the recording"):
                 results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
             on_progress(1, len(utterances))
-    for batch in plan_batches([piece for piece in pieces if piece.duration_s <= _LONG_S], batch_size):
+    whole = [piece for piece in pieces if piece.duration_s <= whole_s]
+    for batch in plan_batches(whole, batch_size, max_batch_s=encoder.max_batch_s):
         in_batch = [utterances[piece.row] for piece in batch]
         with out_of_memory_as_error(in_batch, batch[0].duration_s, remedy):
             results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
@@ -169,13 +173,16 @@ def encode_windows(
 ) -> Iterator[Tensor]:
     """The encoder output of a long utterance, (1, T, D) per 40 s, in order. Its audio is never in memory as a whole.
 
-    Each window is encoded with 10 s of context on both sides, whose frames are dropped. Frames differ from those of
+    Each window is encoded with 10 s of context on both sides, whose frames are dropped. Both are shorter if `longest_s`
+    of the encoder is less than these 60 s. Frames differ from those of
     the whole utterance only because attention does not reach further. incomplete: see `read_utterance`.
     """
     model, frontend, encoder = experiment.model, experiment.frontend, experiment.model.encoder
     step_s, origin = encoder.stride * frontend.frame_s, utterance.start or 0.0
     total = encoder.output_length(frontend.length(round(duration_s * frontend.rate)))
-    core, context = round(_CORE_S / step_s), round(_CONTEXT_S / step_s)
+    scale = min(1.0, encoder.longest_s / (_CORE_S + 2 * _CONTEXT_S))
+    context = round(scale * _CONTEXT_S / step_s)
+    core = int(min(round(scale * _CORE_S / step_s), encoder.longest_s / step_s - 2 * context))
     for begin in range(0, total, core):
         first, end = max(0, begin - context), min(begin + core, total)
         start_s, last = origin + first * step_s, min(end + context, total)

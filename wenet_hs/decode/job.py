@@ -32,10 +32,12 @@ from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
+    CUT_AT_PAUSES,
     DEFAULT_MAX_SEGMENT_S,
     Piece,
     cut_pieces,
     find_cuts,
+    limit_segment,
     out_of_memory_as_error,
     plan_batches,
 )
@@ -63,7 +65,7 @@ class Job:
     batch_size: int = 16
     """Maximum number of utterances (or segments) per batch; changes no text."""
     max_segment_s: float = DEFAULT_MAX_SEGMENT_S
-    """A longer clip is cut at pauses; 0: never."""
+    """A longer clip is cut at pauses, and one longer than `longest_s` of the encoder; 0: never."""
     models: Mapping[str | None, AsrModel] = field(default_factory=dict)
     """Per language the model that decodes it; empty: the experiment's model decodes all."""
 
@@ -93,14 +95,18 @@ def recognize(
     Returns: None on all ranks except rank 0.
     Raises: DataError if batches are missing at the end; ConfigError if the memory is too small for a batch.
     """
-    world = world or World()
+    world, encoder = world or World(), experiment.model.encoder
     partial = PartialResults(folder)
-    batches, done, failed = _share_plan(partial, utterances, job, {"format": _FORMAT, **(settings or {})}, world)
+    job = replace(job, max_segment_s=limit_segment(job.max_segment_s, encoder.longest_s))
+    settings = {"format": _FORMAT, **(settings or {})}
+    batches, done, failed = _share_plan(partial, utterances, job, settings, world, encoder.max_batch_s)
     numbers = assign_batches(batches, done, world.size)[world.rank]
     total = sum(len(batches[number]) for number in numbers)
     on_progress(0, total)
     if world.is_first:
         warn_about_options(experiment.model, job.options, job.modes)
+        seconds = [piece.duration_s for batch in batches for piece in batch]
+        experiment.frontend.warn_about_windows(f"max_segment_s {job.max_segment_s:g}", seconds, CUT_AT_PAUSES)
     if numbers:
         _warm_up(experiment, job)
     with partial.appending(world.rank) as append:
@@ -136,7 +142,12 @@ def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], nu
 
 
 def _share_plan(
-    partial: "PartialResults", utterances: Sequence[Utterance], job: Job, settings: Mapping[str, Any], world: World
+    partial: "PartialResults",
+    utterances: Sequence[Utterance],
+    job: Job,
+    settings: Mapping[str, Any],
+    world: World,
+    max_batch_s: float,
 ) -> tuple[list[list[Piece]], set[int], dict[int, str]]:
     """The batches, the numbers of those that are done, and row → reason of utterances that are in no batch.
 
@@ -158,7 +169,12 @@ def _share_plan(
     world.barrier()
     of_ranks = world.all_gather((pieces, failed))
     pieces = sorted(piece for pieces_of_rank, _ in of_ranks for piece in pieces_of_rank)
-    new = plan_batches(pieces, job.batch_size, lambda piece: utterances[piece.row].lang if job.models else None)
+    new = plan_batches(
+        pieces,
+        job.batch_size,
+        lambda piece: utterances[piece.row].lang if job.models else None,
+        max_batch_s=max_batch_s,
+    )
     batches = [*batches, *new]
     if world.is_first:
         partial.write_plan(settings, batches, is_new=kept is None)

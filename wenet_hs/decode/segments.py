@@ -4,6 +4,7 @@
 Dimension key: N samples, T frames of 10 ms.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,6 +36,8 @@ MIN_SEGMENT_S = 4.0
 """Smallest `max_segment_s`: a segment has at least one second on both sides of a cut."""
 MAX_BATCH_S = 600.0
 """Maximum seconds of audio per batch, including padding: bounds the memory. A longer clip is a batch of its own."""
+CUT_AT_PAUSES = "with --max_segment_s above 0 they are cut at pauses"
+"""What to do where an encoder cuts segments."""
 FRAMES_PER_SECOND = 100
 VADS = ("energy", "silero")
 """How speech is found (voice activity detection)."""
@@ -83,17 +86,24 @@ def cut_pieces(row: int, duration_s: float, cuts: Sequence[float]) -> list[Piece
 
 
 def plan_batches(
-    pieces: Iterable[Piece], batch_size: int, group_of: Callable[[Piece], Hashable] = lambda piece: None
+    pieces: Iterable[Piece],
+    batch_size: int,
+    group_of: Callable[[Piece], Hashable] = lambda piece: None,
+    *,
+    max_batch_s: float = math.inf,
 ) -> list[list[Piece]]:
     """Longest first, at most `batch_size` pieces and MAX_BATCH_S seconds with padding; equal ones keep their order.
 
-    `group_of`: pieces of different groups are in different batches.
+    Args:
+        group_of: pieces of different groups are in different batches.
+        max_batch_s: of the encoder, instead of MAX_BATCH_S if it is less.
     """
+    max_batch_s = min(max_batch_s, MAX_BATCH_S)
     batches: list[list[Piece]] = []
     last_of: dict[Hashable, list[Piece]] = {}
     for piece in sorted(pieces, key=lambda piece: piece.duration_s, reverse=True):
         last = last_of.get(group_of(piece), [])
-        if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= MAX_BATCH_S:
+        if last and len(last) < batch_size and (len(last) + 1) * last[0].duration_s <= max_batch_s:
             last.append(piece)
         else:
             last_of[group_of(piece)] = [piece]
@@ -124,6 +134,11 @@ def check_max_segment(seconds: float) -> None:
     """Raise ConfigError unless it is 0 (never cut) or at least MIN_SEGMENT_S."""
     if seconds != 0 and not seconds >= MIN_SEGMENT_S:
         raise ConfigError(f"--max_segment_s {seconds:g}", f"must be at least {MIN_SEGMENT_S:g}, or 0 to cut nothing")
+
+
+def limit_segment(max_segment_s: float, longest_s: float) -> float:
+    """`max_segment_s` for an encoder with this `longest_s`; 0 stays 0."""
+    return min(max_segment_s, max(longest_s, MIN_SEGMENT_S))
 
 
 def find_cuts(utterance: Utterance, max_segment_s: float) -> tuple[float, list[float]]:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the model, decoding and export need of an encoder of speech."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 
@@ -23,6 +24,10 @@ class SpeechEncoder(nn.Module, ABC):
     """Input frames from one output frame to the next."""
     own_frontend: Frontend | None = None
     """What computes the inputs, if this is fixed by the encoder; None: the frontend of `dataset_conf`."""
+    longest_s: float = math.inf
+    """Longest audio that decoding and alignment let it encode as one whole, seconds."""
+    max_batch_s: float = math.inf
+    """Maximum seconds of audio per batch of decoding and alignment, including padding: bounds the memory."""
 
     @abstractmethod
     def output_length(self, length: Length) -> Length:

@@ -22,7 +22,7 @@ class EncoderOutputs(Frontend):
         self.rate, self.frame_s = self._inner.rate, self._inner.frame_s * encoder.stride
         self.offset_s = (self._inner.span_s(encoder.min_frames) - self.frame_s) / 2
         self.width, self.is_half = encoder.num_states * encoder.state_size, True
-        self.counts_frames = False
+        self.counts_frames, self.window_s = False, self._inner.window_s
 
     def length(self, num_samples: Length) -> Length:
         return self._encoder.states_length(self._inner.length(num_samples))

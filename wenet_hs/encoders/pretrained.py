@@ -21,6 +21,7 @@ from wenet_hs.encoders.description import EncoderDescription, Frames
 from wenet_hs.errors import ConfigError
 from wenet_hs.nn.subsampling import Length
 
+_LONGEST_S = 30.0  # the memory of attention increases with the square
 _MASK_SPAN = 10  # frames or dimensions, as in wav2vec 2.0
 
 
@@ -37,6 +38,7 @@ class PretrainedEncoder(SpeechEncoder):
 
     pretrained: Any
     """A module of transformers."""
+    max_batch_s = 120.0
 
     def __init__(
         self,
@@ -49,6 +51,7 @@ class PretrainedEncoder(SpeechEncoder):
         super().__init__()
         self.description, self.conf = description, conf
         self.own_frontend = description.frontend(conf.silence_s)
+        self.longest_s = min(_LONGEST_S, self.own_frontend.window_s)
         self._check_settings()
         num_layers = conf.layers if isinstance(conf.layers, int) else description.num_layers
         self.pretrained = module

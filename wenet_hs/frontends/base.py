@@ -4,13 +4,18 @@
 Dimension key: B batch, N samples, T frames, F features per frame, U utterances.
 """
 
+import logging
+import math
 from abc import ABC, abstractmethod
+from collections.abc import Collection
 from typing import TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+logger = logging.getLogger(__name__)
 
 Length = TypeVar("Length", int, NDArray[np.int64])
 
@@ -35,6 +40,8 @@ class Frontend(ABC):
     """Whether caches keep the features as float16, without a loss."""
     counts_frames: bool = True
     """Whether `batch_conf` limits the frames of this frontend; otherwise frames of 10 ms."""
+    window_s: float = math.inf
+    """Longer audio is cut into windows of so many seconds, and the encoder sees each of them alone."""
 
     @abstractmethod
     def length(self, num_samples: Length) -> Length:
@@ -64,6 +71,13 @@ class Frontend(ABC):
             return self.count_frames(durations_U, speed)
         frames_U: NDArray[np.float64] = np.rint(100 * np.minimum(durations_U / speed, _MAX_SAMPLES))
         return frames_U.astype(np.int64)
+
+    def warn_about_windows(self, where: str, durations_s: Collection[float], to_do: str) -> None:
+        """Log how many clips are cut into windows, if any."""
+        # 10 ms: segments are measured in such frames, so they may be a little longer.
+        if number := sum(seconds > self.window_s + 0.01 for seconds in durations_s):
+            message = "%s: the encoder cuts clips longer than %g s in the middle of words: %d of %d; %s"
+            logger.warning(message, where, self.window_s, number, len(durations_s), to_do)
 
     def span_s(self, num_frames: int) -> float:
         """Seconds of audio that `num_frames` successive frames, at least one, are computed from.

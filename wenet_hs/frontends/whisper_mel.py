@@ -47,6 +47,7 @@ class WhisperMel(Frontend):
         self.silence_frames = 2 * round(silence_s * 50)
         """Frames of silence after each window of audio."""
         self._audio_frames = WINDOW_FRAMES - self.silence_frames
+        self.window_s = self._audio_frames * _SHIFT / _RATE
         self._window_N = torch.hann_window(_FFT_SIZE)
         self._mel_KF = slaney_mel_weights(num_mel_bins)
 

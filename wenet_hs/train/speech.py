@@ -212,6 +212,8 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         )
         if world.is_first:
             _report_rejected(sets[name], flag, model_dir)
+            if frontend is not None:
+                frontend.warn_about_windows(flag, sets[name].durations.tolist(), "cut them at pauses")
     state = TrainState(
         model,
         build_optimizer(model, config, where=where),
