@@ -131,7 +131,7 @@ def test_a_folder_loads_wherever_it_was_moved(folder: Path, tmp_path: Path) -> N
         ("train.yaml", r"exp/train.yaml: no such file; `wenet-hs train --model_dir .*exp` writes it, or copy it"),
         ("units.txt", r"exp/units.txt: no such file; `wenet-hs train --model_dir .*exp` writes it"),
         ("final.pt", r"exp/final.pt: no such file; `wenet-hs average --model_dir .*exp` writes it"),
-        ("", "exp: no such folder; give the --model_dir of a training"),
+        ("", "exp: no such file or folder; give the --model_dir of a training"),
     ],
 )
 def test_an_incomplete_folder(folder: Path, name: str, message: str) -> None:

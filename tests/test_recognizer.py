@@ -208,7 +208,7 @@ def test_wrong_files_modes_and_devices(folder: Path, recognizer: Recognizer, cli
     for name, fault in (("gone.wav", "missing; restore the file"), ("page.wav", "not audio that can be read")):
         with pytest.raises(DataError, match=f"{name}: {fault}"):
             recognizer.transcribe(tmp_path / name)
-    with pytest.raises(CheckpointError, match=r"nowhere: no such folder; give the --model_dir of a training"):
+    with pytest.raises(CheckpointError, match=r"nowhere: no such file or folder; give the --model_dir of a training"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"mode 'rover': must be one of ctc_greedy_search, "):
         recognizer.transcribe(clip, mode="rover")

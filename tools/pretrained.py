@@ -27,6 +27,7 @@ from wenet_hs.devices import find_device, processor_name
 from wenet_hs.encoders.description import read_description
 from wenet_hs.encoders.outputs import EncoderOutputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.encoders.weights import weight_files
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
@@ -72,9 +73,11 @@ def main() -> None:
 def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
     """The YAML for an encoder on this machine if `given` is conf/own.yaml, and settings with its folder."""
     description = read_description(encoder)
+    weight_files(encoder)  # now, not after the lists
     has_adapters = description.config.get("adapter_attn_dim") is not None
     kind = "mms" if has_adapters else description.kind
-    by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if torch.cuda.is_available() else FROZEN
+    has_gpu = torch.cuda.is_available() or has_adapters  # frozen layers would need trained adapters
+    by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if has_gpu else FROZEN
     path = CONF / by_kind if given == CONF / "own.yaml" else given
     config, settings = load_config(path), [f"encoder_conf.path={encoder}"]
     if not isinstance(config.encoder_conf, PretrainedConf):

@@ -163,7 +163,7 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
         if (model_dir / name).is_file():
             return model_dir / name
     if not model_dir.is_dir():
-        found = "a file" if model_dir.is_file() else "no such folder"
+        found = "a file" if model_dir.is_file() else "no such file or folder"
         raise CheckpointError(model_dir, found, "give the --model_dir of a training")
     command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
     to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"

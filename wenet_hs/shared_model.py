@@ -58,7 +58,7 @@ def open_hub(reference: str, work: str) -> Iterator[ModuleType]:
     try:
         import huggingface_hub
     except ImportError as error:
-        to_do = 'run pip install "wenet_hs[pretrained]"'
+        to_do = "run pip install '.[pretrained]' in the folder of wenet_hs"
         raise ConfigError(reference, "huggingface_hub is not installed", to_do) from error
     try:
         yield huggingface_hub
@@ -69,6 +69,7 @@ def open_hub(reference: str, work: str) -> Iterator[ModuleType]:
 
 def _download(reference: str) -> Path:
     name, revision = split_hub_name(reference)
+    reference = reference.replace("hf:/", "hf://", 1) if not reference.startswith("hf://") else reference
     with open_hub(reference, "downloaded") as hub:
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
     if absent := [file for file in ("train.yaml", WEIGHTS) if not (folder / file).is_file()]:

@@ -332,7 +332,13 @@ def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
     ):
         load_pretrained(module, tmp_path)
     save_file({"encoder.layer_norm.weight": torch.zeros(7)}, tmp_path / "model.safetensors")
-    with pytest.raises(CheckpointError, match=r"of another shape encoder.layer_norm.weight \(7,\), expected \(16,\)"):
+    message = (
+        r"of another shape encoder.layer_norm.weight \(7,\), expected \(16,\); config.json and the weights are not of o"
+    )
+    with pytest.raises(CheckpointError, match=message):
+        load_pretrained(module, tmp_path)
+    (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
+    with pytest.raises(CheckpointError, match="model.safetensors: a pointer of Git LFS; run `git lfs pull`"):
         load_pretrained(module, tmp_path)
     for key, value in (("layers", 4), ("freeze", 9)):
         with pytest.raises(ConfigError, match=f"encoder_conf.{key}: {value}, but the encoder has 3 layers; use fewer"):

@@ -461,7 +461,7 @@ def test_faults_of_the_commands_are_one_line(corpus: Path, capsys: Capsys) -> No
     assert train("m", "max_epoch=1") == 0
     capsys.readouterr()
     for line, message in [
-        ("score --model_dir none --text valid.txt", "none: no such folder; give the --model_dir of a training"),
+        ("score --model_dir none --text valid.txt", "none: no such file or folder; give the --model_dir of a training"),
         ("score --model_dir . --text valid.txt", "train.yaml: no such file; `wenet-hs lm train --model_dir .`"),
         ("score --model_dir m --text none.txt", "none.txt: cannot be read (No such file or directory)"),
         ("sample --model_dir m --temperature 0", "--temperature 0: must be greater than 0 and finite; 1 is the model"),

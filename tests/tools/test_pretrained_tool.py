@@ -35,6 +35,7 @@ def describe(folder: Path, name: str) -> Path:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
     (folder / "preprocessor_config.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"")  # only its place is looked for
     return folder
 
 
@@ -46,7 +47,7 @@ def test_every_kind_gets_a_config_whose_settings_fit(
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
     folder = describe(tmp_path / "my encoder #1", name)
     path, *settings = tool.choose_config(folder, str(tmp_path / "été 1"), CONF / "own.yaml")
-    expected = ON_GPU.get(name, name if name == "whisper" else "wav2vec2") if has_gpu else "whisper"
+    expected = ON_GPU.get(name, name if name == "whisper" else "wav2vec2") if has_gpu or name == "mms" else "whisper"
     assert path == str(CONF / f"finetune_{expected}.yaml")
     conf = load_config(path, settings).encoder_conf
     assert conf.path == str(folder) and conf.cache in (None, str(tmp_path / "été 1"))

@@ -234,7 +234,9 @@ def _build(description: EncoderDescription) -> nn.Module:
         from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
     except ImportError as error:
         found = "needs the package transformers, which is not installed"
-        raise ConfigError("encoder: pretrained", found, "pip install 'wenet_hs[pretrained]'") from error
+        raise ConfigError(
+            "encoder: pretrained", found, "run pip install '.[pretrained]' in the folder of wenet_hs"
+        ) from error
     # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and one of booleans
     warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
     kind = description.kind

@@ -42,7 +42,11 @@ def load_pretrained(module: nn.Module, folder: Path, adapter: str | None = None)
         state |= _with_names_of(own, found)
     if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
         state.setdefault("masked_spec_embed", own["masked_spec_embed"])
-    load_weights(module, {name: value.float() for name, value in state.items()}, str(files[0]))
+    try:
+        load_weights(module, {name: value.float() for name, value in state.items()}, str(files[0]))
+    except CheckpointError as error:
+        to_do = "config.json and the weights are not of one model: download both again"
+        raise CheckpointError(error.where, error.found, to_do) from None
     return {name: value.float() for name, value in found.items() if name.startswith("lm_head.")}
 
 
@@ -58,6 +62,9 @@ def weight_files(folder: Path) -> list[Path]:
     """The files with the weights of a folder, safetensors first. Raises CheckpointError if there is none."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
+            with (folder / name).open("rb") as file:
+                if file.read(7) == b"version":
+                    raise CheckpointError(folder / name, "a pointer of Git LFS", "run `git lfs pull` in this folder")
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():

@@ -99,6 +99,9 @@ class SpeechTask(Task):
             logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
         elif self.config.freeze:
             logger.warning("freeze without --checkpoint: frozen parameters keep their random initial values")
+        num_ctc_only, num_steps = self.config.model_conf.ctc_only_steps, self.config.scheduler_conf.total_steps
+        if num_steps is not None and num_ctc_only >= num_steps:
+            logger.info("model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained", num_steps)
         if not world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
             self.state.seed_new_rank()
 
