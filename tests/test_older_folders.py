@@ -98,6 +98,14 @@ def test_a_transformer_with_settings_of_a_conformer_is_the_same_training(
         load_config(path)
 
 
+def test_a_training_with_a_cache_of_the_same_name_is_the_same(tmp_path: Path) -> None:
+    """The hash is that of 4ce558d6, which included the name."""
+    path = tmp_path / "train.yaml"
+    text = "encoder: pretrained\ncmvn: null\nencoder_conf: {path: e, freeze: all, cache: a/b}\n"
+    path.write_text(text + "dataset_conf: {fbank_conf: null, spec_aug: false}\n")
+    assert "829e487d997f3584482171f0ba481f2c1a99b8ee6dba105e5aec5c45d3f3836b" in former_hashes(load_config(path))
+
+
 @pytest.mark.parametrize("head", HEADS)
 def test_a_training_starts_from_it(head: str, folders: Path, corpus: TinyCorpus, tmp_path: Path) -> None:
     overrides = [*SMALL, *(text.format(folders) for text in HEADS[head]), "max_epoch=1", "save_interval=4"]

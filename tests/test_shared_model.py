@@ -76,6 +76,19 @@ def test_a_zip_and_the_hub_give_the_same_text(
     assert {path.name for path in unpacked.iterdir()} == {"README.md", "train.yaml", "units.txt", WEIGHTS}
 
 
+def test_an_unpacked_model_is_on_the_disk_before_it_has_its_name_and_a_damaged_one_is_named(
+    zipped: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[str] = []
+    monkeypatch.setattr(shared_model, "fsync_path", lambda path: written.append(path.name))
+    folder = resolve_model(zipped)
+    assert set(written[:-2]) == {path.name for path in folder.iterdir()} and written[-2:] == ["model", "wenet_hs"]
+    (folder / "units.txt").write_text("")
+    to_do = f"delete {cache / folder.name} and load the ZIP again"
+    with pytest.raises(CheckpointError, match=f"units.txt: changed since the training .*; {to_do}$"):
+        load_model(zipped)
+
+
 @pytest.mark.parametrize("reference", ["zip", "hf://user/name"])
 def test_commands_take_it(
     reference: str, folder: Path, zipped: Path, clip: Path, hub: object, tmp_path: Path, capsys: Capsys

@@ -27,7 +27,7 @@ from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
-from wenet_hs.shared_model import WEIGHTS, resolve_model
+from wenet_hs.shared_model import WEIGHTS, resolve_model, unpacked_models
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import load_tree
@@ -150,10 +150,12 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
 
     With other units of the same number every word would be wrong.
     """
+    is_unpacked = model_dir.parent == unpacked_models()
+    to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and file_sha256(path) != expected:
-            raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", "put the old file back")
+            raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", to_do)
 
 
 def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:

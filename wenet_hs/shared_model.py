@@ -16,7 +16,7 @@ from types import ModuleType
 from zipfile import ZipFile, ZipInfo
 
 from wenet_hs.errors import CheckpointError, ConfigError, one_line
-from wenet_hs.files import file_sha256
+from wenet_hs.files import file_sha256, fsync_path
 
 WEIGHTS = "model.safetensors"
 MODEL_FILES = (
@@ -77,9 +77,14 @@ def _download(reference: str) -> Path:
     return folder
 
 
+def unpacked_models() -> Path:
+    """The cache: the folder of the unpacked ZIPs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wenet_hs"
+
+
 def _unpack(archive: Path) -> Path:
     """The folder in the cache with the files of a ZIP; it has the name of its SHA-256."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wenet_hs"
+    cache = unpacked_models()
     target = cache / file_sha256(archive)
     if target.is_dir():
         return target
@@ -93,8 +98,11 @@ def _unpack(archive: Path) -> Path:
                 for name, entry in entries.items():  # never longer than the size that was checked
                     with zipped.open(entry) as source, (folder / name).open("wb") as file:
                         shutil.copyfileobj(source, file, 1 << 20)
+                for path in (*folder.iterdir(), folder):
+                    fsync_path(path)
                 try:
                     folder.rename(target)
+                    fsync_path(cache)
                 except OSError:
                     if not target.is_dir():  # otherwise another process was faster
                         raise

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Features of utterances, and features of a batch on the device."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -55,7 +56,7 @@ def test_features_on_the_device_are_equal_to_a_thousandth(tmp_path: Path, traini
 def test_a_slot_whose_features_are_not_those_that_were_written_is_empty(tmp_path: Path) -> None:
     path, frames = tmp_path / "cache.bin", np.array([[3], [4]])
     features = torch.arange(6.0).view(3, 2)
-    FeatureCache(path, frames, 2, is_half=True).put(0, 0, features, is_incomplete=True)
+    FeatureCache(path, frames, 2, is_half=True).put(0, 0, features, key="a", is_incomplete=True)
     cache = FeatureCache(path, frames, 2, is_half=True)
     found = cache.get(0, 0)
     assert found is not None and torch.equal(found[0], features) and found[1]
@@ -64,3 +65,21 @@ def test_a_slot_whose_features_are_not_those_that_were_written_is_empty(tmp_path
     content[2 * 8 + 4] ^= 1  # after two lengths and two sums
     path.write_bytes(content)
     assert FeatureCache(path, frames, 2, is_half=True).get(0, 0) is None
+
+
+def test_a_file_that_was_cut_off_is_made_again(tmp_path: Path) -> None:
+    path, frames = tmp_path / "cache.bin", np.array([[3], [4000]])
+    FeatureCache(path, frames, 2).put(0, 0, torch.ones(3, 2), key="a", is_incomplete=False)
+    size = path.stat().st_size
+    os.truncate(path, 100)
+    assert FeatureCache(path, frames, 2).get(0, 0) is None
+    facts = path.stat()
+    assert facts.st_size == size <= facts.st_blocks * 512, "the space is reserved"
+
+
+def test_the_first_clip_that_is_not_kept_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    cache = FeatureCache(tmp_path / "cache.bin", np.array([[3], [4]]), 2)
+    for key, length in (("a", 4), ("b", 5), ("c", 6)):
+        cache.put(1, 0, torch.ones(length, 2), key=key, is_incomplete=False)
+    message = "dataset_conf.cache_features: b has 5 frames, kept are at most 4 by its listed duration; such clips are"
+    assert [record.getMessage() for record in caplog.records] == [f"{message} computed in each epoch"]

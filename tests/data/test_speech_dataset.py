@@ -3,10 +3,12 @@
 
 import logging
 import multiprocessing
+import os
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import fsspec
 import numpy as np
 import pytest
 import torch
@@ -17,6 +19,7 @@ from wenet_hs.data.audio import ClipError
 from wenet_hs.data.batching import Example, collate
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.features import utterance_features
+from wenet_hs.data.shards import open_list, write_shards
 from wenet_hs.errors import DataError
 from wenet_hs.frontends import build_frontend
 from wenet_hs.manifest import Utterance
@@ -113,14 +116,40 @@ def test_processes_share_a_cache_of_the_stated_size(
     assert "worker processes cannot share the cache here; num_workers 1 is not used" in caplog.text
 
 
-def test_the_cache_and_clips_of_another_length(utterances: list[Utterance], tmp_path: Path) -> None:
+def test_the_cache_and_clips_of_another_length(
+    utterances: list[Utterance], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     path = Path(utterances[7].wav)
     path.write_bytes(path.read_bytes()[:-640])  # 20 ms of the 1.2 s of its header
     listed = [replace(utterances[6], duration=1.06), utterances[7]]
     data, plain = cached(listed, tmp_path / "cache.bin"), make_dataset(listed)
+    list(batches(data, [[0, 1]], 0, num_workers=1))
     for epoch in range(8):
         assert [data.item(index, epoch).is_incomplete for index in (0, 1)] == [False, True]
         assert len(data.item(0, epoch).features) == len(plain.item(0, epoch).features)
+    assert not caplog.records, "the worker process has logged that the first clip is not kept"
+
+
+def test_the_key_of_a_cache_changes_with_the_audio(utterances: list[Utterance], tmp_path: Path) -> None:
+    list(write_shards(utterances, tmp_path, num_utts_per_shard=8))
+    shard = tmp_path / "shards_000000000.tar"
+    store = fsspec.filesystem("memory")
+    store.pipe("/key/a.tar", shard.read_bytes())
+    (tmp_path / "urls").write_text("memory://key/a.tar\n")
+
+    def keys() -> list[str]:
+        lists = utterances, open_list(tmp_path / "data.list", "shard"), open_list(tmp_path / "urls", "shard")
+        return [make_dataset(one).cache_key() for one in lists]
+
+    before = keys()
+    assert keys() == before and len({*before}) == 3
+    for number, path in enumerate((Path(utterances[0].wav), shard)):
+        os.utime(path, (1, 1))
+        now = keys()
+        assert [old != new for old, new in zip(before, now, strict=True)] == [place == number for place in range(3)]
+        before = now
+    store.pipe("/key/a.tar", shard.read_bytes() + bytes(512))
+    assert keys()[2] != before[2]
 
 
 def test_every_utterance_is_kept_or_rejected_with_its_reason(utterances: list[Utterance]) -> None:

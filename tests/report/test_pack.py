@@ -10,6 +10,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+import sentencepiece
 import yaml
 from command_line import Capsys, error_line, run_line
 from hypothesis import given
@@ -21,14 +22,23 @@ from tiny_corpus import write_tiny_corpus
 from wenet_hs.bin import pack as command
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.load import dump_config, load_config
-from wenet_hs.errors import CheckpointError
+from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
-from wenet_hs.report.pack import PRIVATE_PATH, PackOptions, pack_model, without_folders, write_card
+from wenet_hs.report.pack import (
+    PRIVATE_PATH,
+    TRAINING_FILES,
+    PackOptions,
+    blank_texts,
+    pack_model,
+    without_folders,
+    write_card,
+)
 from wenet_hs.score import Rules, report_to_json, score
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS
+from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.tree import load_tree
 
 PRIVATE = "/home/jane.doe/speech"
@@ -61,7 +71,7 @@ def test_it_is_the_same_model_in_hardly_more_bytes(sections: dict[str, Any], tmp
     for name in ("packed", "packed.zip"):
         out = pack_model(PackOptions(model_dir=folder, out=tmp_path / name, license="MIT", overwrite=True))
         size = sum(path.stat().st_size for path in (out.iterdir() if out.is_dir() else [out]))
-        assert weights < size < weights + 10**6
+        assert weights < size < weights + 30_000
     assert not [path.name for path in tmp_path.iterdir() if path.name.startswith(".")]
 
 
@@ -73,7 +83,8 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     record(folder, command=f"wenet-hs train --train_data {PRIVATE}/a.list", machine="jane-laptop", git=PRIVATE, **kept)
     tree = load_tree(folder / "tree.json")
     replace(tree, options={"data_list": f"{PRIVATE}/a.list b.list"}).save(folder / "tree.json")
-    encoder = {"_name_or_path": f"{PRIVATE}/wav2vec2", "base": "facebook/wav2vec2-base", "sizes": [1, 2.5, None]}
+    sizes = {"sizes": [1, 2.5, None]}
+    encoder = {"config": {"_name_or_path": "janes_interviews/whisper-ft", "file": "jane/w.bin", **sizes}}
     (folder / "encoder.json").write_text(json.dumps(encoder), "utf-8")
     packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed", license="MIT"))
     for path in packed.iterdir():
@@ -84,8 +95,31 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     assert {key: found.provenance[key] for key in kept} == kept
     names = {key.removeprefix("sha256 of ") for key in found.provenance if key.startswith("sha256 of ")}
     assert names == {"checkpoint", WEIGHTS, "units.txt", "tree.json", "encoder.json"}
-    assert json.loads((packed / "encoder.json").read_text("utf-8")) == encoder | {"_name_or_path": "wav2vec2"}
+    assert json.loads((packed / "encoder.json").read_text("utf-8")) == {"config": {"file": "w.bin", **sizes}}
     assert load_tree(packed / "tree.json").options == {"data_list": "a.list b.list"}
+
+
+def test_a_bpe_model_is_packed_without_the_paths_of_its_training(tmp_path: Path) -> None:
+    (text := tmp_path / "jane_interviews.txt").write_text("ab ab abc cab bac\n" * 9, "utf-8")
+    (tmp_path / "rules.tsv").write_text("41\t61\n")
+    options = {"normalization_rule_tsv": str(tmp_path / "rules.tsv"), "model_type": "bpe", "minloglevel": 2}
+    prefix = str(tmp_path / "jane")
+    sentencepiece.SentencePieceTrainer.train(input=str(text), model_prefix=prefix, vocab_size=12, **options)
+    bpe = (tmp_path / "jane.model").read_bytes()
+    assert bpe.count(str(tmp_path).encode()) >= 2
+    folder = write_model_folder(tmp_path / "exp")
+    (folder / "bpe.model").write_bytes(bpe)
+    config = load_config(folder / "train.yaml", ["tokenizer=bpe", "tokenizer_conf.bpe_path=bpe.model"])
+    dump_config(config, folder / "train.yaml")
+    packed = (pack_model(PackOptions(model_dir=folder, out=tmp_path / "p", license="MIT")) / "bpe.model").read_bytes()
+    assert b"jane" not in packed and str(tmp_path).encode() not in packed
+    before, after = (sentencepiece.SentencePieceProcessor(model_proto=model) for model in (bpe, packed))
+    for line in ("abc cab", "A b zz", ""):
+        assert before.encode(line, out_type=str) == after.encode(line, out_type=str)
+    assert bpe_units(packed) == bpe_units(bpe) and after.encode("A") == after.encode("a")
+    ours = train_bpe(["ab ab abc", "cab bac"], 8)
+    blank_texts(memoryview(copy := bytearray(ours)), TRAINING_FILES)
+    assert copy == ours, "has no paths"
 
 
 TEXTS = st.text(st.sampled_from("ab/\\.~: "), max_size=12)
@@ -271,20 +305,31 @@ def test_weights_of_another_model_are_named(tmp_path: Path) -> None:
 def test_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub, uploads = pytest.importorskip("huggingface_hub"), []
 
+    def create_repo(name: str, *, private: bool, exist_ok: bool) -> None:
+        assert private
+        uploads.append((name, exist_ok))
+
     def upload_folder(*, repo_id: str, folder_path: str, revision: str | None) -> None:
         uploads.append((repo_id, revision, {path.name for path in Path(folder_path).iterdir()}))
 
-    monkeypatch.setattr(hub, "create_repo", lambda name, *, exist_ok: uploads.append((name, exist_ok)))
+    monkeypatch.setattr(hub, "repo_exists", lambda name: name == "user/taken")
+    monkeypatch.setattr(hub, "create_repo", create_repo)
     monkeypatch.setattr(hub, "upload_folder", upload_folder)
     folder = write_model_folder(tmp_path / "exp")
     for out in ("packed", "packed.zip"):
         options = PackOptions(model_dir=folder, out=tmp_path / out, license="MIT", push="hf://user/name@dev")
         assert pack_model(options).exists()
         files = {"README.md", "train.yaml", "units.txt", WEIGHTS}
-        assert uploads == [("user/name", True), ("user/name", "dev", files)]
+        assert uploads == [("user/name", False), ("user/name", "dev", files)]
         uploads.clear()
+    options = PackOptions(model_dir=folder, out=tmp_path / "b", license="MIT", push="hf://user/taken")
+    with pytest.raises(DataError, match=r"^--push hf://user/taken: exists already; name another one, or add --over"):
+        pack_model(options)
+    assert not options.out.exists() and not uploads
+    pack_model(replace(options, overwrite=True))
+    assert uploads == [("user/taken", True), ("user/taken", None, files)]
 
-    def fail(name: str, *, exist_ok: bool) -> None:
+    def fail(name: str, *, private: bool, exist_ok: bool) -> None:
         raise ConnectionError("no network")
 
     monkeypatch.setattr(hub, "create_repo", fail)

@@ -8,11 +8,15 @@ import os
 import platform
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
@@ -21,8 +25,11 @@ from pydantic import BaseModel
 from small_models import small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, weights_of, write_tiny_corpus
 
+from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import load_config
+from wenet_hs.data import features
 from wenet_hs.devices import find_device, processor_name
+from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
@@ -31,7 +38,7 @@ from wenet_hs.text.units import UnitTable
 from wenet_hs.train import model_folder
 from wenet_hs.train.model_folder import FREE_TO_CHANGE
 from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.speech import compile_layers, freeze
+from wenet_hs.train.speech import compile_layers, freeze, open_output_caches
 from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.train.state import TrainState, read_progress
 from wenet_hs.tree import Tree
@@ -446,6 +453,28 @@ def test_a_resumed_run_keeps_the_dtype_that_auto_chose(
     assert load_config(folder / "train.yaml").dtype == "fp32"
     other = tiny_corpus.train(tmp_path / "other", "dtype=auto", ONE_STEP)
     assert load_config(other / "train.yaml").dtype == "bf16"
+
+
+def test_two_trainings_that_start_together_reserve_a_cache_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reserved, reserve = list[Path](), features._reserve
+
+    def slow(path: Path, *options: Any) -> None:
+        reserved.append(path)
+        time.sleep(0.05)
+        reserve(path, *options)
+
+    def make_cache(path: Path, setting: str) -> None:
+        features.FeatureCache(path, np.array([[3]]), 2)
+
+    monkeypatch.setattr(features, "_reserve", slow)
+    conf = PretrainedConf(path="", freeze="all", cache=str(tmp_path / "cache"))
+    encoder = SimpleNamespace(conf=conf, description=SimpleNamespace(to_json=str), pretrained=torch.nn.Module())
+    sets = [SimpleNamespace(cache_in=make_cache, cache_key=lambda: "key")]
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda _: open_output_caches(sets, encoder, World()), range(2)))  # type: ignore[arg-type]
+    assert reserved == [*(tmp_path / "cache").glob("*-key.bin")]
 
 
 def test_a_cache_leaves_no_file_and_a_finished_training_makes_none(

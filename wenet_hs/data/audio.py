@@ -290,6 +290,9 @@ def _mix(samples: Samples) -> Samples:
 
 # Sources
 
+MEMBER = re.compile(r"(.+)#(\d+)\+(\d+)", re.DOTALL)
+"""A member of a shard: the path or URL of the tar, offset and size in bytes."""
+
 
 def is_url(source: str) -> bool:
     """Whether fsspec reads the source: `https://…`, `s3://…`, `simplecache::https://…`."""
@@ -300,7 +303,7 @@ def fetch(source: str | Path | bytes) -> str | Path | bytes:
     """The bytes of a URL or of a part; local files and bytes are returned unchanged. Raises SourceError."""
     if not isinstance(source, str):
         return source
-    part = re.fullmatch(r"(.+)#(\d+)\+(\d+)", source, re.DOTALL)
+    part = MEMBER.fullmatch(source)
     if part is None:
         return call_fsspec(source, lambda filesystem, path: filesystem.cat_file(path)) if is_url(source) else source
     where, offset, size = part[1], int(part[2]), int(part[3])

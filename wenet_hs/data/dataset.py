@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.config.dataset import DatasetConf
-from wenet_hs.data.audio import AudioError, ClipError, read_utterance, segment_duration
+from wenet_hs.data.audio import MEMBER, AudioError, ClipError, is_url, read_utterance, segment_duration
 from wenet_hs.data.augment import SPEED_FACTORS, Distortions, apply_masks, draw_masks, speed_perturb
 from wenet_hs.data.batching import Batch, BatchPlan, Example, collate, plan_epoch
 from wenet_hs.data.features import CACHE_FEATURES, FeatureCache
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
+from wenet_hs.data.shards import source_versions
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
@@ -139,9 +140,11 @@ class SpeechDataset:
         """A hash of what the features in a file of `cache_in` depend on, beside the frontend."""
         rows = (self._table[row] for row in self._rows.tolist())
         clips = [(u.key, u.wav, u.start, u.end, u.channel) for u in rows]
-        files = {wav: Path(wav).stat() for wav in {clip[1] for clip in clips} if Path(wav).is_file()}
-        changed = sorted((wav, facts.st_size, facts.st_mtime_ns) for wav, facts in files.items())
-        parts = (clips, changed, self.durations.tolist(), self._training and self._conf.speed_perturb)
+        members = {wav: MEMBER.fullmatch(wav) for wav in {clip[1] for clip in clips}}
+        shards = {member[1] for member in members.values() if member}
+        # Other URLs are not looked at: there may be a million of them, with a request each.
+        files = sorted(shards | {wav for wav, member in members.items() if not member and not is_url(wav)})
+        parts = (clips, source_versions(files), self.durations.tolist(), self._training and self._conf.speed_perturb)
         return blake2b(repr(parts).encode(), digest_size=16).hexdigest()
 
     @property
@@ -205,7 +208,7 @@ class SpeechDataset:
         cached = self.cache.get(index, column) if self.cache else None
         features, is_incomplete = cached or self._compute_features(utterance, item, epoch, speed)
         if self.cache and not cached:
-            self.cache.put(index, column, features, is_incomplete=is_incomplete)
+            self.cache.put(index, column, features, key=utterance.key, is_incomplete=is_incomplete)
         is_wave = self._conf.features_on == "device"
         length = self._frontend.length(len(features)) if is_wave else len(features)
         if self._subsampled(length) < 1:

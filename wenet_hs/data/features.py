@@ -5,6 +5,7 @@ Dimension key: T frames, F features per frame, N utterances, S speeds.
 """
 
 import logging
+import mmap
 import os
 import threading
 from pathlib import Path
@@ -61,8 +62,12 @@ class FeatureCache:
         self._starts_NS = max_frames_NS.cumsum().reshape(max_frames_NS.shape) - max_frames_NS
         num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
         values = np.dtype(np.float16 if is_half else np.float32)
+        num_bytes = 8 * num_slots + values.itemsize * num_frames * width
+        if path.exists() and path.stat().st_size != num_bytes:  # cut off: the space of its end is not reserved
+            path.unlink()
         if not path.exists():
-            _reserve(path, 8 * num_slots + values.itemsize * num_frames * width, setting)
+            _reserve(path, num_bytes, setting)
+        self._setting, self._has_warned = setting, mmap.mmap(-1, 1)  # shared with forked worker processes
         # Frames of each slot: 0 if it is empty, negative if the clip is incomplete. It is written after the features.
         self._lengths_NS = np.memmap(path, np.int32, "r+", shape=max_frames_NS.shape)
         # CRC-32 of each slot: a machine that crashes may write the lengths of a file that stays, but not its features.
@@ -79,14 +84,20 @@ class FeatureCache:
         is_intact = crc32(frames_TF.data) == self._sums_NS[index, column]
         return (torch.from_numpy(frames_TF).float(), length < 0) if is_intact else None
 
-    def put(self, index: int, column: int, features_TF: Tensor, *, is_incomplete: bool) -> None:
-        """Keep features. Those of a clip that is longer than its list states are not kept."""
+    def put(self, index: int, column: int, features_TF: Tensor, *, key: str, is_incomplete: bool) -> None:
+        """Keep features. Those longer than `max_frames_NS` are not kept, and the first such utterance is logged."""
         length, start = len(features_TF), int(self._starts_NS[index, column])
         if 0 < length <= self._max_frames_NS[index, column]:
             self._frames[start : start + length] = features_TF.numpy()
             self._sums_NS[index, column] = crc32(self._frames[start : start + length].data)
             _memory_barrier()
             self._lengths_NS[index, column] = -length if is_incomplete else length
+        elif length and not self._has_warned[0]:
+            self._has_warned[0] = 1
+            reason = (
+                f"has {length} frames, kept are at most {self._max_frames_NS[index, column]} by its listed duration"
+            )
+            logger.warning("%s: %s %s; such clips are computed in each epoch", self._setting, key, reason)
 
 
 def _memory_barrier() -> None:

@@ -86,16 +86,15 @@ def _index_of_shards(path: Path) -> Path:
     if shards[0].startswith("{"):
         raise DataError(f"{path}:1", "not the path of a tar", "a list of utterances is read with --data_type raw")
     folder = path.with_name(f"{path.name}.index")
-    with ThreadPoolExecutor(_NUM_THREADS) as pool:
-        versions = list(pool.map(_version, shards))
-        record = json.dumps({"shards": shards, "versions": versions}, indent=1) + "\n"
-        if not _is_current(folder, record):
-            with path.with_name(f".{path.name}.lock").open("wb") as lock:
-                fcntl.flock(lock, fcntl.LOCK_EX)
-                if not _is_current(folder, record):  # otherwise another rank has written it
-                    logger.info("%s: indexing %d shards", path, len(shards))
+    record = json.dumps({"shards": shards, "versions": source_versions(shards)}, indent=1) + "\n"
+    if not _is_current(folder, record):
+        with path.with_name(f".{path.name}.lock").open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _is_current(folder, record):  # otherwise another rank has written it
+                logger.info("%s: indexing %d shards", path, len(shards))
+                with ThreadPoolExecutor(_NUM_THREADS) as pool:
                     _write_index(path, folder, shards, pool)
-                    write_atomic(folder / "shards.json", record)
+                write_atomic(folder / "shards.json", record)
     return folder / "data.list"
 
 
@@ -104,13 +103,18 @@ def _is_current(folder: Path, record: str) -> bool:
     return (folder / "shards.json").exists() and (folder / "shards.json").read_text("utf-8") == record
 
 
-def _version(shard: str) -> str:
-    """Size and time of the last change, or the server's version of a URL; empty where the shard cannot be read."""
+def source_versions(sources: Sequence[str]) -> list[str]:
+    """Size and time of the last change, or the server's version of a URL; empty where a file cannot be read."""
+    with ThreadPoolExecutor(_NUM_THREADS) as pool:
+        return list(pool.map(_version, sources))
+
+
+def _version(source: str) -> str:
     try:
-        if is_url(shard):
-            info = call_fsspec(shard, lambda filesystem, path: filesystem.info(path))
+        if is_url(source):
+            info = call_fsspec(source, lambda filesystem, path: filesystem.info(path))
             return " ".join(str(info.get(name)) for name in ("size", "ETag", "etag", "md5Hash", "mtime"))
-        status = Path(shard).stat()
+        status = Path(source).stat()
         return f"{status.st_size} {status.st_mtime_ns}"
     except (SourceError, OSError):
         return ""  # the index is then written again, and reading the shard for it raises the error

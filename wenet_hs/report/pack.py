@@ -38,19 +38,10 @@ from wenet_hs.tree import load_tree
 logger = logging.getLogger(__name__)
 
 UNKNOWN = "unknown: ask the author"
-HUB_NAME = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _SUMS = (f"{SHA256_OF}training list", f"{SHA256_OF}checkpoint")
 _PUBLISHED = (
-    f"{SHA256_OF}encoder weights",
-    "git",
-    "python",
-    "processor",
-    "ranks",
-    "wenet_hs",
-    "torch",
-    "transformers",
-    OVERFITTED,
-    *_SUMS,
+    *(f"{SHA256_OF}encoder weights", "git", "python", "processor", "ranks", "wenet_hs", "torch", "transformers"),
+    *(OVERFITTED, *_SUMS),
 )
 """Keys of the provenance that are published, beside the sums of the files. The command and the machine are not."""
 PRIVATE_PATH = re.compile(r"(?<![\w/:.])(?:~/\w|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w)[^\s\"')]*")
@@ -63,13 +54,13 @@ class PackOptions:
 
     model_dir: Path = option(REQUIRED, "experiment folder, ours or WeNet's")
     out: Path = option(REQUIRED, "folder to write, or a file that ends with .zip", metavar="DIR|ZIP")
-    overwrite: bool = option(False, "replace an earlier result of this command")
+    overwrite: bool = option(False, "replace an earlier result of this command, also on the hub")
     license: str | None = option(None, "of the model: its SPDX name, such as cc-by-4.0, or a file with its text")
     data: str | None = option(None, "what the training data are, in a sentence for the card", metavar="TEXT")
     datasets: tuple[str, ...] = option((), "names of the data sets on the hub, such as mozilla-foundation/common_voice")
     languages: tuple[str, ...] = option((), "codes of its languages (default: those of the lists and scores)")
     base_model: str | None = option(None, "the model from which the training started, by its name on the hub")
-    push: str | None = option(None, "also upload it, after `hf auth login`", metavar="hf://USER/NAME")
+    push: str | None = option(None, "also upload it as private, after `hf auth login`", metavar="hf://USER/NAME")
 
 
 def pack_model(options: PackOptions) -> Path:
@@ -81,6 +72,11 @@ def pack_model(options: PackOptions) -> Path:
     out, is_zip = options.out, options.out.suffix.lower() == ".zip"
     _check_out(out, is_zip=is_zip, overwrite=options.overwrite)
     hub_name = split_hub_name(options.push) if options.push else None
+    if options.push and hub_name and not options.overwrite:
+        with open_hub(options.push, "uploaded") as hub:
+            is_taken = hub.repo_exists(hub_name[0])
+        if is_taken:
+            raise DataError(f"--push {options.push}", "exists already", "name another one, or add --overwrite")
     experiment = load_experiment(options.model_dir)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
@@ -97,7 +93,7 @@ def pack_model(options: PackOptions) -> Path:
             folder = folder.rename(out)
         if options.push and hub_name:
             with open_hub(options.push, "uploaded") as hub:
-                hub.create_repo(hub_name[0], exist_ok=True)
+                hub.create_repo(hub_name[0], private=True, exist_ok=options.overwrite)
                 hub.upload_folder(repo_id=hub_name[0], folder_path=str(folder), revision=hub_name[1])
     return out
 
@@ -114,7 +110,7 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
     settings = _copy_named_files(folder, experiment)
     encoder = experiment.model_dir / "encoder.json"
     if encoder.is_file():
-        public = without_folders(read_json(encoder, "copy it again"), has_hub_names=True)
+        public = without_folders(read_json(encoder, "copy it again"))
         settings["encoder_conf"] |= {"cache": None} if "cache" in settings["encoder_conf"] else {}
         write_atomic(folder / encoder.name, json.dumps(public, ensure_ascii=False, indent=1) + "\n")
     weights = {name: value.contiguous() for name, value in experiment.model.state_dict().items()}
@@ -146,20 +142,53 @@ def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
         if name in TREE_FILES.values():
             tree = load_tree(source)
             replace(tree, options=without_folders(tree.options)).save(folder / name)
+        elif name == "bpe.model":
+            blank_texts(memoryview(model := bytearray(source.read_bytes())), TRAINING_FILES)
+            write_atomic(folder / name, bytes(model))
         else:
             shutil.copyfile(source, folder / name)
     return settings
 
 
-def without_folders(value: Any, *, has_hub_names: bool = False) -> Any:
-    """A value of a YAML or JSON file in which each path is its last name. `has_hub_names`: `user/name` is no path."""
-    same = partial(without_folders, has_hub_names=has_hub_names)
+TRAINING_FILES: Mapping[int, Any] = {2: {1: None, 2: None, 54: None}, 3: {6: None}, 5: {6: None}}
+"""Fields of a sentencepiece model with paths: input, model_prefix and seed_sentencepieces_file of its trainer_spec,
+normalization_rule_tsv of its normalizer_spec and denormalizer_spec. Its tokens do not depend on them."""
+
+
+def blank_texts(message: memoryview, fields: Mapping[int, Any]) -> None:
+    """Overwrite texts of a message of protobuf in place, so that no length changes.
+
+    sentencepiece's own protobuf classes cannot be in one process with those of transformers.
+
+    `fields`: number of a field → None: its text, or the fields of the message in it.
+    """
+    end = 0
+    while end < len(message):
+        tag, end = _varint(message, end)
+        number, kind = tag >> 3, tag & 7
+        size, start = _varint(message, end) if kind in (0, 2) else ({1: 8, 5: 4}[kind], end)
+        end = start + (size if kind else 0)
+        if number in fields and kind == 2:
+            content, inner = message[start:end], fields[number]
+            if inner is None:
+                content[:] = b"-" * size
+            else:
+                blank_texts(content, inner)
+
+
+def _varint(message: memoryview, start: int) -> tuple[int, int]:
+    """The number there: 7 bits per byte, the lowest first, 128 added to all but the last. And where it ends."""
+    end = next(at for at in range(start, len(message)) if message[at] < 128) + 1
+    return sum((byte & 127) << 7 * place for place, byte in enumerate(message[start:end])), end
+
+
+def without_folders(value: Any) -> Any:
+    """A value of a YAML or JSON file in which each path is its last name, without where transformers loaded it."""
     if isinstance(value, Mapping):
-        return {key: same(one) for key, one in value.items()}
+        return {key: without_folders(one) for key, one in value.items() if key != "_name_or_path"}
     if isinstance(value, list | tuple):
-        return [same(one) for one in value]
-    is_path = isinstance(value, str) and not (has_hub_names and HUB_NAME.fullmatch(value))
-    return PureWindowsPath(value).name if is_path and re.search(r"[/\\]", value) else value
+        return [without_folders(one) for one in value]
+    return PureWindowsPath(value).name if isinstance(value, str) and re.search(r"[/\\]", value) else value
 
 
 def _write_license(folder: Path, given: str | None) -> str:
@@ -233,8 +262,6 @@ def write_card(experiment: Experiment, options: PackOptions, published: Mapping[
     ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
     named = [split_hub_name(one)[0] for one in command_values(recorded, "--checkpoint") if one.startswith("hf:")]
     encoder = model.encoder.description if isinstance(model.encoder, PretrainedEncoder) else None
-    if encoder is not None:
-        named += filter(HUB_NAME.fullmatch, [str(encoder.config.get("_name_or_path"))])
     sha256 = recorded.get(_SUMS[1]) if encoder is None else recorded.get(f"{SHA256_OF}encoder weights")
     base = options.base_model or next(iter(named), None)
     start = base or {None: UNKNOWN, "none": "random weights"}.get(sha256, "another model")

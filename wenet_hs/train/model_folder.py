@@ -13,6 +13,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +53,8 @@ FREE_TO_CHANGE = frozenset(
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
 `warmup_cosine`, see `_may_change`.)"""
+OUTPUT_CACHE = "encoder_conf.cache"
+"""A resumed run may name another folder, but not begin or end to use one: a cache rounds to float16."""
 _SAME_RUN = "a resumed run must be the same: restore it, or use another --model_dir"
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
@@ -135,13 +138,15 @@ def prepare_folder(
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
     lists = [file_sha256(path) for path in options.train_data if path.is_file()]
+    is_pretrained = isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf)
+    packages = ("wenet_hs", "torch", *(["transformers"] if is_pretrained and find_spec("transformers") else []))
     provenance = {
         "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
         "git": _git_hash(),
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores",
         **{name: _add_part(before.get(name, "unknown"), parts) for name, parts in hardware.items()},
-        **{name: version(name) for name in ("wenet_hs", "torch")},
+        **{name: version(name) for name in packages},
         **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
         f"{SHA256_OF}training list": " ".join(lists),
         **start,
@@ -219,7 +224,7 @@ def _refuse_changes(
     faults = [
         f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
         for key, old, new in changes
-        if not _may_change(key, config) and not key.startswith(kinds)
+        if not _may_change(key, config) and not key.startswith(kinds) and not (key == OUTPUT_CACHE and old and new)
     ]
     of_other_kinds = {name for section, name in TREE_FILES.items() if f"{section}.".startswith(kinds)}
     for name, content in contents.items():
@@ -238,7 +243,7 @@ def _refuse_changes(
 def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
     """What a resumed run must share, without settings at their defaults: a later release may have more of them."""
     changes = config_changes(type(config)(), config)
-    return {key: value for key, _, value in changes if not _may_change(key, config)}
+    return {key: key == OUTPUT_CACHE or value for key, _, value in changes if not _may_change(key, config)}
 
 
 def _hash_settings(settings: Mapping[str, Any]) -> str:
@@ -253,6 +258,8 @@ def former_hashes(config: TrainingConfig) -> frozenset[str]:
     if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
         removed |= {f"encoder_conf.{name}": values for name, values in REMOVED_OF_TRANSFORMER.items()}
         fixed = {key: value for key, value in fixed.items() if key not in removed}
+    if OUTPUT_CACHE in fixed and isinstance(config, ExperimentConfig):
+        removed[OUTPUT_CACHE] = (getattr(config.encoder_conf, "cache", None),)
     found = (zip(removed, chosen, strict=True) for chosen in itertools.product(*removed.values()))
     default = flatten(type(config)().model_dump(mode="json"))
     changed = ({key: value for key, value in one if value != default.get(key)} for one in found)

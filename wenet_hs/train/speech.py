@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The training of recognisers: model, optimizer and data sets from config and flags, and the batches of their steps."""
 
+import fcntl
 import hashlib
 import logging
 import platform
@@ -39,7 +40,7 @@ from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.model_folder import TrainOptions, former_hashes, pretrained_folder
+from wenet_hs.train.model_folder import OUTPUT_CACHE, TrainOptions, former_hashes, pretrained_folder
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, check_parts, find_part
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
@@ -244,11 +245,13 @@ def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder
     digest.update(repr((OUTPUTS_FORMAT, settings, computed_by)).encode())
     for name, value in sorted(encoder.pretrained.state_dict().items()):
         digest.update(name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    paths = [folder / f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin" for dataset in sets]
     for is_turn in (world.is_first, not world.is_first):
         if is_turn:
-            for dataset in sets:
-                name = f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin"
-                dataset.cache_in(folder / name, setting="encoder_conf.cache")
+            with (folder / ".cache.lock").open("wb") as lock:  # another training may reserve the same files
+                fcntl.flock(lock, fcntl.LOCK_EX)
+                for dataset, path in zip(sets, paths, strict=True):
+                    dataset.cache_in(path, setting=OUTPUT_CACHE)
         world.any(False)  # waits for all ranks
 
 
