@@ -78,7 +78,7 @@ _options_of() {
   done
 }
 _check_folder() {  # data|exp
-  local _other _made _is_other='FILENAME != "-" { lines[$0]; names[$1]; next } !($0 in lines) && ($1 in names || NF > 1) { print; exit }'  # not: new and empty
+  local _other _made _is_other="FILENAME != \"-\" { lines[\$0]; names[\$1]; next } !(\$0 in lines) && (\$1 in names || NF > 1) { print; exit }"  # not: new and empty
   [ -f "${!1}/options.txt" ] && _other=$(_options_of "$1" | awk "$_is_other" "${!1}/options.txt" -) && [ -n "$_other" ] || return 0
   _made=$(grep -- "^${_other%% *} " "${!1}/options.txt" || echo "another recipe, without ${_other%% *}")
   fail "${_other% }: ${!1} was made with $_made; repeat this, give another --$1, or remove the folder"
