@@ -176,12 +176,13 @@ def test_commands_of_own_data_from_elan_to_a_model_and_back(tmp_path: Path, fork
 @pytest.mark.recipe
 @pytest.mark.parametrize(
     ("name", "config", "modes"),
-    [("whisper", "own", MODES_OF_OWN), ("mms", "own", MODES_OF_OWN), ("xls-r", "finetune_wav2vec2", MODES[:2])],
+    [("whisper", "own", MODES_OF_OWN), ("mms", "own", MODES[:2]), ("xls-r", "finetune_wav2vec2", MODES[:2])],
 )
 def test_own_with_a_pretrained_encoder(
     tmp_path: Path, forked: Path, name: str, config: str, modes: tuple[str, ...]
 ) -> None:
-    """Here without a GPU: frozen with a cache, unless a config of `decoder: none` is given."""
+    """Here without a GPU: frozen with a cache, unless a config of `decoder: none` is given or it has adapters."""
+    is_frozen = name == "whisper"
     encoder, lines = write_folder(tmp_path / "my encoder", name), ["path\tsentence\n"]
     for number in range(40):
         write_tones(tmp_path / f"{number}.wav", 4 + number % 4)
@@ -196,7 +197,7 @@ def test_own_with_a_pretrained_encoder(
         f"{ROOT}/conf/{config}.yaml",
     ]
     few = "scheduler_conf.total_steps=8 scheduler_conf.warmup_steps=2 save_interval=4"
-    few += " encoder_conf.upper.num_blocks=1 model_conf.ctc_only_steps=3" if config == "own" else ""
+    few += " encoder_conf.upper.num_blocks=1 model_conf.ctc_only_steps=3" if is_frozen else ""
     options = ["--corpus", str(tmp_path / "my.tsv"), "--encoder", str(encoder), "--min_minutes", "0", *folders]
     done = run_recipe("own", *options, "--override", few, bin_dir=forked)
     for mode in modes:
@@ -204,7 +205,7 @@ def test_own_with_a_pretrained_encoder(
         assert score["micro"]["N"] > 0
     assert len([*(tmp_path / "exp/softmax/test").glob("*/score.json")]) == len(modes)
     assert "expected time of a training: " in done.stdout and "<html" in (tmp_path / "exp/report.html").read_text()
-    assert len([*(tmp_path / "été 1").glob("encoder_outputs/*.bin")]) == (2 if config == "own" else 0)
+    assert len([*(tmp_path / "été 1").glob("encoder_outputs/*.bin")]) == (2 if is_frozen else 0)
     assert not (tmp_path / "été 1/global_cmvn").exists() and (tmp_path / "exp/softmax/encoder.json").exists()
 
 
