@@ -29,6 +29,11 @@ def shared_dir() -> Path:
     return SHARED
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The faults come first: a process that has computed a gradient cannot be forked to train in the child."""
+    items.sort(key=lambda item: "faults" not in item.path.parts)
+
+
 def pytest_collection_finish() -> None:
     """Excludes all modules from garbage collection: they are used until the end of the run."""
     import torch  # not at the top: the first process of xdist runs no test

@@ -255,5 +255,5 @@ def test_failures_of_the_hub_have_one_line(hub: object, tmp_path: Path, monkeypa
     with pytest.raises(CheckpointError, match=r"hf://user/name: cannot be downloaded \(no network\); check the name"):
         resolve_model(Path("hf://user/name"))
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
-    with pytest.raises(ConfigError, match=r"huggingface_hub is not installed; run pip install .wenet_hs\[pretrained\]"):
+    with pytest.raises(ConfigError, match=r"huggingface_hub is not installed; run pip install '.\[pretrained\]' in"):
         resolve_model("hf://user/name")

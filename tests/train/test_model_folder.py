@@ -470,7 +470,9 @@ def test_two_trainings_that_start_together_reserve_a_cache_once(
 
     monkeypatch.setattr(features, "_reserve", slow)
     conf = PretrainedConf(path="", freeze="all", cache=str(tmp_path / "cache"))
-    encoder = SimpleNamespace(conf=conf, description=SimpleNamespace(to_json=str), pretrained=torch.nn.Module())
+    encoder = SimpleNamespace(
+        conf=conf, description=SimpleNamespace(to_json=str), pretrained=torch.nn.Module(), device=torch.device("cpu")
+    )
     sets = [SimpleNamespace(cache_in=make_cache, cache_key=lambda: "key")]
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda _: open_output_caches(sets, encoder, World()), range(2)))  # type: ignore[arg-type]

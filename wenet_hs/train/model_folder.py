@@ -242,7 +242,10 @@ def _refuse_changes(
 
 def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
     """What a resumed run must share, without settings at their defaults: a later release may have more of them."""
-    changes = config_changes(type(config)(), config)
+    changes, of_encoder = config_changes(type(config)(), config), dict[str, Any]()
+    if isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf):
+        of_encoder = flatten({"encoder_conf": PretrainedConf(path="").model_dump(mode="json")})
+        changes = [one for one in changes if not one[0].startswith("encoder_conf.") or one[2] != of_encoder.get(one[0])]
     return {key: key == OUTPUT_CACHE or value for key, _, value in changes if not _may_change(key, config)}
 
 
@@ -258,8 +261,6 @@ def former_hashes(config: TrainingConfig) -> frozenset[str]:
     if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
         removed |= {f"encoder_conf.{name}": values for name, values in REMOVED_OF_TRANSFORMER.items()}
         fixed = {key: value for key, value in fixed.items() if key not in removed}
-    if OUTPUT_CACHE in fixed and isinstance(config, ExperimentConfig):
-        removed[OUTPUT_CACHE] = (getattr(config.encoder_conf, "cache", None),)
     found = (zip(removed, chosen, strict=True) for chosen in itertools.product(*removed.values()))
     default = flatten(type(config)().model_dump(mode="json"))
     changed = ({key: value for key, value in one if value != default.get(key)} for one in found)
