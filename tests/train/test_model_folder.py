@@ -487,7 +487,10 @@ def test_a_cache_leaves_no_file_and_a_finished_training_makes_none(
     with caplog.at_level(logging.INFO):
         folder = tiny_corpus.train(tmp_path / "m", *cached)
     assert caplog.text.count("MB for features") == 2, "of the training and the validation list"
-    assert [path.name for path in tmp_path.iterdir()] == ["m"]
+    found = {
+        path.name for path in tmp_path.iterdir() if not path.name.startswith("torchinductor")
+    }  # of torch's compiler
+    assert found == {"m"}
 
     def full(*args: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
