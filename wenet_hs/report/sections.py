@@ -333,6 +333,9 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
 _INPUT_FILES = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt", "final.json")
 
 
+_SHOWN_SETTINGS = ("seed", "encoder", "encoder_conf.layers", "encoder_conf.freeze")
+
+
 def conditions_section(data: ReportData) -> dict[str, Any]:
     """Signatures and counts of the error rates, the provenance of the models, and the hashes of all input files."""
     scores, files, provenance = list[Record](), list[Record](), dict[str, Record]()
@@ -341,7 +344,9 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
             record = {"experiment": found.name, "mode": mode, "signature": report.signature}
             record |= {"counts": format_counts(report.micro), "resamples": f"{report.num_resamples:,}"}
             scores.append(record | {"missing": f"{len(report.missing):,}"})
-        facts = found.provenance | {key: value for key, value in found.settings.items() if key == "seed"}
+        facts = found.provenance | {
+            key: value for key, value in flatten(found.settings).items() if key in _SHOWN_SETTINGS
+        }
         provenance[found.name] = {str(key): str(value) for key, value in facts.items()}
     for path in filter(Path.is_file, dict.fromkeys(_input_paths(data))):
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
