@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The base class of all config sections, and the settings of the section `dataset_conf`."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal, Self
 
@@ -49,6 +49,16 @@ class Section(BaseModel):
             # "{text}" is not an f-string: pydantic fills it in from the dictionary.
             raise PydanticCustomError("conflicts", "{text}", {"text": text, "conflicts": conflicts})
         return self
+
+
+def read_section(value: Any, kind: object, classes: Mapping[str, type[Section]]) -> Any:
+    """A section whose class is selected by the setting `kind` beside it; the first class if that is wrong."""
+    selected = classes.get(str(kind))
+    if selected is None:
+        return next(iter(classes.values()))()
+    if isinstance(value, Section) and type(value) is not selected:  # the default of another kind
+        value = value.model_dump(exclude_unset=True)
+    return selected.model_validate(value)
 
 
 class FilterConf(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo
 
-from wenet_hs.config.dataset import BelowOne, Count, CountOrZero, Positive, Section
+from wenet_hs.config.dataset import BelowOne, Count, CountOrZero, Positive, Section, read_section
 
 Activation = Literal["swish", "relu", "gelu"]
 FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}
@@ -168,10 +168,5 @@ changed nothing there, and are dropped."""
 
 
 def read_encoder(value: Any, info: ValidationInfo) -> Any:
-    """An `encoder_conf`, read by the class that `encoder` selects; the conformer's defaults if that is wrong."""
-    selected = ENCODERS.get(str(info.data.get("encoder")))
-    if selected is None:
-        return ConformerConf()
-    if isinstance(value, Section) and type(value) is not selected:  # the default of another encoder
-        value = value.model_dump(exclude_unset=True)
-    return selected.model_validate(value)
+    """An `encoder_conf`, read by the class that `encoder` selects."""
+    return read_section(value, info.data.get("encoder"), ENCODERS)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo
 
-from wenet_hs.config.dataset import Count, Section
+from wenet_hs.config.dataset import Count, Section, read_section
 
 
 class SoftmaxHeadConf(Section):
@@ -70,10 +70,5 @@ HEADS: dict[str, type[Section]] = {
 
 
 def read_head(value: Any, info: ValidationInfo) -> Any:
-    """A `head_conf`, read by the class that the `head` beside it selects; the defaults if that is wrong."""
-    selected = HEADS.get(str(info.data.get("head")))
-    if selected is None:
-        return SoftmaxHeadConf()
-    if isinstance(value, Section) and type(value) is not selected:  # the default of another head
-        value = value.model_dump(exclude_unset=True)
-    return selected.model_validate(value)
+    """A `head_conf`, read by the class that the `head` beside it selects."""
+    return read_section(value, info.data.get("head"), HEADS)
