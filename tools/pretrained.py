@@ -74,10 +74,10 @@ def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
     """The YAML for an encoder on this machine if `given` is conf/own.yaml, and settings with its folder."""
     description = read_description(encoder)
     weight_files(encoder)  # now, not after the lists
-    has_adapters = description.config.get("adapter_attn_dim") is not None
+    has_adapters = description.has_language_adapters
     kind = "mms" if has_adapters else description.kind
-    has_gpu = torch.cuda.is_available() or has_adapters  # frozen layers would need trained adapters
-    by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if has_gpu else FROZEN
+    is_fine_tuned = torch.cuda.is_available() or has_adapters  # MMS always: new adapters in a frozen encoder are noise
+    by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if is_fine_tuned else FROZEN
     path = CONF / by_kind if given == CONF / "own.yaml" else given
     config, settings = load_config(path), [f"encoder_conf.path={encoder}"]
     if not isinstance(config.encoder_conf, PretrainedConf):
@@ -98,12 +98,12 @@ def expected_time(config: ExperimentConfig, path: Path, hours: float) -> str:
     of_clip, of_batch, num_values = measure(config, path, device, num_clips)
     has_cache = conf.cache is not None
     training = steps * config.accum_grad * (of_batch + (0 if has_cache else num_clips * of_clip))
-    parts = [f"{in_words(training)} for {steps} steps"]
+    parts = [f"{format_duration(training)} for {steps} steps"]
     if has_cache:
         speeds = SPEED_FACTORS if config.dataset_conf.speed_perturb else (1.0,)
         clips = 3600 * hours / CLIP_S * sum(1 / speed for speed in speeds)
         size = f"{clips * num_values * 2 / 1e9:.2g} GB in {conf.cache}"
-        parts.insert(0, f"{in_words(clips * of_clip)} for the outputs of the encoder, once ({size})")
+        parts.insert(0, f"{format_duration(clips * of_clip)} for the outputs of the encoder, once ({size})")
     machine = f"{processor_name(device)}, {torch.get_num_threads()} threads"
     measured = f"measured with {num_clips} clips of {CLIP_S} s on {machine}; without validation and waiting for data"
     return f"expected time of a training: {', '.join(parts)} ({measured})"
@@ -128,8 +128,8 @@ def measure(config: ExperimentConfig, path: Path, device: torch.device, num_clip
     target = torch.arange(NUM_LABELS) % (NUM_UNITS - 3) + 3
     example = Example(key="noise", features=frontend.compute(clip_N), target=target, audio_seconds=CLIP_S)
     batch, precision = collate([example] * num_clips).to(device), Precision(config.dtype, device)
-    of_clip = seconds(lambda: frontend.compute(clip_N))
-    return of_clip, seconds(lambda: add_gradients(model, batch, precision)), example.features.numel()
+    of_clip = measure_seconds(lambda: frontend.compute(clip_N))
+    return of_clip, measure_seconds(lambda: add_gradients(model, batch, precision)), example.features.numel()
 
 
 def add_gradients(model: AsrModel, batch: Batch, precision: Precision) -> None:
@@ -139,7 +139,7 @@ def add_gradients(model: AsrModel, batch: Batch, precision: Precision) -> None:
     losses.total.item()  # waits for the device
 
 
-def seconds(call: Callable[[], object]) -> float:
+def measure_seconds(call: Callable[[], object]) -> float:
     """The time of a second call."""
     call()
     begin = time.perf_counter()
@@ -147,7 +147,7 @@ def seconds(call: Callable[[], object]) -> float:
     return time.perf_counter() - begin
 
 
-def in_words(duration: float) -> str:
+def format_duration(duration: float) -> str:
     minutes = duration / 60
     return f"{minutes:.1f} min" if minutes < 10 else f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"
 

@@ -12,7 +12,7 @@ from wenet_hs.config.schema import DecoderConf, ExperimentConfig
 from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.encoders.kinds import make_pretrained
-from wenet_hs.encoders.pretrained import PretrainedEncoder, memory_size
+from wenet_hs.encoders.pretrained import PretrainedEncoder, memory_size, state_size
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.frontends.build import build_frontend
@@ -107,8 +107,7 @@ def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDes
     conf = config.encoder_conf
     if isinstance(conf, PretrainedConf):
         assert pretrained is not None
-        below = memory_size(pretrained, conf.model_copy(update={"upper": None}))
-        upper = None if conf.upper is None else _stack(conf.upper, below)
+        upper = None if conf.upper is None else _stack(conf.upper, state_size(pretrained, conf))
         encoder = make_pretrained(pretrained, conf, upper)
         _check_interctc(config.model_conf.interctc_layer, encoder)
         return encoder

@@ -73,8 +73,10 @@ class Losses:
 
 
 class AsrModel(nn.Module):
-    """A joint CTC and attention model (Watanabe et al. 2017), or one of CTC alone. Padding never changes the loss of an
-    utterance."""
+    """A joint CTC and attention model (Watanabe et al. 2017), or a CTC model without a decoder.
+
+    Padding never changes the loss of an utterance.
+    """
 
     def __init__(
         self,
@@ -86,8 +88,8 @@ class AsrModel(nn.Module):
         special: SpecialIds,
         right_head: OutputHead | None = None,
     ) -> None:
-        """`decoder` and `head` are None in a model of CTC alone, whose `loss_weights.ctc` must be 1. `right_head`: the
-        head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
+        """`decoder` and `head` are None in a model without a decoder, whose `loss_weights.ctc` must be 1. `right_head`
+        is the head of the right-to-left decoder, if `decoder` is a BiTransformerDecoder.
 
         Training replaces the attribute `loss_weights`. `frozen`: names of the modules that stay in evaluation mode
         during training.
@@ -111,7 +113,7 @@ class AsrModel(nn.Module):
 
     @property
     def left(self) -> tuple[TransformerDecoder, OutputHead]:
-        """The left-to-right decoder and its head. Raises ValueError for a model of CTC alone."""
+        """The left-to-right decoder and its head. Raises ValueError for a model without a decoder."""
         if self.decoder is None or self.head is None:
             raise ValueError("this model has no decoder")
         if isinstance(self.decoder, BiTransformerDecoder):
@@ -167,7 +169,7 @@ class AsrModel(nn.Module):
                 inter = self.ctc.loss(output, memory_lengths, batch.targets, batch.target_lengths)
                 weighted_ctc = (1 - weights.interctc) * ctc + weights.interctc * inter
             if not self.training:
-                num_blank, num_frames = self.ctc.num_blank(memory, memory_lengths), memory_lengths.sum()
+                num_blank, num_frames = self.ctc.count_blank(memory, memory_lengths), memory_lengths.sum()
         return Losses(
             total=weights.ctc * weighted_ctc + (1 - weights.ctc) * attention + weights.guide * penalty,
             attention=attention,
@@ -181,22 +183,22 @@ class AsrModel(nn.Module):
         )
 
     def _attention(
-        self, memory: Tensor, memory_lengths: Tensor, batch: "Batch", weights: list[Tensor] | None
+        self, memory: Tensor, memory_lengths: Tensor, batch: "Batch", attention_weights: list[Tensor] | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The loss of both directions, and the nll and number of first-ranked targets of the left-to-right decoder."""
-        share, (decoder, head) = self.loss_weights, self.left
+        weights, (decoder, head) = self.loss_weights, self.left
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
-        hidden = decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=weights)
+        hidden = decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=attention_weights)
         rows = _without_padding(hidden, targets, batch.target_lengths)
-        loss_N, nll_N, is_best_N = head.loss_and_metrics(*rows, share.smoothing, share.smoothing_kind)
+        loss_N, nll_N, is_best_N = head.loss_and_metrics(*rows, weights.smoothing, weights.smoothing_kind)
         loss = loss_N.sum()
-        if share.reverse and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
+        if weights.reverse and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)
             units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
             hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
             rows = _without_padding(hidden, targets, batch.target_lengths)
-            right = self.right_head.loss(*rows, share.smoothing, share.smoothing_kind).sum()
-            loss = loss * (1 - share.reverse) + right * share.reverse
+            right = self.right_head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
+            loss = loss * (1 - weights.reverse) + right * weights.reverse
         return loss, nll_N.sum(), is_best_N.sum()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that others have packed: what names one (a folder, a ZIP, `hf://user/name`) → a folder on this machine.
+"""Packed models of others: finds, unpacks or downloads the folder that a path, a ZIP or `hf://user/name` names.
 
 Reading one runs no code: from a ZIP or the hub only `MODEL_FILES` are taken, and the weights are no pickle.
 """

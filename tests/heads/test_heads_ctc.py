@@ -129,7 +129,7 @@ def test_blank_is_counted_where_no_unit_is_more_probable(
     memory, lengths, _, _ = random_batch(seed, size, num_units)
     best = ctc.log_probs(memory).argmax(-1)
     expected = sum(best[i, :length].tolist().count(ctc.blank) for i, length in enumerate(lengths))
-    assert int(ctc.num_blank(memory, lengths)) == expected
+    assert int(ctc.count_blank(memory, lengths)) == expected
 
 
 def test_infeasible_utterances_and_padding_frames_have_no_gradient() -> None:

@@ -86,7 +86,7 @@ def test_the_expected_time_of_a_training(
         call()
         return 2.0
 
-    monkeypatch.setattr(tool, "seconds", seconds)
+    monkeypatch.setattr(tool, "measure_seconds", seconds)
     path, folder = CONF / f"finetune_{config}.yaml", describe(tmp_path / "e", encoder)
     smaller = [] if config == "mms" else ["encoder_conf.upper={output_size: 16, linear_units: 16, num_blocks: 1}"]
     cached = ["encoder_conf.cache=o"] if config == "whisper" else []

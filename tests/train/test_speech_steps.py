@@ -158,7 +158,7 @@ def test_validation_has_the_share_of_frames_at_which_blank_is_best(head: str) ->
 
 
 def test_a_step_does_not_count_blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ctc, "num_blank", partial(pytest.fail, "computed"))
+    monkeypatch.setattr(Ctc, "count_blank", partial(pytest.fail, "computed"))
     config = small_config(**ONE_LAYER)
     (stats,) = run_epoch(state_of(config), [PAIR], config)
     assert stats.loss_ctc > 0

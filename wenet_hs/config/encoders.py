@@ -95,7 +95,7 @@ class UpperConf(ConformerConf):
     """Conformer layers above a pretrained encoder, after a linear layer."""
 
     num_blocks: CountOrZero = 2
-    """Number of layers; 0: the linear layer alone."""
+    """Number of layers; 0: only the linear layer."""
     input_layer: Literal["linear"] = "linear"
     """The input is one frame per 20 ms (wav2vec 2.0, Whisper), which is not subsampled."""
     mask_time: BelowOne = 0.0
@@ -111,9 +111,9 @@ class PretrainedConf(Section):
     path: str
     """The folder, with `config.json` and weights; in a model folder `encoder.json`, which describes the encoder."""
     layers: Literal["last", "weighted"] | Count = "last"
-    """What the memory is: the output of the last layer, a weighted sum of the input of the first layer and the outputs
-    of all, with learned weights, or the output of a layer (from 1) with the last layer's normalization, where there is
-    one. The layers above it are left out."""
+    """What the memory is computed from: `last`, the output of the last layer; `weighted`, a sum with learned weights of
+    the first layer's input and all outputs; or a number N, the output of layer N (from 1). Layers above N are left out.
+    The output of layer N gets the last layer's normalization, if the encoder has one."""
     adapter: str | None = None
     """For MMS: the language (ISO 639-3) of `adapter.LANG.safetensors` in the folder, or `new`: untrained adapters."""
     freeze: Literal["all", "all_but_adapters", "feature_encoder", "none"] | Count = "feature_encoder"

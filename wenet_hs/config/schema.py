@@ -233,7 +233,7 @@ class ExperimentConfig(TrainingConfig):
     """Kind of encoder."""
     encoder_conf: EncoderConf = Field(default_factory=ConformerConf)
     decoder: Literal["transformer", "bitransformer", "none"] = "bitransformer"
-    """Kind of decoder: left to right (`transformer`), both directions, or `none`: a model of CTC alone."""
+    """Kind of decoder: left to right (`transformer`), both directions, or `none`: CTC only."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
     tokenizer: Literal["char", "phone", "bpe"] = "char"
     """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
@@ -316,7 +316,7 @@ class ExperimentConfig(TrainingConfig):
 
     def _conflicts_without_decoder(self) -> Iterator[tuple[str, str]]:
         if self.model_conf.ctc_weight != 1:
-            yield "model_conf.ctc_weight", "decoder: none trains CTC alone; set 1.0"
+            yield "model_conf.ctc_weight", "decoder: none trains CTC only; set 1.0"
         if self.head != "softmax":
             yield "head", "decoder: none has no output layer but that of CTC; remove it, and use ctc_conf.head"
         given = {key: getattr(self.model_conf, key) != ModelConf.model_fields[key].default for key in _OF_DECODER}

@@ -11,14 +11,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
-from torch import Tensor
+from typing import Any
 
 from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.frontends.base import Frontend
+from wenet_hs.frontends.base import Frames, Frontend
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.waveform import Waveform
 from wenet_hs.frontends.whisper_mel import WhisperMel
@@ -27,8 +23,6 @@ WAVEFORM_KINDS = ("wav2vec2", "hubert", "wavlm")
 KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
 """The `model_type` of the encoders that can be used."""
 _RATE = 16000
-
-Frames = TypeVar("Frames", int, NDArray[np.int64], Tensor)
 
 
 @dataclass(frozen=True)
@@ -61,8 +55,13 @@ class EncoderDescription:
         return bool(self.preprocessor.get("do_normalize", True))
 
     @property
+    def has_language_adapters(self) -> bool:
+        """Whether its layers have adapters for languages (MMS)."""
+        return self.config.get("adapter_attn_dim") is not None
+
+    @property
     def adapter_layers(self) -> int:
-        """Layers above that halve the number of frames (not the adapters of MMS)."""
+        """Number of layers after the last one that each halve the number of frames; not the adapters of MMS."""
         return int(self.config.get("num_adapter_layers", 3)) if self.config.get("add_adapter") else 0
 
     @property

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kinds of pretrained encoders: what stands before and after their layers, and how a layer is called.
 
-Dimension key: B batch, N samples, T frames, C channels, F features, D width of the layers.
+Dimension key: B batch, N samples, T frames, C channels, F features, D width of the layers, H heads, W windows.
 """
 
 import warnings
@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription, Frames
+from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription
 from wenet_hs.encoders.pretrained import PretrainedEncoder, additive_mask
 from wenet_hs.errors import ConfigError, one_line
-from wenet_hs.frontends.whisper_mel import WhisperMel
+from wenet_hs.frontends.base import Frames
+from wenet_hs.frontends.whisper_mel import WINDOW_FRAMES, WhisperMel
 from wenet_hs.nn.layers import length_mask
 
 _EPS = 1e-7  # of a variance of the input, as in transformers
@@ -45,7 +46,8 @@ class WaveformEncoder(PretrainedEncoder):
         return module.encoder.dropout(x_BTD if self._is_stable else module.encoder.layer_norm(x_BTD)), valid_BT
 
     def _convolve_positions(self, embed: Any, x_BTD: Tensor, valid_BT: Tensor) -> Tensor:
-        """The convolution that stands for positions. mHuBERT normalizes before: with its running statistics, always."""
+        """The convolution that encodes positions. mHuBERT has a batch norm before it: its running statistics are always
+        used."""
         norm = getattr(embed, "batch_norm", None)
         if norm is None:
             return embed(x_BTD)
@@ -169,7 +171,6 @@ class WhisperEncoder(PretrainedEncoder):
     """The encoder of Whisper. A window of 30 s has positions from 0, and sees nothing of the others."""
 
     _blocks_name = "layers"
-    _window = 3000  # feature frames
 
     def _layer_length(self, length: Frames) -> Frames:
         assert isinstance(self.own_frontend, WhisperMel)
@@ -177,12 +178,12 @@ class WhisperEncoder(PretrainedEncoder):
 
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         module = self.pretrained
-        num_windows = max(1, -(-inputs.size(1) // self._window))
+        num_windows = max(1, -(-inputs.size(1) // WINDOW_FRAMES))
         if num_windows > 1:
-            inputs = F.pad(inputs, (0, 0, 0, num_windows * self._window - inputs.size(1)))
-            inputs = inputs.reshape(-1, self._window, inputs.size(2))
-            starts_W = torch.arange(num_windows, device=lengths.device) * self._window
-            lengths = (lengths[:, None] - starts_W).clamp(0, self._window).flatten()
+            inputs = F.pad(inputs, (0, 0, 0, num_windows * WINDOW_FRAMES - inputs.size(1)))
+            inputs = inputs.reshape(-1, WINDOW_FRAMES, inputs.size(2))
+            starts_W = torch.arange(num_windows, device=lengths.device) * WINDOW_FRAMES
+            lengths = (lengths[:, None] - starts_W).clamp(0, WINDOW_FRAMES).flatten()
         inputs = F.pad(inputs, (0, 0, 0, inputs.size(1) % 2))
         frames_B1T = length_mask(lengths, inputs.size(1))[:, None]
         x_BDT = F.gelu(module.conv1(inputs.transpose(1, 2) * frames_B1T)) * frames_B1T
@@ -205,7 +206,7 @@ class WhisperEncoder(PretrainedEncoder):
         assert isinstance(self.own_frontend, WhisperMel)
         silence = self.own_frontend.silence_frames // 2
         if output_BTD.size(0) > num_utterances:
-            output_BTD = output_BTD[:, : self._window // 2 - silence]
+            output_BTD = output_BTD[:, : WINDOW_FRAMES // 2 - silence]
             return output_BTD.reshape(num_utterances, -1, output_BTD.size(2))
         return output_BTD[:, : max(1, output_BTD.size(1) - silence)]
 

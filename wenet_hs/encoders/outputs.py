@@ -10,7 +10,7 @@ from wenet_hs.frontends.base import Frontend, Length
 
 
 class EncoderOutputs(Frontend):
-    """What the memory of a frozen encoder is computed from: one output, or one beside the other those of all layers.
+    """The outputs of a frozen encoder that its memory is computed from: one, or those of all layers concatenated.
 
     The values are rounded to float16, as the cache keeps them: the first epoch computes the same as the next ones.
     """

@@ -3,7 +3,7 @@
 
 Their modules are used, the loop over them is ours: it stops at the chosen layer, and padding changes nothing.
 
-Dimension key: B batch, N samples, T frames, C channels, D width of the layers, K outputs that are kept.
+Dimension key: B batch, N samples, T frames, F features, D width of the layers, K outputs that are kept.
 """
 
 from abc import abstractmethod
@@ -17,8 +17,9 @@ from torch.utils.checkpoint import checkpoint
 
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.description import EncoderDescription, Frames
+from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.errors import ConfigError
+from wenet_hs.frontends.base import Frames
 from wenet_hs.nn.subsampling import Length
 
 _LONGEST_S = 30.0  # the memory of attention increases with the square
@@ -32,8 +33,8 @@ class PretrainedEncoder(SpeechEncoder):
 
     Attributes:
         takes_outputs: whether the input is already what `states` returns, (B, T, K * D); training sets it.
-        is_held: whether no weight of `pretrained` is trained now, and it has no dropout. Training sets it, and the
-            mode of the whole model after it.
+        is_held: whether no weight of `pretrained` is trained now, and it has no dropout. Training sets it, and then
+            calls `train` of the whole model.
     """
 
     pretrained: Any
@@ -66,7 +67,7 @@ class PretrainedEncoder(SpeechEncoder):
             self.pretrained.adapter = None
         self.output_size = memory_size(description, conf)
         self.num_states = num_layers + 1 if self.is_weighted else 1
-        self.state_size = description.output_size if self._has_end else description.hidden_size
+        self.state_size = state_size(description, conf)
         self.min_frames, self.stride = description.frame_geometry
         self.takes_outputs = self.is_held = False
 
@@ -186,7 +187,7 @@ class PretrainedEncoder(SpeechEncoder):
             total = value if isinstance(value, int) else total
         if self.description.kind != "whisper" and conf.silence_s != PretrainedConf.model_fields["silence_s"].default:
             raise ConfigError(f"{section}.silence_s", "has an effect with Whisper only", "remove it")
-        has_adapters = self.description.config.get("adapter_attn_dim") is not None
+        has_adapters = self.description.has_language_adapters
         if has_adapters != (conf.adapter is not None) or (conf.freeze == "all_but_adapters" and not has_adapters):
             found = "the encoder has adapters for languages" if has_adapters else "the encoder has no adapters"
             to_do = "name the language, or `new`" if has_adapters else "remove it, and freeze: all_but_adapters"
@@ -240,16 +241,19 @@ class PretrainedEncoder(SpeechEncoder):
 
 
 def _unit_variance(output_BTD: Tensor) -> Tensor:
-    """Before outputs are weighted: those of layers with a residual path grow from layer to layer."""
+    """Each frame with mean 0 and variance 1, before the weighted sum: outputs of later layers are larger."""
     return F.layer_norm(output_BTD, output_BTD.shape[-1:])
+
+
+def state_size(description: EncoderDescription, conf: PretrainedConf) -> int:
+    """The width of one output that the memory is computed from."""
+    is_whole = conf.layers in ("last", description.num_layers)
+    return description.output_size if is_whole else description.hidden_size
 
 
 def memory_size(description: EncoderDescription, conf: PretrainedConf) -> int:
     """The width of the memory of such an encoder."""
-    if conf.upper is not None:
-        return conf.upper.output_size
-    is_whole = conf.layers in ("last", description.num_layers)
-    return description.output_size if is_whole else description.hidden_size
+    return state_size(description, conf) if conf.upper is None else conf.upper.output_size
 
 
 def additive_mask(visible_BT: Tensor, dtype: torch.dtype) -> Tensor:

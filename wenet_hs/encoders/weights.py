@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.errors import CheckpointError, list_names
-from wenet_hs.files import file_sha256
+from wenet_hs.files import LFS_POINTER, file_sha256
 
 _PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.", "model.encoder.")
 """What the names of a whole model begin with, before those of its encoder."""
@@ -63,7 +63,7 @@ def weight_files(folder: Path) -> list[Path]:
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
             with (folder / name).open("rb") as file:
-                if file.read(7) == b"version":
+                if file.read(len(LFS_POINTER)) == LFS_POINTER:
                     raise CheckpointError(folder / name, "a pointer of Git LFS", "run `git lfs pull` in this folder")
             return [folder / name]
         index = folder / f"{name}.index.json"

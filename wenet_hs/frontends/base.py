@@ -18,6 +18,7 @@ from torch import Tensor
 logger = logging.getLogger(__name__)
 
 Length = TypeVar("Length", int, NDArray[np.int64])
+Frames = TypeVar("Frames", int, NDArray[np.int64], Tensor)
 
 _MAX_SAMPLES = 2.0**53  # the largest integer range of a float: the duration in a list may be any number
 
@@ -41,7 +42,7 @@ class Frontend(ABC):
     counts_frames: bool = True
     """Whether `batch_conf` limits the frames of this frontend; otherwise frames of 10 ms."""
     window_s: float = math.inf
-    """Longer audio is cut into windows of so many seconds, and the encoder sees each of them alone."""
+    """Longer audio is cut into windows of this length, in seconds, which the encoder reads separately."""
 
     @abstractmethod
     def length(self, num_samples: Length) -> Length:

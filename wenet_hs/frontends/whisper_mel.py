@@ -1,22 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Log-Mel features of Whisper, within 1e-4 of `transformers.WhisperFeatureExtractor`, without padding to 30 s.
 
-Dimension key: B batch, N samples, T frames, K frequencies of the Fourier transform, F Mel bins, U utterances.
+Dimension key: N samples, T frames, K frequencies of the Fourier transform, F Mel bins.
 """
 
 import math
-from typing import TypeVar
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.frontends.base import Frontend, Length
-
-Frames = TypeVar("Frames", int, NDArray[np.int64], Tensor)
+from wenet_hs.frontends.base import Frames, Frontend, Length
 
 WINDOW_FRAMES = 3000  # the input of Whisper's encoder has at most 30 s
 _RATE, _FFT_SIZE, _SHIFT = 16000, 400, 160

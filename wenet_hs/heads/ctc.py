@@ -68,7 +68,7 @@ class Ctc(nn.Module):
         return cost - (surplus - surplus.detach())
 
     @torch.no_grad()
-    def num_blank(self, memory: Tensor, memory_lengths: Tensor) -> Tensor:
+    def count_blank(self, memory: Tensor, memory_lengths: Tensor) -> Tensor:
         """The number of frames at which blank is the most probable unit: memory (B, T, D), lengths (B,) → 0-dim."""
         frames_ND = memory[length_mask(memory_lengths, memory.size(1))]
         return (self.head.topk(frames_ND, 1)[1] == self.blank).sum()

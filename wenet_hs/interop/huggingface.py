@@ -95,7 +95,7 @@ def _config(description: EncoderDescription, lang: str | None) -> ExperimentConf
     conf: dict[str, Any] = {
         name: float(share) for name, share in masks.items() if theirs.get("apply_spec_augment", True)
     }
-    conf |= {"path": "encoder.json", "adapter": None if theirs.get("adapter_attn_dim") is None else lang}
+    conf |= {"path": "encoder.json", "adapter": lang if description.has_language_adapters else None}
     settings = {"encoder": "pretrained", "encoder_conf": conf, "decoder": "none", "dataset_conf": {"spec_aug": False}}
     settings |= {"optim_conf": {"lr": 1e-4}, "scheduler_conf": {"warmup_steps": 500}}
     return ExperimentConfig.model_validate({**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}})
@@ -108,7 +108,7 @@ def _choose_adapter(
 
     Raises ConfigError if `lang` is missing, unknown or without effect.
     """
-    has_adapters = description.config.get("adapter_attn_dim") is not None
+    has_adapters = description.has_language_adapters
     of_ids = {name for name, value in ids.items() if isinstance(value, dict)}
     if not has_adapters and not of_ids:
         if lang is not None:

@@ -41,7 +41,7 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def has_decoder(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state_dict is not of CTC alone."""
+    """Whether a state_dict has a decoder."""
     return any(name.startswith("decoder.") for name in state)
 
 

@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
@@ -183,12 +182,12 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
     torch.manual_seed(config.seed)
     cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
     model = build_from_folder(config, table, model_dir, cmvn=cmvn)
-    parts = model.encoder.frozen_parts() if isinstance(model.encoder, PretrainedEncoder) else []
+    encoder = model.encoder
+    parts = encoder.frozen_parts() if isinstance(encoder, PretrainedEncoder) else []
     freeze(model, (*config.freeze, *parts), where=where)
-    frontend = model.encoder.own_frontend
-    if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.cache is not None:
-        assert isinstance(model.encoder, PretrainedEncoder)
-        frontend, model.encoder.takes_outputs = EncoderOutputs(model.encoder), True
+    frontend = encoder.own_frontend
+    if isinstance(encoder, PretrainedEncoder) and encoder.conf.cache is not None:
+        frontend, encoder.takes_outputs = EncoderOutputs(encoder), True
         if device.type == "cuda" and config.num_workers:
             found = f"num_workers: {config.num_workers}, but on a GPU only one process can fill encoder_conf.cache"
             raise ConfigError(where, found, "set num_workers: 0")

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import torch
 
-from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
@@ -148,9 +147,9 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     begin_step(state, config)
     ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
     state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide)
-    if isinstance(config.encoder_conf, PretrainedConf) and config.encoder_conf.freeze_steps:
-        encoder, is_held = state.model.encoder, progress.step <= config.encoder_conf.freeze_steps
-        assert isinstance(encoder, PretrainedEncoder)
+    encoder = state.model.encoder
+    if isinstance(encoder, PretrainedEncoder) and encoder.conf.freeze_steps:
+        is_held = progress.step <= encoder.conf.freeze_steps
         if encoder.is_held != is_held:
             encoder.is_held = is_held
             state.model.train()
