@@ -14,6 +14,15 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "AL
 """Messages of CUDA, of torch's CPU allocator and of cuBLAS; only the first has an exception class of its own."""
 
 
+GPU_TYPES: tuple[str, ...] = ("cuda",)
+"""Types of devices that compute beside the program, which waits only where it reads a value. Tests add one."""
+
+
+def is_gpu(device: torch.device) -> bool:
+    """Whether the device is a GPU."""
+    return device.type in GPU_TYPES
+
+
 def find_device(name: str) -> torch.device:
     """The device of a `--device` flag; `auto` is a GPU if there is one. Raises ConfigError if it does not exist."""
     if name == "auto":
@@ -32,8 +41,8 @@ def find_device(name: str) -> torch.device:
 
 def processor_name(device: torch.device) -> str:
     """The GPU's name, or the CPU's model name. Linux adds family and model, because virtual machines shorten names."""
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
+    if is_gpu(device):
+        return str(torch.get_device_module(device).get_device_name(device))
     path = Path("/proc/cpuinfo")
     pairs = (line.partition(":") for line in path.read_text("utf-8").splitlines()) if path.is_file() else ()
     facts = {key.strip(): value.strip() for key, _, value in pairs}
@@ -44,21 +53,21 @@ def processor_name(device: torch.device) -> str:
 
 def has_native_bf16(device: torch.device) -> bool:
     """Whether the hardware multiplies bfloat16: it is then faster than float32; emulated it is much slower."""
-    if device.type == "cuda":
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    if is_gpu(device):
+        return bool(torch.get_device_module(device).is_bf16_supported(including_emulation=False))
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 def has_native_fp16(device: torch.device) -> bool:
     """Whether the hardware multiplies float16; emulated by a CPU it takes 50 times as long as float32 (measured with
     torch 2.11)."""
-    return device.type == "cuda" or bool(torch.cpu._is_amx_fp16_supported())
+    return is_gpu(device) or bool(torch.cpu._is_amx_fp16_supported())
 
 
 def peak_memory_bytes(device: torch.device) -> int:
     """The maximum memory so far: of tensors on a GPU, or of this process on a CPU."""
-    if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device)
+    if is_gpu(device):
+        return int(torch.get_device_module(device).max_memory_allocated(device))
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return resident if sys.platform == "darwin" else 1024 * resident
 

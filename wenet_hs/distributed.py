@@ -23,6 +23,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.nn.functional import all_reduce
 
+from wenet_hs.devices import is_gpu
 from wenet_hs.errors import ConfigError, WenetHsError
 
 TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
@@ -146,7 +147,7 @@ def join_process_group(device: torch.device) -> Iterator[World]:
     rank, device = int_from_environment("RANK", 0), _device_of_rank(device)
     timeout, store = _timeout(), _connect(rank, size)
     # Small values are summed by gloo on the CPU, also where gradients are summed by nccl: they stay exact.
-    backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+    backend = "cpu:gloo,cuda:nccl" if is_gpu(device) else "gloo"
     try:
         dist.init_process_group(backend, store=PrefixStore("group", store), rank=rank, world_size=size, timeout=timeout)
     except RuntimeError as error:
@@ -181,7 +182,7 @@ def _timeout() -> timedelta:
 
 def _device_of_rank(device: torch.device) -> torch.device:
     """One GPU per process of a machine."""
-    if device.type != "cuda":
+    if not is_gpu(device):
         return device
     if device.index is not None:
         raise ConfigError(f"--device {device}", "is one GPU for several processes", "use --device cuda, a GPU for each")
@@ -260,7 +261,7 @@ def _leave(world: World, error: BaseException) -> None:
         is_reporter = True
     if not (is_lost or isinstance(error, WenetHsError | OSError)):
         return  # a bug of ours keeps its traceback, and an exit is one
-    if world.device.type != "cuda":  # nccl would wait for the others; gloo without this may abort at the exit
+    if not is_gpu(world.device):  # nccl would wait for the others; gloo without this may abort at the exit
         traceback.clear_frames(error.__traceback__)  # they hold the DistributedDataParallel
         dist.destroy_process_group()
     if not is_reporter:

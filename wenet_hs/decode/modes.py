@@ -31,6 +31,7 @@ from wenet_hs.decode.ctc_search import (
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
+from wenet_hs.devices import is_gpu
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel
 from wenet_hs.model import AsrModel
@@ -64,8 +65,8 @@ class StageTimes:
         self._inner_seconds = outer_seconds + elapsed
 
     def _now(self) -> float:
-        if self._device.type == "cuda":
-            torch.cuda.synchronize(self._device)
+        if is_gpu(self._device):
+            torch.get_device_module(self._device).synchronize(self._device)
         return time.perf_counter()
 
 

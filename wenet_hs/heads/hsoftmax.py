@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wenet_hs.devices import is_gpu
 from wenet_hs.heads.kernels.search import (
     GPU_MAX_K,
     Found,
@@ -138,7 +139,7 @@ class HSoftmaxHead(NodeHead):
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
     def _can_search(self, hidden: Tensor, k: int) -> bool:
-        has_kernel = hidden.device.type == "cuda" and hidden.dtype == torch.float32 and k <= GPU_MAX_K and has_triton()
+        has_kernel = is_gpu(hidden.device) and hidden.dtype == torch.float32 and k <= GPU_MAX_K and has_triton()
         return has_kernel or super()._can_search(hidden, k)
 
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:

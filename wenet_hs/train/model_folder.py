@@ -26,7 +26,7 @@ from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.shards import DataType
-from wenet_hs.devices import has_native_bf16, has_native_fp16
+from wenet_hs.devices import has_native_bf16, has_native_fp16, is_gpu
 from wenet_hs.encoders.description import read_description
 from wenet_hs.encoders.weights import hash_pretrained
 from wenet_hs.errors import ConfigError
@@ -90,7 +90,7 @@ def resolve_dtype(config: Config, options: TrainOptions, device: torch.device, *
     elif dtype == "auto":
         conf = config.encoder_conf
         is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
-        is_wide = is_wide or device.type == "cuda"
+        is_wide = is_wide or is_gpu(device)
         dtype = "bf16" if has_native_bf16(device) and is_wide else "fp32"
     if dtype == "fp16" and not has_native_fp16(device):
         found = "dtype: fp16 is emulated by this processor, some 50 times slower than fp32"

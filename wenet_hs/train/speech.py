@@ -23,7 +23,7 @@ from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
-from wenet_hs.devices import find_device
+from wenet_hs.devices import find_device, is_gpu
 from wenet_hs.distributed import World, int_from_environment, join_process_group
 from wenet_hs.encoders.outputs import EncoderOutputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
@@ -188,7 +188,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
     frontend = encoder.own_frontend
     if isinstance(encoder, PretrainedEncoder) and encoder.conf.cache is not None:
         frontend, encoder.takes_outputs = EncoderOutputs(encoder), True
-        if device.type == "cuda" and config.num_workers:
+        if is_gpu(device) and config.num_workers:
             found = f"num_workers: {config.num_workers}, but on a GPU only one process can fill encoder_conf.cache"
             raise ConfigError(where, found, "set num_workers: 0")
     model = model.to(device)

@@ -29,6 +29,7 @@ from wenet_hs.checkpoint import (
     write_hashed,
 )
 from wenet_hs.data.batching import Batch
+from wenet_hs.devices import is_gpu
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.files import open_atomic
@@ -193,8 +194,8 @@ class TrainState(Generic[Model]):
         Weights and moments are the tensors themselves: write the files before the next step.
         """
         random_state: dict[str, Any] = {"torch": torch.get_rng_state()}
-        if self.device.type == "cuda":
-            random_state["cuda"] = torch.cuda.get_rng_state(self.device)
+        if is_gpu(self.device):
+            random_state[self.device.type] = torch.get_device_module(self.device).get_rng_state(self.device)
         first, *others = self.world.all_gather(random_state)
         if not self.world.is_first:
             return {}
@@ -257,8 +258,8 @@ class TrainState(Generic[Model]):
         ranks, rank = [saved, *saved.get("ranks", [])], self.world.rank
         if rank < len(ranks):
             torch.set_rng_state(ranks[rank]["torch"])
-            if self.device.type == "cuda" and "cuda" in ranks[rank]:
-                torch.cuda.set_rng_state(ranks[rank]["cuda"], self.device)
+            if is_gpu(self.device) and self.device.type in ranks[rank]:
+                torch.get_device_module(self.device).set_rng_state(ranks[rank][self.device.type], self.device)
         else:
             self.seed_new_rank()
         if len(ranks) != self.world.size and self.world.is_first:
