@@ -42,6 +42,8 @@ class LossWeights:
     guide: float = 0.0
     """Of the guided attention penalty on the left-to-right decoder."""
     guide_width: float = 0.1
+    with_metrics: bool = True
+    """Whether training computes `nll` and `num_correct` too."""
     interctc: float = 0.0
     """Share of the output of encoder layer `interctc_layer` (from 1 on) in the CTC loss of training (Lee and Watanabe
     2021)."""
@@ -63,9 +65,10 @@ class Losses:
     num_targets: int
     """Labels, and one <eos> per utterance."""
     num_correct: Tensor
-    """Number of targets that the head ranks first, 0-dim int64."""
+    """Number of targets that the head ranks first, 0-dim int64; 0 where `nll` is NaN."""
     nll: Tensor
-    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without the decoder."""
+    """Negative log-likelihood of the targets without label smoothing, 0-dim, detached; NaN without the decoder or
+    the metrics."""
     num_blank: Tensor
     """Encoder frames without padding at which blank is the most probable unit of CTC, 0-dim int64; 0 in training."""
     num_frames: Tensor
@@ -164,9 +167,11 @@ class AsrModel(nn.Module):
                 lengths = memory_lengths, batch.target_lengths + 1
                 penalty = guided_attention_loss(attention_weights, *lengths, width=weights.guide_width)
         if weights.ctc > 0:
-            ctc = weighted_ctc = self.ctc.loss(memory, memory_lengths, batch.targets, batch.target_lengths)
+            sizes = [self.encoder.output_length(frames) for frames, _ in batch.sizes], [size for _, size in batch.sizes]
+            given = memory_lengths, batch.targets, batch.target_lengths, sizes
+            ctc = weighted_ctc = self.ctc.loss(memory, *given)
             for output in layer_outputs.values():
-                inter = self.ctc.loss(output, memory_lengths, batch.targets, batch.target_lengths)
+                inter = self.ctc.loss(output, *given)
                 weighted_ctc = (1 - weights.interctc) * ctc + weights.interctc * inter
             if not self.training:
                 num_blank, num_frames = self.ctc.count_blank(memory, memory_lengths), memory_lengths.sum()
@@ -189,23 +194,26 @@ class AsrModel(nn.Module):
         weights, (decoder, head) = self.loss_weights, self.left
         units_in, targets = with_sos_eos(batch.targets, batch.target_lengths, self.special)
         hidden = decoder(memory, memory_lengths, units_in, batch.target_lengths + 1, weights=attention_weights)
-        rows = _without_padding(hidden, targets, batch.target_lengths)
-        loss_N, nll_N, is_best_N = head.loss_and_metrics(*rows, weights.smoothing, weights.smoothing_kind)
-        loss = loss_N.sum()
+        rows = _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
+        if weights.with_metrics or not self.training:
+            loss_N, nll_N, is_best_N = head.loss_and_metrics(*rows, weights.smoothing, weights.smoothing_kind)
+            loss, nll, num_correct = loss_N.sum(), nll_N.sum(), is_best_N.sum()
+        else:
+            loss = head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
+            nll, num_correct = torch.full_like(loss.detach(), math.nan), torch.zeros_like(rows[1][:1]).sum()
         if weights.reverse and self.right_head is not None and isinstance(self.decoder, BiTransformerDecoder):
             labels = reverse_labels(batch.targets, batch.target_lengths)
             units_in, targets = with_sos_eos(labels, batch.target_lengths, self.special)
             hidden = self.decoder.right_decoder(memory, memory_lengths, units_in, batch.target_lengths + 1)
-            rows = _without_padding(hidden, targets, batch.target_lengths)
+            rows = _select(hidden, batch.target_rows), _select(targets, batch.target_rows)
             right = self.right_head.loss(*rows, weights.smoothing, weights.smoothing_kind).sum()
             loss = loss * (1 - weights.reverse) + right * weights.reverse
-        return loss, nll_N.sum(), is_best_N.sum()
+        return loss, nll, num_correct
 
 
-def _without_padding(hidden_BMD: Tensor, targets_BM: Tensor, target_lengths_B: Tensor) -> tuple[Tensor, Tensor]:
-    """Only the positions of labels and <eos>: (N, D) and (N,)."""
-    valid_BM = length_mask(target_lengths_B + 1, targets_BM.size(1))
-    return hidden_BMD[valid_BM], targets_BM[valid_BM]
+def _select(values_BM: Tensor, rows_N: Tensor) -> Tensor:
+    """The values (B, M, …) of some positions, (N, …)."""
+    return values_BM.flatten(0, 1).index_select(0, rows_N)
 
 
 def with_sos_eos(labels: Tensor, lengths: Tensor, special: SpecialIds) -> tuple[Tensor, Tensor]:

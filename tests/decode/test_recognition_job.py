@@ -123,7 +123,7 @@ def test_only_what_failed_is_decoded_again(
 
     def decoded() -> list[list[int]]:
         """The rows of the list in each batch since the last call."""
-        batches = [[piece.row for piece in call.args[2]] for call in decode_batch.call_args_list]
+        batches = [[piece.row for piece in call.args[1].clips] for call in decode_batch.call_args_list]
         decode_batch.reset_mock()
         return sorted(batches)
 

@@ -26,16 +26,17 @@ from wenet_hs import devices
 NAME = "gpu"
 DEVICE = torch.device("privateuseone", 0)  # the name is set below
 
-VIEWS = set(
-    "view _unsafe_view reshape _reshape_alias expand expand_as transpose t permute slice select unsqueeze squeeze split "
-    "split_with_sizes chunk detach alias as_strided unbind diagonal unfold narrow view_as movedim swapaxes lift_fresh "
-    "tensor_split unsafe_split unsafe_chunk is_same_size mT sym_size unflatten _to_copy copy_".split()
-)
-"""Operations that launch no kernel; a copy on the device does, see `_compute`."""
-WAITING = set(
-    "_local_scalar_dense nonzero masked_select is_nonzero equal _unique2 unique_dim unique_consecutive bincount "
-    "allclose coalesce _coalesce".split()
-)
+VIEWS = {
+    *("view", "_unsafe_view", "reshape", "_reshape_alias", "expand", "expand_as", "transpose", "t", "mT", "permute"),
+    *("slice", "select", "unsqueeze", "squeeze", "split", "split_with_sizes", "tensor_split", "unsafe_split", "chunk"),
+    *("unsafe_chunk", "detach", "alias", "as_strided", "unbind", "diagonal", "unfold", "narrow", "view_as", "movedim"),
+    *("swapaxes", "lift_fresh", "is_same_size", "sym_size", "unflatten"),
+}
+"""Operations that launch no kernel."""
+WAITING = {
+    *("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "_unique2", "unique_dim"),
+    *("unique_consecutive", "bincount", "allclose", "coalesce", "_coalesce"),
+}
 """Operations whose result, or its size, has to be read."""
 INDEXING = {"index", "index_put", "index_put_", "_unsafe_index", "_index_put_impl_", "_unsafe_index_put"}
 
@@ -96,7 +97,11 @@ class GpuTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "GpuTensor":
         assert not isinstance(inner, GpuTensor)
-        facts = {"strides": inner.stride(), "storage_offset": inner.storage_offset()} if inner.layout == torch.strided else {}
+        facts = (
+            {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
+            if inner.layout == torch.strided
+            else {}
+        )
         made = torch.Tensor._make_wrapper_subclass(
             cls, inner.size(), dtype=inner.dtype, layout=inner.layout, device=DEVICE, requires_grad=False, **facts
         )
@@ -162,7 +167,9 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     return out if to_cpu else _wrap(func, args, kwargs, out)
 
 
-def _check(func: Any, name: str, args: Any, tensors: list[torch.Tensor], kwargs: dict[str, Any], *, to_cpu: bool) -> None:
+def _check(
+    func: Any, name: str, args: Any, tensors: list[torch.Tensor], kwargs: dict[str, Any], *, to_cpu: bool
+) -> None:
     """Record copies and waits. Raises RuntimeError where devices are mixed."""
     elsewhere = [value for value in tensors if not _is_here(value)]
     if name == "copy_":
@@ -199,6 +206,7 @@ def _wrap(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
             is_positional = number < len(args) and not argument.kwarg_only
             given = args[number] if is_positional else kwargs.get(argument.name)
             changed |= {id(_inner(value)): value for value in tree_leaves(given) if isinstance(value, torch.Tensor)}
+
     def one(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or _is_here(value):
             return value
@@ -244,11 +252,21 @@ DEVICE = torch.device(NAME, 0)
 _LIBRARY = torch.library.Library("aten", "IMPL")
 
 
-def _empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None) -> Any:
+def _empty_strided(
+    size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
     return GpuTensor(torch.empty_strided(size, stride, dtype=dtype))
 
 
-def _empty(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None, memory_format: Any = None) -> Any:
+def _empty(
+    size: Any,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
+    memory_format: Any = None,
+) -> Any:
     return GpuTensor(torch.empty(size, dtype=dtype))
 
 
@@ -268,8 +286,8 @@ _LIBRARY.impl("_copy_from", _copy_from, "PrivateUse1")
 # Autocast, by CUDA's lists: https://docs.pytorch.org/docs/stable/amp.html
 _CASTS = {
     "low": "matmul mm bmm addmm baddbmm linear conv2d conv1d mv addmv scaled_dot_product_attention",
-    "float32": "exp log log1p softmax.int log_softmax.int layer_norm sum sum.dim_IntList cumsum pow.Tensor_Scalar rsqrt "
-    "reciprocal norm.Scalar nll_loss logsumexp prod",
+    "float32": "exp log log1p softmax.int log_softmax.int layer_norm sum sum.dim_IntList cumsum pow.Tensor_Scalar "
+    "rsqrt reciprocal norm.Scalar nll_loss logsumexp prod",
     "widest": "addcmul cat stack index_put scatter_add dot",
 }
 _OUTSIDE = torch.library.Library("_", "IMPL")
@@ -283,12 +301,17 @@ def _register_cast(name: str, kind: str) -> None:
 
     def kernel(*args: Any, **kwargs: Any) -> Any:
         with torch._C._ExcludeDispatchKeyGuard(_AUTOCAST_KEY):
-            values = [one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor) and one.is_floating_point()]
+            values = [
+                one for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor) and one.is_floating_point()
+            ]
             dtype = torch.get_autocast_dtype(NAME) if kind == "low" else torch.float32
-            if kind == "widest" and all(value.dtype != torch.float32 for value in values):
+            if kind == "widest" and values and all(value.dtype != torch.float32 for value in values):
                 dtype = values[0].dtype
+
             def cast(value: Any) -> Any:
-                is_cast = any(value is one for one in values) and value.device.type == NAME and value.dtype != torch.float64
+                is_cast = (
+                    any(value is one for one in values) and value.device.type == NAME and value.dtype != torch.float64
+                )
                 return value.to(dtype) if is_cast else value
 
             args, kwargs = tree_map(cast, (args, kwargs))

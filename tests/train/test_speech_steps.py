@@ -21,7 +21,7 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.model import AsrModel
-from wenet_hs.train import model_folder
+from wenet_hs.train import model_folder, optim
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
 from wenet_hs.train.speech_steps import SpeechStats, find_suspects, run_epoch, translate_torch_errors, validate
 from wenet_hs.train.state import TrainState
@@ -94,7 +94,7 @@ def test_micro_batches_of_unequal_size_give_the_clipped_gradient_of_one_batch(
 
 
 def test_the_loss_of_a_step_is_the_mean_over_its_targets() -> None:
-    config = small_config(accum_grad=2, **PLAIN)
+    config = small_config(accum_grad=2, log_interval=1, **PLAIN)
     batches = [small_batch([40, 33], [5, 2], seed=1), small_batch([50], [7], seed=2)]
     with torch.no_grad():
         losses = [small_model(seed=1, **PLAIN).train()(batch) for batch in batches]
@@ -274,10 +274,11 @@ def test_steps_skipped_for_the_loss_scale_do_not_end_training() -> None:
     assert state.precision.state_dict()["_growth_tracker"] == 1
 
 
-def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path) -> None:
+def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optim, "STEPS_TO_DOUBLE", 2)
     config = small_config(dtype="fp16", **ONE_LAYER)
     state, other = state_of(config), state_of(config)
-    state.precision.load_state_dict({**state.precision.state_dict(), "scale": 1024.0, "growth_interval": 2})
+    state.precision.load_state_dict({**state.precision.state_dict(), "scale": 1024.0})
     list(run_epoch(state, [PAIR], config))
     files = state.to_files()
     path = save_checkpoint(tmp_path, 1, files)

@@ -6,15 +6,17 @@ run that is resumed with another world size continues at the same batch. Of W ra
 batch, beginning with the r-th. The last step is completed by repeating the shortest batches of the epoch, so all ranks
 have the same number. This is the only case in which an utterance is used twice (at most W - 1 batches per epoch).
 
-Dimension key: B batch, N samples, T frames, F Mel bins, L label.
+Dimension key: B batch, N samples, T frames, F Mel bins, L label,
+M = L + 1 positions of the decoder.
 """
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -71,6 +73,10 @@ class Batch:
     audio_seconds: float
     num_targets: int
     """Labels plus one end of sentence per utterance: the targets of the attention decoder."""
+    target_rows: Tensor
+    """(num_targets,) int64: where the targets of the decoder are among its B · (L + 1) positions."""
+    sizes: tuple[tuple[int, int], ...]
+    """(B,) frames and labels of each utterance, as numbers: to read the tensors of lengths would wait for a GPU."""
     quarantined: tuple[BadClip, ...] = ()
     """Clips that were drawn for this batch and cannot be read."""
     num_incomplete: int = 0
@@ -84,8 +90,18 @@ class Batch:
         return len(self.keys) + len(self.quarantined)
 
     def to(self, device: torch.device | str) -> "Batch":
-        names = ("features", "feature_lengths", "targets", "target_lengths")
-        return replace(self, **{name: getattr(self, name).to(device, non_blocking=True) for name in names})
+        return self._with_tensors(lambda tensor: tensor.to(device, non_blocking=True))
+
+    def pin_memory(self) -> "Batch":
+        """The batch in pinned memory, from which it is copied to a GPU while that computes."""
+        return self._with_tensors(torch.Tensor.pin_memory)
+
+    def _with_tensors(self, change: Callable[[Tensor], Tensor]) -> "Batch":
+        names = ("features", "feature_lengths", "targets", "target_lengths", "target_rows")
+        changed: dict[str, Any] = {name: change(getattr(self, name)) for name in names}
+        if self.wave_masks is not None:
+            changed["wave_masks"] = change(self.wave_masks[0]), change(self.wave_masks[1])
+        return replace(self, **changed)
 
 
 def collate(examples: Sequence[Example]) -> Batch:
@@ -93,15 +109,19 @@ def collate(examples: Sequence[Example]) -> Batch:
     target_lengths = torch.tensor([len(example.target) for example in examples])
     masks = [example.masks for example in examples if example.masks is not None]
     lengths = [len(frames) for frames, _ in masks] or [len(example.features) for example in examples]
+    targets = pad_sequence([example.target for example in examples], batch_first=True, padding_value=-1)
+    has_target_BM = torch.arange(targets.size(1) + 1) <= target_lengths[:, None]
     return Batch(
         keys=[example.key for example in examples],
         features=pad_sequence([example.features for example in examples], batch_first=True),
         feature_lengths=torch.tensor(lengths),
         num_frames=sum(lengths),
-        targets=pad_sequence([example.target for example in examples], batch_first=True, padding_value=-1),
+        targets=targets,
         target_lengths=target_lengths,
         audio_seconds=sum(example.audio_seconds for example in examples),
         num_targets=int(target_lengths.sum()) + len(examples),
+        target_rows=has_target_BM.flatten().nonzero()[:, 0],
+        sizes=tuple(zip(lengths, target_lengths.tolist(), strict=True)),
         num_incomplete=sum(example.is_incomplete for example in examples),
         wave_masks=(pad_sequence([m[0] for m in masks], True), torch.stack([m[1] for m in masks])) if masks else None,
     )

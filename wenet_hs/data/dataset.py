@@ -288,16 +288,17 @@ class SpeechDataset:
 
 
 def batches(
-    dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, *, num_workers: int = 0
+    dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int, *, num_workers: int = 0, pin: bool = False
 ) -> Iterator[Batch]:
-    """The batches of a plan, computed ahead of their use; see `load_ahead` for `num_workers`.
+    """The batches of a plan, computed ahead of their use, for a GPU in pinned memory; see `load_ahead` for
+    `num_workers`.
 
     Only forked worker processes share a feature cache. Where they start in another way, `num_workers` is not used.
     """
     if num_workers and dataset.cache and multiprocessing.get_start_method() != "fork":
         logger.warning("worker processes cannot share the cache here; num_workers %d is not used", num_workers)
         num_workers = 0
-    return load_ahead(partial(dataset.load_batch, plan, epoch), range(len(plan)), num_workers=num_workers)
+    return load_ahead(partial(dataset.load_batch, plan, epoch), range(len(plan)), num_workers=num_workers, pin=pin)
 
 
 def with_features(batch: Batch, frontend: Frontend) -> Batch:

@@ -37,18 +37,23 @@ _thread_numbers = count()
 Value = TypeVar("Value")
 
 
-def load_ahead(load: Callable[[int], Value], positions: range, *, num_workers: int = 0) -> Iterator[Value]:
+def load_ahead(
+    load: Callable[[int], Value], positions: range, *, num_workers: int = 0, pin: bool = False
+) -> Iterator[Value]:
     """`load(position)` for each position, in order, computed ahead. The values do not depend on `num_workers`.
 
     Args:
         load: a pure function; it must be picklable where processes are spawned.
         num_workers: 0: one thread of this process. Audio is decoded outside Python's lock, so this already overlaps
             with training. More: processes, for the case that one thread is too slow.
+        pin: call `pin_memory` of each value, in a thread of this process.
 
     Raises: any error of `load`, at its position in the order. From a worker, errors other than the user's arrive as a
         RuntimeError with the worker's traceback.
     """
-    return _in_processes(load, positions, num_workers) if num_workers else _in_thread(load, positions)
+    if num_workers:
+        return _in_processes(load, positions, num_workers, pin=pin)
+    return _in_thread((lambda position: load(position).pin_memory()) if pin else load, positions)  # type: ignore[attr-defined]
 
 
 def _in_thread(load: Callable[[int], Value], positions: range) -> Iterator[Value]:
@@ -118,7 +123,7 @@ class _LoadedValues(Dataset[Value | _Failure]):
             return _Failure(RuntimeError(f"a worker process failed:\n{traceback.format_exc()}"))
 
 
-def _in_processes(load: Callable[[int], Value], positions: range, num_workers: int) -> Iterator[Value]:
+def _in_processes(load: Callable[[int], Value], positions: range, num_workers: int, *, pin: bool) -> Iterator[Value]:
     loader: DataLoader[Value | _Failure] = DataLoader(
         _LoadedValues(load),
         batch_size=None,
@@ -126,6 +131,7 @@ def _in_processes(load: Callable[[int], Value], positions: range, num_workers: i
         num_workers=num_workers,
         prefetch_factor=AHEAD,
         collate_fn=_unchanged,
+        pin_memory=pin,
         worker_init_fn=_init_worker,
         generator=torch.Generator(),  # otherwise DataLoader draws from the global state, and a resumed run differs
     )

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features
+from wenet_hs.data.loading import load_ahead
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
@@ -41,6 +42,7 @@ from wenet_hs.decode.segments import (
     out_of_memory_as_error,
     plan_batches,
 )
+from wenet_hs.devices import is_gpu
 from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.experiment import Experiment
@@ -109,10 +111,20 @@ def recognize(
         experiment.frontend.warn_about_windows(f"max_segment_s {job.max_segment_s:g}", seconds, CUT_AT_PAUSES)
     if numbers:
         _warm_up(experiment, job)
+    device = next(experiment.model.parameters()).device
+
+    def load(position: int) -> "LoadedBatch":
+        return _load_batch(experiment, utterances, batches[numbers[position]])
+
+    loaded = iter((load_ahead if is_gpu(device) else map)(load, range(len(numbers))))  # beside a GPU
     with partial.appending(world.rank) as append:
         for number in numbers:
-            batch = batches[number]
-            result = _decode_batch(experiment, [piece.select(utterances) for piece in batch], batch, job)
+            batch, times = batches[number], StageTimes(device)
+            clips = [piece.select(utterances) for piece in batch]
+            with out_of_memory_as_error(clips, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
+                with times.measure(FEATURES):
+                    ready = next(loaded)
+                result = _decode_batch(experiment, ready, job, times)
             append(replace(result, number=number, rank=world.rank))
             on_progress(len(batch), total)
     world.barrier()
@@ -340,26 +352,39 @@ def decode_pieces(
     return segments, [piece for piece, one in features.items() if model.encoder.output_length(len(one)) < 1]
 
 
-def _decode_batch(
-    experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece], job: Job
-) -> DecodedBatch:
-    experiment = replace(experiment, model=job.models.get(utterances[0].lang, experiment.model))
-    started_at, times = time.time(), StageTimes(next(experiment.model.parameters()).device)
-    features, failed, incomplete = dict[Piece, Tensor](), dict[Piece, str](), list[str]()
-    with out_of_memory_as_error(utterances, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
-        with times.measure(FEATURES):
-            for piece, utterance in zip(batch, utterances, strict=True):
-                try:
-                    features[piece] = utterance_features(utterance, experiment.frontend, incomplete)
-                except DataError as error:
-                    failed[piece] = str(error).removeprefix(f"utterance {utterance.key}: ")
-        decoded, too_short = decode_pieces(experiment, features, job, times)
+@dataclass(frozen=True)
+class LoadedBatch:
+    """The audio of a batch."""
+
+    clips: dict[Piece, Utterance]
+    started_at: float
+    features: dict[Piece, Tensor] = field(default_factory=dict)
+    """(T, F) of each piece."""
+    failed: dict[Piece, str] = field(default_factory=dict)
+    """The pieces that cannot be read, and why."""
+    incomplete: list[str] = field(default_factory=list)
+
+
+def _load_batch(experiment: Experiment, utterances: Sequence[Utterance], batch: Sequence[Piece]) -> LoadedBatch:
+    loaded = LoadedBatch({piece: piece.select(utterances) for piece in batch}, time.time())
+    for piece, clip in loaded.clips.items():
+        try:
+            loaded.features[piece] = utterance_features(clip, experiment.frontend, loaded.incomplete)
+        except DataError as error:
+            loaded.failed[piece] = str(error).removeprefix(f"utterance {clip.key}: ")
+    return loaded
+
+
+def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: Job, times: StageTimes) -> DecodedBatch:
+    lang = next(iter(loaded.clips.values())).lang
+    experiment = replace(experiment, model=job.models.get(lang, experiment.model))
+    decoded, too_short = decode_pieces(experiment, loaded.features, job, times)
     if too_short:
-        keys = [utterance.key for piece, utterance in zip(batch, utterances, strict=True) if piece in too_short]
+        keys = [loaded.clips[piece].key for piece in loaded.clips if piece in too_short]
         message = "too short for the encoder, so their hypothesis is empty: %d utterances (%s)"
         logger.warning(message, len(keys), list_names(keys))
-    pieces = [failed[piece] if piece in failed else decoded[piece] for piece in batch]
-    return DecodedBatch(pieces, dict(times.seconds), started_at, incomplete=incomplete)
+    pieces = [loaded.failed[piece] if piece in loaded.failed else decoded[piece] for piece in loaded.clips]
+    return DecodedBatch(pieces, dict(times.seconds), loaded.started_at, incomplete=loaded.incomplete)
 
 
 def _warm_up(experiment: Experiment, job: Job) -> None:

@@ -42,7 +42,12 @@ class SoftmaxHead(OutputHead):
     def loss_and_metrics(
         self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """All three results from one distribution; both kinds of smoothing are the same here."""
+        """All three results from one distribution; both kinds of smoothing are the same here.
+
+        Of many units the loss is computed as `loss` does, so that its bits do not depend on the metrics.
+        """
+        if self.num_units >= MANY_UNITS:
+            return super().loss_and_metrics(hidden, targets, smoothing, kind)
         targets_N = self._targets(targets, hidden.shape[:-1])
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)
         loss_N = divergence(log_probs_NV, targets_N, smoothing)

@@ -30,7 +30,7 @@ from wenet_hs.train.model_folder import TrainOptions, former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer, current_rates
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
+from wenet_hs.train.step import apply_gradients, begin_step, clip_and_read, refuse_many_skips
 from wenet_hs.train.training import Task, train_as_rank
 
 logger = logging.getLogger(__name__)
@@ -154,8 +154,8 @@ class LmTask(Task):
             assert isinstance(state.model.head, SoftmaxHead)
             loss_N = self._sampled(state.model.head, hidden_ND, targets_N)
         loss_N.mean().backward()  # type: ignore[no-untyped-call]
-        loss = float(loss_N.detach().mean())
-        grad_norm, is_applied = apply_gradients(state, self.config, loss)
+        grad_norm, (loss,) = clip_and_read(state, self.config, loss_N.detach().mean()[None])
+        is_applied = apply_gradients(state, grad_norm, loss)
         state.carried["state"] = after_BS.detach() if is_applied else state.model.start(len(after_BS))
         progress.batch += 1
         now = time.perf_counter()

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.amp.grad_scaler import GradScaler
 
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.optim import OptimConf
@@ -19,8 +18,8 @@ from wenet_hs.devices import has_native_bf16, processor_name
 from wenet_hs.errors import ConfigError, list_names
 from wenet_hs.heads.base import OutputHead
 
-SMALLEST_SCALE = 1.0
-"""The loss scale that leaves the loss as it is."""
+SMALLEST_SCALE, FIRST_SCALE, STEPS_TO_DOUBLE = 1.0, 65536.0, 2000
+"""The loss scale that leaves the loss as it is, the first one of fp16, and after how many steps it is doubled."""
 
 
 class AdamBesideSparseAdam:
@@ -184,10 +183,11 @@ def attention_guide(step: int, config: ExperimentConfig) -> float:
     return conf.attention_guide * max(0.0, 1.0 - done / conf.attention_guide_steps)
 
 
-def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor:
-    """Scale all gradients, dense and sparse, so that their common norm is at most `max_norm`.
+def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float, loss_scale: float = SMALLEST_SCALE) -> Tensor:
+    """Divide all gradients, dense and sparse, by the scale of the loss, and scale them so that their common norm is at
+    most `max_norm`.
 
-    Returns the norm before, 0-dim. A sparse gradient then has each touched row once.
+    Returns the norm of the divided gradients before that, 0-dim. A sparse gradient then has each touched row once.
     """
     values = []
     for parameter in parameters:
@@ -196,10 +196,9 @@ def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float) -> Tensor
             values.append(parameter.grad.values())  # shares its memory
         elif parameter.grad is not None:
             values.append(parameter.grad)
-    norm = torch.nn.utils.get_total_norm(values)
-    factor = torch.clamp(max_norm / (norm + 1e-6), max=1.0)
-    for value in values:
-        value.mul_(factor)
+    norm = torch.nn.utils.get_total_norm(values) / loss_scale
+    if values:
+        torch._foreach_mul_(values, torch.clamp(max_norm / (norm + 1e-6), max=1.0) / loss_scale)
     return norm
 
 
@@ -208,18 +207,16 @@ class Precision:
 
     float16 gradients vanish below 6e-8 and overflow above 65,504. So the loss is multiplied by a scale, which is halved
     after an overflow and doubled after 2,000 steps without one. A step that is skipped while the scale is above
-    SMALLEST_SCALE does not count among the skipped steps in a row that end a training.
+    SMALLEST_SCALE does not count among the skipped steps in a row that end a training. The scale is a number of the
+    program, not a tensor as in torch's GradScaler, which would have to be read from a GPU.
     """
 
     def __init__(self, dtype: str, device: torch.device) -> None:
         """dtype: fp32, bf16 or fp16; `resolve_dtype` replaces `auto`."""
         self._dtype, self._device = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype], device
-        self._scaler = GradScaler(device.type) if dtype == "fp16" else None
-
-    @property
-    def loss_scale(self) -> float:
-        """The factor of the loss; 1 except for fp16."""
-        return SMALLEST_SCALE if self._scaler is None else float(self._scaler.get_scale())
+        self.loss_scale = FIRST_SCALE if dtype == "fp16" else SMALLEST_SCALE
+        """The factor of the loss; 1 except for fp16. `clip_gradient` divides by it."""
+        self._steps_since = 0
 
     def autocast(self) -> contextlib.AbstractContextManager[object]:
         """Enclose the forward pass and its losses; does nothing for fp32."""
@@ -228,36 +225,34 @@ class Precision:
         return torch.autocast(self._device.type, dtype=self._dtype)
 
     def backward(self, loss: Tensor) -> None:
-        """Add the gradients of a 0-dim loss, scaled until `unscale`."""
-        if self._scaler is not None:
-            loss = self._scaler.scale(loss)
-        loss.backward()  # type: ignore[no-untyped-call]
-
-    def unscale(self, optimizer: Optimizer) -> None:
-        """Divide the gradients by the scale, once per step, after its last `backward`."""
-        if self._scaler is not None:
-            self._scaler.unscale_(optimizer)  # type: ignore[arg-type]  # it reads only param_groups
+        """Add the gradients of a 0-dim loss times the scale."""
+        (loss * self.loss_scale if self._is_scaled else loss).backward()  # type: ignore[no-untyped-call]
 
     def step(self, optimizer: Optimizer, *, is_finite: bool) -> None:
         """Do the optimizer's step if the gradient is finite on all ranks, and set the next scale."""
         if is_finite:
             optimizer.step()
-        if self._scaler is not None and is_finite:
-            self._scaler.update()
-        elif self._scaler is not None:  # by hand: the scaler knows only the gradients of this rank
-            self._scaler.update(max(SMALLEST_SCALE, self.loss_scale / 2))
-            self._scaler.load_state_dict({**self._scaler.state_dict(), "_growth_tracker": 0})
+        if self._is_scaled:
+            self._steps_since = self._steps_since + 1 if is_finite else 0
+            if not is_finite:
+                self.loss_scale = max(SMALLEST_SCALE, self.loss_scale / 2)
+            elif self._steps_since == STEPS_TO_DOUBLE:
+                self.loss_scale, self._steps_since = 2 * self.loss_scale, 0
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and the steps since its last change, which JSON keeps exactly; empty except for fp16."""
-        return {} if self._scaler is None else self._scaler.state_dict()
+        """The scale and the steps since its last change, by the names of torch's GradScaler; empty except for fp16."""
+        return {"scale": self.loss_scale, "_growth_tracker": self._steps_since} if self._is_scaled else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Load what `state_dict` returned. Raises ValueError if it is of a training with another dtype."""
-        if bool(state) != (self._scaler is not None):
+        if bool(state) != self._is_scaled:
             raise ValueError("only fp16 has the state of a loss scale")
-        if self._scaler is not None:
-            self._scaler.load_state_dict(state)
+        if self._is_scaled:
+            self.loss_scale, self._steps_since = float(state["scale"]), int(state["_growth_tracker"])
+
+    @property
+    def _is_scaled(self) -> bool:
+        return self._dtype == torch.float16
 
 
 @contextlib.contextmanager

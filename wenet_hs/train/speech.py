@@ -121,8 +121,11 @@ class SpeechTask(Task):
         self._num_bad = progress.bad_clips
         plan = self.train_set.plan(progress.epoch)
         share = plan.share(rank=world.rank, world_size=world.size, start=progress.batch)
-        loaded = batches(self.train_set, share, progress.epoch, num_workers=self.config.num_workers)
-        return run_epoch(self.state, self._log_first(loaded), self.config)
+        return run_epoch(self.state, self._log_first(self._load(self.train_set, share, progress.epoch)), self.config)
+
+    def _load(self, dataset: SpeechDataset, plan: Sequence[Sequence[int]], epoch: int) -> Iterator[Batch]:
+        pin = is_gpu(self.state.device)
+        return batches(dataset, plan, epoch, num_workers=self.config.num_workers, pin=pin)
 
     def _log_first(self, loaded: Iterable[Batch]) -> Iterator[Batch]:
         """The batches; the first one of this run is logged."""
@@ -149,7 +152,7 @@ class SpeechTask(Task):
         plan = plan_epoch(self.valid_set.num_frames, conf, seed=0, epoch=0, shuffle=False)
         share = plan[world.rank :: world.size]  # ranks may have different numbers: no batch is repeated
         counts = Counter[str]()
-        watched = self._quarantine.record_batches(batches(self.valid_set, share, 0), counts)
+        watched = self._quarantine.record_batches(self._load(self.valid_set, share, 0), counts)
         valid: Iterator[Batch] = takewhile(lambda _: not is_stopped(), watched)
         sums = validate(self.state.model, valid, self.config, self.state.device).over_ranks(world)
         num_bad, num_drawn = map(int, world.sum([counts["bad"], counts["drawn"]]))

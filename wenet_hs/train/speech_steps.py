@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
@@ -24,7 +25,7 @@ from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, attention_guide, ctc_weight, current_rates
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.step import apply_gradients, begin_step, refuse_many_skips
+from wenet_hs.train.step import apply_gradients, begin_step, clip_and_read, refuse_many_skips
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,11 +60,15 @@ class LossSum:
     num_targets: float = 0.0
 
     @classmethod
-    def of(cls, losses: Losses) -> "LossSum":
+    def of(cls, values: Sequence[float], num_targets: int) -> "LossSum":
+        """`values`: of the other fields, as in `values_of`."""
+        return cls(*[*values, num_targets])
+
+    @staticmethod
+    def values_of(losses: Losses) -> Tensor:
+        """The fields up to `num_frames`, (8,) on the device."""
         parts = (losses.total, losses.attention, losses.ctc, losses.guide, losses.nll, losses.num_correct)
-        counts = (losses.num_blank, losses.num_frames)
-        sums = torch.stack([part.detach().double() for part in parts + counts]).tolist()  # waits for the device once
-        return cls(*[*sums, losses.num_targets])
+        return torch.stack([part.detach().double() for part in (*parts, losses.num_blank, losses.num_frames)])
 
     def __add__(self, other: "LossSum") -> "LossSum":
         return LossSum(*(one + two for one, two in zip(astuple(self), astuple(other), strict=True)))
@@ -74,18 +79,17 @@ class LossSum:
 
     def per_target(self) -> dict[str, float]:
         """Mean losses in nats per target, the decoder's accuracy, and its bits per target. The decoder's are NaN if it
-        was not computed.
+        was not computed, accuracy and bits also without the metrics.
 
         After a validation with CTC also `blank_share`: the share of the frames at which blank is its best unit."""
         n = max(1.0, self.num_targets)
-        of_decoder = math.nan if math.isnan(self.nll) else n
         blank = {"blank_share": self.num_blank / self.num_frames} if self.num_frames else {}
         return blank | {
             "loss": self.total / n,
-            "loss_att": self.attention / of_decoder,
+            "loss_att": self.attention / n if self.attention else math.nan,
             "loss_ctc": self.ctc / n,
             "guide": self.guide / n,
-            "accuracy": self.num_correct / of_decoder,
+            "accuracy": math.nan if math.isnan(self.nll) else self.num_correct / n,
             "bits_per_unit": self.nll / math.log(2) / n,
         }
 
@@ -146,7 +150,8 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     counts = WindowCounts.of(window, state.world)
     begin_step(state, config)
     ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
-    state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide)
+    is_logged = progress.step % config.log_interval == 0
+    state.model.loss_weights = replace(state.model.loss_weights, ctc=ctc, guide=guide, with_metrics=is_logged)
     encoder = state.model.encoder
     if isinstance(encoder, PretrainedEncoder) and encoder.conf.freeze_steps:
         is_held = progress.step <= encoder.conf.freeze_steps
@@ -155,10 +160,15 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
             state.model.train()
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
-    losses, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
+    values, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
+    update_started = time.perf_counter()
+    grad_norm, read = clip_and_read(state, config, torch.cat(values))
+    compute_seconds += time.perf_counter() - update_started
+    size = len(read) // len(window)
+    losses = [LossSum.of(read[size * i : size * (i + 1)], batch.num_targets) for i, batch in enumerate(window)]
     sums = sum(losses, LossSum()).over_ranks(state.world)
     update_started = time.perf_counter()
-    grad_norm, is_applied = apply_gradients(state, config, sums.total)
+    is_applied = apply_gradients(state, grad_norm, sums.total)
     compute_seconds += time.perf_counter() - update_started
     suspects: tuple[str, ...] = ()
     if not is_applied:
@@ -188,9 +198,9 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
 
 def _add_gradients(
     state: TrainState[AsrModel], window: list[Batch], num_targets: int, config: ExperimentConfig
-) -> tuple[list[LossSum], float]:
-    """Forward and backward pass of each batch. Returns the losses of each one, and the computing time in seconds."""
-    sums, compute_seconds, where = [], 0.0, f"step {state.progress.step}"
+) -> tuple[list[Tensor], float]:
+    """Forward and backward pass of each batch. Returns its `LossSum.values_of`, and the computing time in seconds."""
+    values, compute_seconds, where = [], 0.0, f"step {state.progress.step}"
     for number, batch in enumerate(window, 1):
         with translate_torch_errors(batch, where):
             on_device = with_features(batch.to(state.device), build_frontend(config.dataset_conf))
@@ -204,9 +214,9 @@ def _add_gradients(
                     raise ConfigError(where, found, "remove a name of freeze, or change model_conf")
                 # num_targets is of all ranks, whose gradients are averaged
                 state.precision.backward(losses.total / (num_targets / state.world.size))
-                sums.append(LossSum.of(losses))
+                values.append(LossSum.values_of(losses))
         compute_seconds += time.perf_counter() - started
-    return sums, compute_seconds
+    return values, compute_seconds
 
 
 @torch.no_grad()
@@ -220,7 +230,7 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     for batch in batches:
         with translate_torch_errors(batch, "validation"), precision.autocast():
             losses = model(with_features(batch.to(device), build_frontend(config.dataset_conf)))
-        sums += LossSum.of(losses)
+        sums += LossSum.of(LossSum.values_of(losses).tolist(), losses.num_targets)
     model.train(was_training)
     model.loss_weights = weights
     return sums

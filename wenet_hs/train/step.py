@@ -4,6 +4,9 @@
 import math
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.errors import DataError
 from wenet_hs.train.optim import SMALLEST_SCALE, clip_gradient, learning_rate
@@ -23,19 +26,27 @@ def begin_step(state: TrainState[Any], config: TrainingConfig) -> None:
         group["lr"] = learning_rate(progress.step, config, part=group.get("part"), **times)
 
 
-def apply_gradients(state: TrainState[Any], config: TrainingConfig, loss: float) -> tuple[float, bool]:
-    """Clip the gradients and do the optimizer's step, which is skipped and counted if loss or gradient are not finite.
+def clip_and_read(state: TrainState[Any], config: TrainingConfig, values: Tensor) -> tuple[float, list[float]]:
+    """Clip the gradients. Returns their norm before, and the values (N,) of the step.
+
+    They are read together, because each reading waits for the device.
+    """
+    norm = clip_gradient(state.model.parameters(), config.grad_clip, state.precision.loss_scale)
+    grad_norm, *read = torch.cat([norm[None].to(values.dtype), values]).tolist()
+    return grad_norm, read
+
+
+def apply_gradients(state: TrainState[Any], grad_norm: float, loss: float) -> bool:
+    """Do the optimizer's step, which is skipped and counted if loss or gradient are not finite.
 
     Args:
-        loss: of the step, summed over the ranks.
+        grad_norm: of all ranks, before clipping; loss: of the step, summed over the ranks.
 
-    Returns: the norm of the gradient before clipping, and whether the step was done.
+    Returns: whether the step was done.
     """
     progress, precision = state.progress, state.precision
     # The gradient may have overflowed because of the loss scale of fp16, which is then lowered.
     scale_may_be_cause = precision.loss_scale > SMALLEST_SCALE and math.isfinite(loss)
-    precision.unscale(state.optimizer)
-    grad_norm = float(clip_gradient(state.model.parameters(), config.grad_clip))
     is_finite = math.isfinite(grad_norm) and math.isfinite(loss)
     precision.step(state.optimizer, is_finite=is_finite)
     state.optimizer.zero_grad(set_to_none=True)
@@ -44,7 +55,7 @@ def apply_gradients(state: TrainState[Any], config: TrainingConfig, loss: float)
     else:
         progress.skipped_steps += 1
         progress.skipped_in_a_row += int(not scale_may_be_cause)
-    return grad_norm, is_finite
+    return is_finite
 
 
 def refuse_many_skips(progress: Progress, suspects: tuple[str, ...], to_do: str) -> None:
