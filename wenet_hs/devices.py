@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from wenet_hs.errors import ConfigError
 
@@ -21,6 +22,11 @@ GPU_TYPES: tuple[str, ...] = ("cuda",)
 def is_gpu(device: torch.device) -> bool:
     """Whether the device is a GPU."""
     return device.type in GPU_TYPES
+
+
+def copy_to(device: torch.device, values: Tensor) -> Tensor:
+    """The values, computed on the CPU, on the device; a GPU is not waited for."""
+    return values.pin_memory().to(device, non_blocking=True) if is_gpu(device) else values.to(device)
 
 
 def find_device(name: str) -> torch.device:

@@ -20,6 +20,7 @@ from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.base import Frames
+from wenet_hs.nn.attention import attention_kernels
 from wenet_hs.nn.subsampling import Length
 
 _LONGEST_S = 30.0  # the memory of attention increases with the square
@@ -176,8 +177,12 @@ class PretrainedEncoder(SpeechEncoder):
             x_BTD.requires_grad or any(p.requires_grad for p in block.parameters())
         )
         if not (self.conf.gradient_checkpointing and is_trained and self.training):
-            return self._call_layer(block, x_BTD, valid_BT, visible_B11T, shared)
-        return checkpoint(self._call_layer, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False)
+            return self._attend(block, x_BTD, valid_BT, visible_B11T, shared)
+        return checkpoint(self._attend, block, x_BTD, valid_BT, visible_B11T, shared, use_reentrant=False)
+
+    def _attend(self, block: nn.Module, x_BTD: Tensor, *given: Any) -> Tensor:
+        with attention_kernels(x_BTD.device):
+            return self._call_layer(block, x_BTD, *given)
 
     def _check_settings(self) -> None:
         conf, total, section = self.conf, self.description.num_layers, "encoder_conf"

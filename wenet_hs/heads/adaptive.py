@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from wenet_hs.devices import copy_to
 from wenet_hs.heads.base import OutputHead, divergence, weighted_cost
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.fields import check_frequencies
@@ -35,6 +36,8 @@ class AdaptiveHead(OutputHead):
 
     ranked_units: Tensor
     rank_of_unit: Tensor
+    starts: Tensor
+    """The first rank of each cluster."""
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class AdaptiveHead(OutputHead):
         self.adaptive = nn.AdaptiveLogSoftmaxWithLoss(dim, self.num_units, self.cutoffs, self.div_value)
         # Integers, because .half() does not change them.
         self.register_buffer("ranked_units", torch.from_numpy(ranked), persistent=False)
+        self.register_buffer("starts", torch.tensor(self.cutoffs, dtype=torch.int64), persistent=False)
         self.register_buffer("rank_of_unit", torch.from_numpy(np.argsort(ranked, kind="stable")), persistent=False)
 
     def extra_repr(self) -> str:
@@ -83,24 +87,19 @@ class AdaptiveHead(OutputHead):
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
         if on_all:
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
-        ranks_N = self.rank_of_unit[targets_N]
-        if next(self.adaptive.parameters()).dtype == hidden_ND.dtype:
-            log_probs_N: Tensor = self.adaptive(hidden_ND, ranks_N).output
-        else:
-            wide = {name: value.to(hidden_ND.dtype) for name, value in self.adaptive.named_parameters()}
-            log_probs_N = torch.func.functional_call(self.adaptive, wide, (hidden_ND, ranks_N)).output
-        return -log_probs_N
+        return self._node_smoothed_loss(hidden_ND, targets_N, 0.0)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         """The divergence of the first softmax, plus that of the cluster's softmax for targets in a cluster."""
         first_NC = self._first(hidden_ND)
         ranks_N, size = self.rank_of_unit[targets_N], self.cutoffs[0]
-        starts = torch.tensor(self.cutoffs, device=ranks_N.device)
-        cluster_N = torch.bucketize(ranks_N, starts, right=True) - 1
+        cluster_N = torch.bucketize(ranks_N, self.starts, right=True) - 1  # -1: the shortlist
         choices_N = torch.where(cluster_N < 0, ranks_N, size + cluster_N)
         cost_N = divergence(first_NC, choices_N, smoothing)
-        for cluster, (start, _) in enumerate(self._bounds):
-            rows_M = torch.nonzero(cluster_N == cluster)[:, 0]
+        numbers = torch.arange(-1, len(self.cutoffs), device=cluster_N.device)
+        num_rows = (cluster_N[:, None] == numbers).sum(0).tolist()  # waits for a GPU, once for all clusters
+        rows = cluster_N.argsort(stable=True).split(num_rows)[1:]  # type: ignore[no-untyped-call]
+        for cluster, ((start, _), rows_M) in enumerate(zip(self._bounds, rows, strict=True)):
             found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster)
             cost_M = divergence(found_MU, ranks_N[rows_M] - start, smoothing)
             cost_N = cost_N.index_add(0, rows_M, cost_M)
@@ -111,9 +110,10 @@ class AdaptiveHead(OutputHead):
         nll_N = self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0)
         first_NC, size = self._first(hidden_ND), self.cutoffs[0]
         best_N, unit_N = self._best(first_NC[:, :size], 0)
+        is_needed_NC = (first_NC[:, size:] >= best_N[:, None]).cpu()
         for cluster, (start, _) in enumerate(self._bounds):
             entry_N = first_NC[:, size + cluster]
-            rows_M = torch.nonzero(entry_N >= best_N)[:, 0]
+            rows_M = copy_to(first_NC.device, is_needed_NC[:, cluster].nonzero()[:, 0])
             found_MU = self._cluster(hidden_ND.index_select(0, rows_M), cluster) + entry_N[rows_M, None]
             best_M, unit_M = self._best(found_MU, start)
             is_ahead_M = (best_M > best_N[rows_M]) | ((best_M == best_N[rows_M]) & (unit_M < unit_N[rows_M]))

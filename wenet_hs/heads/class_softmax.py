@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from wenet_hs.devices import copy_to
 from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
@@ -76,24 +77,35 @@ class ClassHead(NodeHead):
         self.output = nn.Linear(dim, tree.num_edges)
         self.tree = tree
         self._level_starts = tree.level_starts.tolist()
-        self._path_lengths = tree.depths()  # (V,)
-        self._path_log_others = tree.path_sums(np.log(np.diff(tree.offsets) - 1))  # (V,) Σ log(c - 1) over the path
+        # (2, V): the length of each path, and Σ log(c - 1) over its nodes of c children; float64 on any device
+        self._path_sums_2V = torch.from_numpy(
+            np.stack([tree.depths(), tree.path_sums(np.log(np.diff(tree.offsets) - 1))])
+        )
         tables = {"offsets": tree.offsets, "edge_nodes": tree.edge_nodes, "node_edges": tree.edges}
         for name, table in (tables | {"leaves": tree.num_leaves()[tree.children]}).items():
             self.register_buffer(name, torch.tensor(table), persistent=False)  # integers: .half() does not change them
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
-        scores_NE = self._scores(hidden_ND)
-        return self._sum_choices(log_softmax_of_nodes(scores_NE, self.tree.num_inner, self.edge_nodes))
+        return self._sum_choices(self._choices(hidden_ND))
+
+    def _choices(self, hidden_ND: Tensor) -> Tensor:
+        """The log-probabilities (N, E) of all children given their node, in plain PyTorch."""
+        return log_softmax_of_nodes(self._scores(hidden_ND), self.tree.num_inner, self.edge_nodes)
 
     def _sum_choices(self, choices_NE: Tensor) -> Tensor:
         """The log-probabilities (N, V) of the units from those of the children given their node."""
         return leaf_sums(choices_NE, self.node_edges, self.edge_nodes[self.node_edges], self._level_starts)
 
     def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
-        if not (is_path or weights.per_decision):
-            return weighted_cost(self._plain_log_probs(hidden_ND), targets_N, weights.on_target, weights.on_all)
-        return torch_cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
+        if is_path:
+            return torch_cost_of_decisions(*self._decisions(hidden_ND, targets_N, weights))
+        choices_NE, share = self._choices(hidden_ND), weights.per_decision
+        if share:  # the cost of a decision: 1 - share of its own, the rest of the other children of its node
+            other_E = share / (torch.diff(self.offsets) - 1).index_select(0, self.edge_nodes).to(choices_NE.dtype)
+            sums_NI = choices_NE.new_zeros(len(choices_NE), self.tree.num_inner)
+            sums_NI = sums_NI.index_add(1, self.edge_nodes, choices_NE)
+            choices_NE = (1 - share - other_E) * choices_NE + other_E * sums_NI.index_select(1, self.edge_nodes)
+        return weighted_cost(self._sum_choices(choices_NE), targets_N, weights.on_target, weights.on_all)
 
     def _decisions(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> tuple[Any, ...]:
         """The arguments of both functions for the cost from the nodes on the targets' paths."""
@@ -115,11 +127,13 @@ class ClassHead(NodeHead):
         return cost_of_all_edges(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
-        targets = targets_N.cpu().numpy()
         share = (1.0 - smoothing) * math.log(1.0 - smoothing) + smoothing * math.log(smoothing)
-        constants = share * self._path_lengths[targets] - smoothing * self._path_log_others[targets]
+        if self._path_sums_2V.device != targets_N.device:
+            self._path_sums_2V = copy_to(targets_N.device, self._path_sums_2V)
+        lengths_N, log_others_N = self._path_sums_2V[:, targets_N]
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
-        return cost_N + torch.from_numpy(constants).to(cost_N)
+        constants_N: Tensor = (share * lengths_N - smoothing * log_others_N).to(cost_N.dtype)
+        return cost_N + constants_N
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         if not self.uses_search(hidden_ND, 1):
@@ -145,6 +159,8 @@ class ClassHead(NodeHead):
 
     def _label_log_probs(self, hidden_BTD: Tensor, labels_BL: Tensor) -> Tensor:
         """(B, T, L): from the nodes above the labels of the batch, if they have less than half of all edges."""
+        if not self.uses_paths(hidden_BTD):
+            return super()._label_log_probs(hidden_BTD, labels_BL)
         units, unit_of_label = np.unique(labels_BL.cpu().numpy(), return_inverse=True)
         rows_M, path_M = self.tree.path_edges(units)
         is_above_I = np.zeros(self.tree.num_inner, np.bool_)
@@ -152,7 +168,7 @@ class ClassHead(NodeHead):
         edges_U = np.flatnonzero(is_above_I[self.tree.edge_nodes])
         if 2 * len(edges_U) > self.tree.num_edges or not len(edges_U):
             return super()._label_log_probs(hidden_BTD, labels_BL)
-        to_device = functools.partial(torch.as_tensor, device=hidden_BTD.device)
+        to_device = functools.partial(_to_device, hidden_BTD.device)
         weight_ED, bias_E = self._vectors(hidden_BTD.dtype)
         index_U = to_device(edges_U)
         weight_UD = F.embedding(index_U, weight_ED, sparse=self._is_sparse(weight_ED))
@@ -182,6 +198,10 @@ def log_softmax_of_nodes(scores: Tensor, num_nodes: int, edge_nodes: Tensor) -> 
     scores = scores - tops_NI.index_select(1, edge_nodes)
     sums_NI = torch.zeros_like(tops_NI).index_add(1, edge_nodes, scores.exp())
     return scores - sums_NI.log().index_select(1, edge_nodes)
+
+
+def _to_device(device: torch.device, values: NDArray[Any]) -> Tensor:
+    return copy_to(device, torch.from_numpy(values))
 
 
 class DecisionGroups(NamedTuple):
@@ -217,7 +237,7 @@ def torch_cost_of_decisions(
     hidden: Tensor, weight: Tensor, bias: Tensor, groups: DecisionGroups, smoothing: float, sparse: bool
 ) -> Tensor:
     """`kernels.classes.cost_of_decisions` in plain PyTorch: nodes of similar size are padded to one batched product."""
-    to_device = functools.partial(torch.as_tensor, device=hidden.device)
+    to_device = functools.partial(_to_device, hidden.device)
     # Within a factor of 2 in the number of children, and of 8 in the number of rows.
     shapes_G = 64 * np.ceil(np.log2(groups.degrees)).astype(np.int64) + np.log2(groups.sizes).astype(np.int64) // 3
     nodes = [np.flatnonzero(shapes_G == shape)[:, None] for shape in np.unique(shapes_G)]
@@ -240,7 +260,7 @@ def torch_cost_of_decisions(
         vectors_BCD = vectors_XD.view(*shape, -1)
         scores_BRC = torch.baddbmm(biases_X.view(shape)[:, None], hidden[rows_BR], vectors_BCD.mT)
         log_probs_BRC = scores_BRC.masked_fill(is_padding_B1C, -torch.inf).log_softmax(-1)
-        other_B1 = to_device(smoothing / (groups.degrees[node_B1] - 1), dtype=hidden.dtype)
+        other_B1 = to_device(smoothing / (groups.degrees[node_B1] - 1)).to(hidden.dtype)
         cost_BR = -(1.0 - smoothing - other_B1) * log_probs_BRC.gather(-1, choices_BR[..., None])[..., 0]
         if smoothing:
             cost_BR = cost_BR - other_B1 * log_probs_BRC.masked_fill(is_padding_B1C, 0.0).sum(-1)

@@ -5,12 +5,19 @@ Dimension key: B batch, L query, S key, D width, H heads, K width of a head.
 """
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from wenet_hs.devices import is_gpu
 from wenet_hs.nn.cpu import Linear, linear
+
+HEAD_SIZE_MULTIPLE = 8
+"""On a GPU the fused kernels need such a width of a head. Zeros are added to others, which changes no product."""
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
 
 
 class MultiHeadAttention(nn.Module):
@@ -59,8 +66,21 @@ class MultiHeadAttention(nn.Module):
             mask = mask[:, None] if mask.dim() == 3 else mask
             mask = mask.expand(-1, -1, query_BHLK.size(2), -1)
         dropout_rate = self.dropout_rate if self.training else 0.0
-        out_BHLK = F.scaled_dot_product_attention(query_BHLK, keys_BHSK, values_BHSK, mask, dropout_rate)
-        return out_BHLK.transpose(1, 2).flatten(2)
+        missing = -self.head_size % HEAD_SIZE_MULTIPLE if is_gpu(query_BHLK.device) else 0
+        three = query_BHLK, keys_BHSK, values_BHSK
+        if missing:
+            query_BHLK, keys_BHSK, values_BHSK = (F.pad(one, (0, missing)) for one in three)
+        scale = 1 / math.sqrt(self.head_size)
+        with attention_kernels(query_BHLK.device):
+            out_BHLK = F.scaled_dot_product_attention(
+                query_BHLK, keys_BHSK, values_BHSK, mask, dropout_rate, scale=scale
+            )
+        return out_BHLK[..., : self.head_size].transpose(1, 2).flatten(2)
+
+
+def attention_kernels(device: torch.device) -> AbstractContextManager[None]:
+    """On a GPU the kernels without cuDNN's. Those build a plan for each new shape, and each batch is one."""
+    return sdpa_kernel(_KERNELS) if is_gpu(device) else nullcontext()
 
 
 def join_linear(*layers: Linear) -> tuple[Tensor, Tensor]:

@@ -196,9 +196,10 @@ def clip_gradient(parameters: Iterable[nn.Parameter], max_norm: float, loss_scal
             values.append(parameter.grad.values())  # shares its memory
         elif parameter.grad is not None:
             values.append(parameter.grad)
-    norm = torch.nn.utils.get_total_norm(values) / loss_scale
-    if values:
-        torch._foreach_mul_(values, torch.clamp(max_norm / (norm + 1e-6), max=1.0) / loss_scale)
+    if not values:
+        return torch.zeros(())
+    norm: Tensor = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(values))) / loss_scale
+    torch._foreach_mul_(values, torch.clamp(max_norm / (norm + 1e-6), max=1.0) / loss_scale)
     return norm
 
 
