@@ -59,7 +59,7 @@ class PairModel(LanguageModel):
         generator = torch.Generator().manual_seed(seed)
         self.table_VV = (2 * torch.randn(NUM_UNITS, NUM_UNITS, generator=generator)).log_softmax(-1)
 
-    def start(self, count: int) -> Tensor:
+    def start(self, count: int, device: torch.device | None = None) -> Tensor:
         return torch.full((count,), SPECIAL.sos)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:

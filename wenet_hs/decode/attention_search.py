@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.devices import copy_to
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import NewNodes
 
@@ -50,13 +51,13 @@ class BeamSearch(ABC):
         self.live = torch.zeros(shape, dtype=torch.bool, device=memory.device)
         """(B, N) hypotheses that continue: at the start only the first one, which is <sos>."""
         self.live[:, 0] = True
-        self.utterances = torch.arange(len(memory), device=memory.device)
-        """(B,) index of each remaining utterance in the given batch."""
+        self.utterances = torch.arange(len(memory))
+        """(B,) on the CPU: index of each remaining utterance in the given batch."""
         self._visible_BNS = self.live.new_zeros(*shape, 0)
         self._itself_NN = torch.eye(options.beam_size, dtype=torch.bool, device=memory.device)
         self._compact_at = _COMPACT_ABOVE
         self._rows_M: Tensor | None = None
-        frames_B = lengths.cpu().double()
+        frames_B = lengths.cpu().double()  # the only wait before the first step
         self.max_units = (frames_B * options.max_len_ratio + _ROUNDING).long().clamp(min=1)
         """(B,) int64 on the CPU: maximum number of units."""
         self._min_units_B = torch.minimum((frames_B * options.min_len_ratio + _ROUNDING).long(), self.max_units)
@@ -65,7 +66,7 @@ class BeamSearch(ABC):
         self._lm_states = torch.zeros(shape, device=memory.device)
         """(B, N, …), without a language model unused."""
         if self._lm is not None:
-            self._lm_states = torch.unflatten(self._lm.start(self.live.numel()).to(memory.device), 0, shape)
+            self._lm_states = torch.unflatten(self._lm.start(self.live.numel(), memory.device), 0, shape)
 
     @abstractmethod
     def step(self) -> Tensor:
@@ -81,8 +82,8 @@ class BeamSearch(ABC):
         while len(self.utterances):
             done_B = self.step()
             if bool(done_B.any()):
-                rows = done_B.nonzero().flatten().to(self.live.device)
-                for utterance, nbest in zip(self.utterances[rows].tolist(), self.nbest(rows), strict=True):
+                nbests = self.nbest(copy_to(self.live.device, done_B.nonzero().flatten()))
+                for utterance, nbest in zip(self.utterances[done_B].tolist(), nbests, strict=True):
                     results[utterance] = nbest[: self._options.nbest]
                 self.keep((~done_B).nonzero().flatten())
         return results
@@ -108,7 +109,7 @@ class BeamSearch(ABC):
     def too_short(self) -> Tensor | None:
         """(B,) utterances whose hypotheses may not end yet; None if there are none."""
         short_B = self.num_units < self._min_units_B
-        return short_B.to(self.live.device) if bool(short_B.any()) else None
+        return copy_to(self.live.device, short_B) if bool(short_B.any()) else None
 
     def hidden(self) -> Tensor:
         """Decoder output (M, D) for the next unit of each hypothesis that continues. Call it once per step."""
@@ -160,20 +161,26 @@ class BeamSearch(ABC):
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
         """Remove all utterances except these (B',). Returns their rows on the device."""
-        rows = rows_on_cpu.to(self.live.device)
+        rows = copy_to(self.live.device, rows_on_cpu)
         self._cache.keep_utterances(rows)
-        self.utterances, self.units, self.live = self.utterances[rows], self.units[rows], self.live[rows]
+        self.utterances, self.units, self.live = self.utterances[rows_on_cpu], self.units[rows], self.live[rows]
         self._visible_BNS = self._visible_BNS[rows]
         self.max_units, self._min_units_B = self.max_units[rows_on_cpu], self._min_units_B[rows_on_cpu]
         self._lm_states = self._lm_states[rows]
         return rows
 
-    def without_end(self, units_NL: list[list[int]], scores_N: list[float]) -> list[tuple[tuple[int, ...], float]]:
-        """The units between <sos> and <eos>, and the score, of each hypothesis that is possible."""
-        found = []
-        for (_, *ids), score in zip(units_NL, scores_N, strict=True):
-            if score > -math.inf:
-                found.append((tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
+    def without_end(self, units: Tensor, scores: Tensor) -> list[list[tuple[tuple[int, ...], float]]]:
+        """The units between <sos> and <eos>, and the score, of each hypothesis that is possible, per utterance.
+
+        units: (B', N, L), scores: (B', N). They are read together, because each reading waits for the device.
+        """
+        found: list[list[tuple[tuple[int, ...], float]]] = []
+        for rows in torch.cat([scores.double()[..., None], units.double()], dim=-1).tolist():
+            found.append([])
+            for score, _, *values in rows:
+                ids = [int(value) for value in values]
+                if score > -math.inf:
+                    found[-1].append((tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
         return found
 
     def _compact(self) -> None:
@@ -226,10 +233,8 @@ class AttentionSearch(BeamSearch):
 
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
         penalty, nbests = self._options.length_penalty, []
-        for units_NL, scores_N in zip(self.units[rows].tolist(), self._scores_BN[rows].tolist(), strict=True):
-            found = []
-            for ids, score in self.without_end(units_NL, scores_N):
-                found.append(Hypothesis(ids, score / len(ids) ** penalty if ids else score))
+        for pairs in self.without_end(self.units[rows], self._scores_BN[rows]):
+            found = [Hypothesis(ids, score / len(ids) ** penalty if ids else score) for ids, score in pairs]
             found.sort(key=lambda one: (bool(one.ids) or not penalty, one.score), reverse=True)
             nbests.append(found)
         return nbests

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
+from wenet_hs.devices import copy_to
 from wenet_hs.errors import CheckpointError
 from wenet_hs.heads.ctc import Alphabet, Ctc, compact_alphabet
 from wenet_hs.lm.language_model import LanguageModel
@@ -88,31 +89,88 @@ def prefix_beam_search_with_lm(
 
     Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with scores of CTC only.
     """
-    results, by_ctc = [], []
-    for values_TK, ids_TK, length in zip(values.cpu(), ids.cpu(), lengths.tolist(), strict=True):
-        search = _PrefixSearch(blank, options, lm)
-        for values_K, ids_K in zip(values_TK[:length].tolist(), ids_TK[:length].tolist(), strict=True):
-            search.advance(dict(zip(ids_K, values_K, strict=True)))
-        found = search.finish(eos)
-        results.append([Hypothesis(ids, score) for score, _, ids in found])
-        by_ctc.append([Hypothesis(ids, ctc) for _, ctc, ids in found])
+    searches = [_PrefixSearch(blank, options) for _ in lengths]
+    scorer = _FusionScorer(lm, len(searches), values.device) if lm is not None and options.lm_weight else None
+    values_BTK, ids_BTK, lengths_B = values.tolist(), ids.tolist(), lengths.tolist()
+    results, by_ctc = [list[Hypothesis]() for _ in searches], [list[Hypothesis]() for _ in searches]
+    for t in range(1 + max(lengths_B, default=0)):  # after its frames each utterance has its end
+        running = [row for row, length in enumerate(lengths_B) if t <= length]
+        frames = [
+            dict(zip(ids_BTK[row][t], values_BTK[row][t], strict=True)) if t < lengths_B[row] else {eos: 0.0}
+            for row in running
+        ]
+        units = [[unit for unit in frame if unit != blank] for frame in frames]
+        wanted = [(row, searches[row].beam, of_row) for row, of_row in zip(running, units, strict=True)]
+        scores = _no_scores(wanted) if scorer is None else scorer.score(wanted)
+        for row, frame, of_row in zip(running, frames, scores, strict=True):
+            if t < lengths_B[row]:
+                searches[row].advance(frame, of_row)
+                continue
+            found = searches[row].finish(of_row)
+            results[row] = [Hypothesis(ids, score) for score, _, ids in found]
+            by_ctc[row] = [Hypothesis(ids, ctc) for _, ctc, ids in found]
     return results, by_ctc
+
+
+_Wanted = list[tuple[int, list[_Ids], list[int]]]
+"""Per utterance its row, the prefixes of its beam, and the units of which each may be extended by one."""
+
+
+def _no_scores(wanted: _Wanted) -> list[list[list[float]]]:
+    return [[[0.0] * len(units)] * len(beam) for _, beam, units in wanted]
+
+
+class _FusionScorer:
+    """The language model's states of the beams of all utterances, for which a model on a GPU computes together."""
+
+    def __init__(self, lm: LanguageModel, count: int, device: torch.device) -> None:
+        self._lm, self._device = lm, device
+        self._states = lm.start(count, device)
+        self._rows: dict[tuple[int, _Ids], int] = {(row, ()): row for row in range(count)}
+
+    def score(self, wanted: _Wanted) -> list[list[list[float]]]:
+        """Per utterance the log-probabilities of the units after each prefix. States of other prefixes are dropped.
+
+        A prefix is in the last beam of its utterance, or one unit longer than such a prefix.
+        """
+        beams = [(row, prefix) for row, beam, _ in wanted for prefix in beam]
+        new = [one for one in beams if one not in self._rows]
+        if new:
+            parents = self._numbers([self._rows[row, prefix[:-1]] for row, prefix in new])
+            after = self._lm.advance(self._states[parents], self._numbers([prefix[-1] for _, prefix in new]))
+            self._rows |= {one: len(self._states) + number for number, one in enumerate(new)}
+            self._states = torch.cat([self._states, after])
+        self._states = self._states[self._numbers([self._rows[one] for one in beams])]
+        self._rows = {one: number for number, one in enumerate(beams)}
+        size = max(1, *(len(units) for *_, units in wanted))
+        ids = [[*units, *[0] * (size - len(units))] for _, beam, units in wanted for _ in beam]
+        scores = iter(self._lm.score(self._states, self._numbers(ids)).tolist())
+        return [[next(scores)[: len(units)] for _ in beam] for _, beam, units in wanted]
+
+    def _numbers(self, values: list[int] | list[list[int]]) -> Tensor:
+        return copy_to(self._device, torch.tensor(values))
 
 
 class _PrefixSearch:
     """The beam of one utterance."""
 
-    def __init__(self, blank: int, options: DecodeOptions, lm: LanguageModel | None) -> None:
+    def __init__(self, blank: int, options: DecodeOptions) -> None:
         self._blank, self._options = blank, options
-        self._lm = lm if options.lm_weight else None
         self._beam: dict[_Ids, tuple[float, float]] = {(): (0.0, _IMPOSSIBLE)}
         """Per prefix: log sums over the alignments that end in blank, and in its last unit."""
         self._fusion: dict[_Ids, float] = {(): 0.0}
         """Language model and length bonus of each prefix."""
-        self._states: dict[_Ids, Tensor] = {} if self._lm is None else {(): self._lm.start(1)}
 
-    def advance(self, frame: dict[int, float]) -> None:
-        """Extend the beam by a frame, given as the log-probability per unit of its best units."""
+    @property
+    def beam(self) -> list[_Ids]:
+        """The prefixes, best first."""
+        return list(self._beam)
+
+    def advance(self, frame: dict[int, float], scores: list[list[float]]) -> None:
+        """Extend the beam by a frame, given as the log-probability per unit of its best units.
+
+        `scores`: per prefix of the beam, the language model's of each unit of the frame but blank.
+        """
         blank_log_prob = frame.pop(self._blank, _IMPOSSIBLE)
         sums: dict[_Ids, list[float]] = {}
         for prefix, (in_blank, in_unit) in self._beam.items():
@@ -126,7 +184,11 @@ class _PrefixSearch:
                     same[1] = _log_add(same[1], in_unit + log_prob)
                 else:
                     longer[1] = _log_add(longer[1], total + log_prob)
-        fusion = self._extended_fusion(list(frame), self._options.length_bonus)
+        fusion = {
+            (*prefix, unit): self._fusion[prefix] + self._options.lm_weight * score + self._options.length_bonus
+            for prefix, of_prefix in zip(self._beam, scores, strict=True)
+            for unit, score in zip(frame, of_prefix, strict=True)
+        }
         self._fusion = fusion | {prefix: self._fusion[prefix] for prefix in self._beam}
         ranks = {prefix: -rank for rank, prefix in enumerate(self._beam)}
         candidates = []
@@ -136,30 +198,16 @@ class _PrefixSearch:
         best = sorted(candidates, reverse=True)[: self._options.beam_size]
         self._beam = {prefix: (sums[prefix][0], sums[prefix][1]) for score, *_, prefix in best if score > _IMPOSSIBLE}
 
-    def finish(self, eos: int) -> list[tuple[float, float, _Ids]]:
-        """Score with the end of the text, score of CTC only, and units of each prefix, best first."""
-        fusion, ctc = self._extended_fusion([eos], 0.0), {ids: _log_add(*sums) for ids, sums in self._beam.items()}
-        found = [(ctc[ids] + fusion[*ids, eos], ctc[ids], ids) for ids in ctc]
-        return sorted(found, key=lambda prefix: prefix[0], reverse=True)
+    def finish(self, scores: list[list[float]]) -> list[tuple[float, float, _Ids]]:
+        """Score with the end of the text, score of CTC only, and units of each prefix, best first.
 
-    def _extended_fusion(self, units: Sequence[int], bonus: float) -> dict[_Ids, float]:
-        """Language model and bonus of each prefix of the beam extended by each of `units`."""
-        beam = list(self._beam)
-        scores = [[0.0] * len(units)] * len(beam)
-        if self._lm is not None and units:
-            new = [prefix for prefix in beam if prefix not in self._states]
-            if new:  # each is one unit longer than a prefix of the previous beam
-                parents = torch.cat([self._states[prefix[:-1]] for prefix in new])
-                states = self._lm.advance(parents, torch.tensor([prefix[-1] for prefix in new]))
-                self._states |= {prefix: states[row : row + 1] for row, prefix in enumerate(new)}
-            self._states = {prefix: self._states[prefix] for prefix in beam}
-            ids = torch.tensor([list(units)]).expand(len(beam), -1)
-            scores = self._lm.score(torch.cat(list(self._states.values())), ids).tolist()
-        return {
-            (*prefix, unit): self._fusion[prefix] + self._options.lm_weight * score + bonus
-            for prefix, row in zip(beam, scores, strict=True)
-            for unit, score in zip(units, row, strict=True)
-        }
+        `scores`: per prefix of the beam, the language model's of the end.
+        """
+        found = []
+        for (ids, sums), (score,) in zip(self._beam.items(), scores, strict=True):
+            ctc = _log_add(*sums)
+            found.append((ctc + self._fusion[ids] + self._options.lm_weight * score, ctc, ids))
+        return sorted(found, key=lambda prefix: prefix[0], reverse=True)
 
 
 def _log_add(a: float, b: float) -> float:

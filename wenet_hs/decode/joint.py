@@ -19,6 +19,7 @@ from torch import Tensor
 
 from wenet_hs.decode.attention_search import BeamSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.devices import copy_to
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
 
@@ -115,7 +116,7 @@ class FinishedListSearch(BeamSearch):
     def _is_complete(self) -> Tensor:
         """(B,) whether no continuing hypothesis can get among the `nbest` that are asked for."""
         options, wanted = self._options, self._options.nbest or self._scores_BN.size(1)
-        best_B, max_units_B = self._scores_BN.amax(dim=1), self.max_units.to(self._scores_BN.device)
+        best_B, max_units_B = self._scores_BN.amax(dim=1), copy_to(self._scores_BN.device, self.max_units)
         units_left_B = (max_units_B - self.num_units).clamp(min=0)
         best_B = best_B + max(0.0, options.length_bonus) * units_left_B
         # Upper bound of the final score: a negative score is divided by the maximum number of units, a positive one by
@@ -132,8 +133,8 @@ class FinishedListSearch(BeamSearch):
         return rows
 
     def nbest(self, rows: Tensor) -> list[list[Hypothesis]]:
-        pairs = zip(self._finished_units_BNL[rows].tolist(), self._finished_BN[rows].tolist(), strict=True)
-        nbests = [[Hypothesis(*one) for one in self.without_end(*pair)] for pair in pairs]
+        pairs = self.without_end(self._finished_units_BNL[rows], self._finished_BN[rows])
+        nbests = [[Hypothesis(*one) for one in of_utterance] for of_utterance in pairs]
         # A list is empty if the minimum number of units is more than CTC has frames for.
         return [nbest or [Hypothesis((), 0.0)] for nbest in nbests]
 

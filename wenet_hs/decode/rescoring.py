@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.devices import copy_to
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
@@ -60,7 +61,7 @@ def rescore(
         backwards = [(row, ids[::-1]) for row, ids in sequences]
         right = score_sequences(decoder.right_decoder, model.right_head, encoded, backwards, model.special)
         scores = [(1 - weight) * one + weight * other for one, other in zip(scores, right, strict=True)]
-    fusion = _fusion_scores(lm, options, [ids for _, ids in sequences], model.special.eos)
+    fusion = _fusion_scores(lm, options, [ids for _, ids in sequences], model.special.eos, memory.device)
     terms = iter(zip(scores, fusion, strict=True))
     results = []
     for nbest in candidates:
@@ -72,20 +73,24 @@ def rescore(
 
 
 def _fusion_scores(
-    lm: LanguageModel | None, options: DecodeOptions, sequences: Sequence[Sequence[int]], eos: int
+    lm: LanguageModel | None,
+    options: DecodeOptions,
+    sequences: Sequence[Sequence[int]],
+    eos: int,
+    device: torch.device,
 ) -> list[float]:
     """Language model, including the end, and length bonus of each sequence."""
     bonuses = [options.length_bonus * len(ids) for ids in sequences]
     if lm is None or not options.lm_weight:
         return bonuses
-    states, log_probs = lm.start(len(sequences)), [0.0] * len(sequences)
-    for position in range(1 + max(map(len, sequences), default=0)):
-        units = torch.tensor([ids[position] if position < len(ids) else eos for ids in sequences])
-        scores = lm.score(states, units[:, None])[:, 0].tolist()
-        for row, ids in enumerate(sequences):
-            log_probs[row] += scores[row] if position <= len(ids) else 0.0
-        states = lm.advance(states, units)
-    return [bonus + options.lm_weight * log_prob for bonus, log_prob in zip(bonuses, log_probs, strict=True)]
+    states, length = lm.start(len(sequences), device), 1 + max(map(len, sequences), default=0)
+    units_ML = copy_to(device, torch.tensor([[*ids, *[eos] * (length - len(ids))] for ids in sequences]))
+    is_text_ML = copy_to(device, torch.arange(length) <= torch.tensor([[len(ids)] for ids in sequences]))
+    log_probs_M = torch.zeros(len(sequences), dtype=torch.float64, device=device)
+    for units_M, is_text_M in zip(units_ML.T, is_text_ML.T, strict=True):
+        log_probs_M += torch.where(is_text_M, lm.score(states, units_M[:, None])[:, 0].double(), 0.0)
+        states = lm.advance(states, units_M)
+    return [bonus + options.lm_weight * one for bonus, one in zip(bonuses, log_probs_M.tolist(), strict=True)]
 
 
 # ---- prefix trees
@@ -151,14 +156,15 @@ def _edge_costs(
 ) -> list[np.ndarray]:
     """Per tree the costs of its edges in nats, float64."""
     device, size = memory[0].device, len(trees[0].nodes)
-    rows_B = torch.tensor([tree.row for tree in trees], device=device)
+    rows_B = copy_to(device, torch.tensor([tree.row for tree in trees]))
     memory_BTD, lengths_B = memory[0][rows_B], memory[1][rows_B]
     cache = decoder.init_cache(memory_BTD, length_mask(lengths_B, memory_BTD.size(1)))
     hidden_MD = decoder.decode_step(cache, _new_nodes(trees, size, device))
     begins = np.cumsum([0, *(len(tree.nodes) for tree in trees)])
     sources = [begin + node for begin, tree in zip(begins, trees, strict=False) for node, _ in tree.edges]
     targets = [unit for tree in trees for _, unit in tree.edges]
-    costs_E = head.nll(hidden_MD[torch.tensor(sources, device=device)], torch.tensor(targets, device=device))
+    sources_E, targets_E = (copy_to(device, torch.tensor(numbers)) for numbers in (sources, targets))
+    costs_E = head.nll(hidden_MD[sources_E], targets_E)
     ends = np.cumsum([len(tree.edges) for tree in trees])
     return np.split(costs_E.double().cpu().numpy(), ends[:-1])
 
@@ -173,8 +179,8 @@ def _new_nodes(trees: list[PrefixTree], size: int, device: torch.device) -> NewN
             visible_RR[node, node] = True
     slots = np.flatnonzero(visible_BRR.diagonal(axis1=1, axis2=2))
     return NewNodes(
-        units=torch.tensor([unit for tree in trees for _, unit in tree.nodes], device=device),
-        depths=torch.from_numpy(visible_BRR.sum(axis=2).ravel()[slots] - 1).to(device),
-        visible=torch.from_numpy(visible_BRR).to(device),
-        slots=None if len(slots) == len(trees) * size else torch.from_numpy(slots).to(device),
+        units=copy_to(device, torch.tensor([unit for tree in trees for _, unit in tree.nodes])),
+        depths=copy_to(device, torch.from_numpy(visible_BRR.sum(axis=2).ravel()[slots] - 1)),
+        visible=copy_to(device, torch.from_numpy(visible_BRR)),
+        slots=None if len(slots) == len(trees) * size else copy_to(device, torch.from_numpy(slots)),
     )

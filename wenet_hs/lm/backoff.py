@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
+from wenet_hs.devices import copy_to, is_gpu
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
 from wenet_hs.lm.language_model import LanguageModel, text_units
@@ -33,7 +33,8 @@ class NgramModel(LanguageModel):
     """An n-gram model with backoff: p(w | h) = p of the n-gram if there is one, else backoff(h) · p(w | h shortened).
 
     A context is a history of at most n - 1 words. A state is the number of the longest suffix of the history that is a
-    context of the model. All queries of a step are answered together, by a search in a sorted table per backoff.
+    context of the model. All queries of a step are answered together, by a search in a sorted table per backoff, on the
+    device of the states; a GPU is not waited for.
     """
 
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
@@ -46,7 +47,7 @@ class NgramModel(LanguageModel):
         self.unknown = [unit for _, unit in text_units(units) if unit not in file.words]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
-        self._words_V, self._num_words = words_V, len(file.words) + 1
+        self._num_words = len(file.words) + 1
         backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
         contexts = {words: number for number, words in enumerate(backoffs)}
 
@@ -54,40 +55,45 @@ class NgramModel(LanguageModel):
             return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
 
         self._begin = longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
-        self._backoffs_C = np.array(list(backoffs.values()))
-        self._shorter_C = np.array([longest_context(words[1:]) for words in contexts], np.int64)
+        self._max_lookups = 1 + max(map(len, contexts))
+        shorter_C = np.array([longest_context(words[1:]) for words in contexts], np.int64)
         # Per n-gram, sorted by key: context and last word as one number, log-probability, and the context after it.
         keys_G = np.array([contexts[words[:-1]] * self._num_words + words[-1] for words in file.log_probs], np.int64)
         order_G = keys_G.argsort()
-        self._keys_G, self._log_probs_G = keys_G[order_G], np.array(list(file.log_probs.values()))[order_G]
-        self._next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[order_G]
+        log_probs_G = np.array(list(file.log_probs.values()))[order_G]
+        next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[order_G]
+        arrays = words_V, np.array(list(backoffs.values())), shorter_C, keys_G[order_G], log_probs_G, next_contexts_G
+        self._tables = tuple(map(torch.from_numpy, arrays))
 
-    def start(self, count: int) -> Tensor:
-        return torch.full((count,), self._begin)
+    def start(self, count: int, device: torch.device | None = None) -> Tensor:
+        device = device or torch.device("cpu")
+        if device != self._tables[0].device:
+            self._tables = tuple(copy_to(device, table.cpu()) for table in self._tables)
+        return torch.full((count,), self._begin, device=device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        log_probs_Q, _ = self._look_up(states.repeat_interleave(ids.size(1)), ids.flatten())
-        return torch.from_numpy(log_probs_Q).view(ids.shape).to(ids.device, torch.float32)
+        log_probs_Q, _ = self._look_up(states[:, None].expand_as(ids).flatten(), ids.flatten())
+        return log_probs_Q.view(ids.shape).float()
 
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:
-        _, contexts_M = self._look_up(states, ids)
-        return torch.from_numpy(contexts_M).to(ids.device)
+        return self._look_up(states, ids)[1]
 
-    def _look_up(self, states: Tensor, ids: Tensor) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    def _look_up(self, contexts_Q: Tensor, ids_Q: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) → (Q,), (Q,)."""
-        contexts_Q, words_Q = states.cpu().numpy(), self._words_V[ids.cpu().numpy()]
-        log_probs_Q, next_Q = np.zeros(len(words_Q)), np.zeros(len(words_Q), np.int64)
-        open_Q = np.arange(len(words_Q))  # queries that no n-gram has answered yet
-        while len(open_Q):
+        words_V, backoffs_C, shorter_C, keys_G, log_probs_G, next_contexts_G = self._tables
+        words_Q, log_probs_Q = words_V[ids_Q], torch.zeros(len(ids_Q), dtype=torch.float64, device=ids_Q.device)
+        next_Q, is_open_Q = torch.zeros_like(contexts_Q), torch.ones_like(contexts_Q, dtype=torch.bool)
+        for _ in range(self._max_lookups):  # each with a shorter context, until an n-gram answers
             keys_Q = contexts_Q * self._num_words + words_Q
-            entries_Q = np.searchsorted(self._keys_G, keys_Q).clip(max=len(self._keys_G) - 1)
-            is_found = self._keys_G[entries_Q] == keys_Q
-            log_probs_Q[open_Q[is_found]] += self._log_probs_G[entries_Q[is_found]]
-            next_Q[open_Q[is_found]] = self._next_contexts_G[entries_Q[is_found]]
-            open_Q, contexts_Q, words_Q = open_Q[~is_found], contexts_Q[~is_found], words_Q[~is_found]
-            log_probs_Q[open_Q] += self._backoffs_C[contexts_Q]
-            is_open = contexts_Q > 0
-            open_Q, words_Q, contexts_Q = open_Q[is_open], words_Q[is_open], self._shorter_C[contexts_Q[is_open]]
+            entries_Q = torch.searchsorted(keys_G, keys_Q).clamp(max=len(keys_G) - 1)
+            is_found_Q = keys_G[entries_Q] == keys_Q
+            added_Q = torch.where(is_found_Q, log_probs_G[entries_Q], backoffs_C[contexts_Q])
+            log_probs_Q += torch.where(is_open_Q, added_Q, 0.0)
+            next_Q = torch.where(is_open_Q & is_found_Q, next_contexts_G[entries_Q], next_Q)
+            is_open_Q = is_open_Q & ~is_found_Q & (contexts_Q > 0)
+            contexts_Q = shorter_C[contexts_Q]
+            if not is_gpu(ids_Q.device) and not bool(is_open_Q.any()):
+                break
         return log_probs_Q, next_Q
 
 
@@ -216,8 +222,8 @@ class KenlmModel(LanguageModel):
         self._model.BeginSentenceWrite(begin)
         self._states, self._seen = [begin], dict[tuple[int, int], tuple[float, int]]()
 
-    def start(self, count: int) -> Tensor:
-        return torch.zeros(count, dtype=torch.int64)
+    def start(self, count: int, device: torch.device | None = None) -> Tensor:
+        return torch.zeros(count, dtype=torch.int64, device=device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         rows = zip(states.tolist(), ids.tolist(), strict=True)

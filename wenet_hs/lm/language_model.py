@@ -30,12 +30,14 @@ class LanguageModel(ABC):
     """Units that the model does not know, without the special ones; they are its <unk>."""
 
     @abstractmethod
-    def start(self, count: int) -> Tensor:
-        """The state before the first unit, for `count` hypotheses: (M, …)."""
+    def start(self, count: int, device: torch.device | None = None) -> Tensor:
+        """The state before the first unit, for `count` hypotheses on the device (default: the CPU): (M, …)."""
 
     @abstractmethod
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
-        """Log-probability, base e, of each unit or end after a state: (M, …), (M, K) → (M, K) float32."""
+        """Log-probability, base e, of each unit or end after a state: (M, …), (M, K) → (M, K) float32.
+
+        Both are on the device of `start`, and so are the results."""
 
     @abstractmethod
     def advance(self, states: Tensor, ids: Tensor) -> Tensor:

@@ -100,8 +100,8 @@ class RecurrentModel(LanguageModel):
         self._size = self._model.start(1).size(1)
 
     @torch.no_grad()
-    def start(self, count: int) -> Tensor:
-        return self._step(self._model.start(1), self._eos).expand(count, -1)
+    def start(self, count: int, device: torch.device | None = None) -> Tensor:
+        return self._step(self._model.start(1), self._eos).expand(count, -1).to(device or "cpu")
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         return states[:, self._size :].gather(1, ids.to(states.device)).to(ids.device)
