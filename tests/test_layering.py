@@ -27,10 +27,11 @@ LAYERS = (
     "tree",
     "text",
     "manifest config",
-    "distributed checkpoint devices curves",
+    "distributed checkpoint curves",
+    "devices",
     "shared_model",
     "files compiled options",
-    "errors",
+    "errors gpu",
 )
 """From top to bottom: packages and modules. A module belongs to the longest name that matches it."""
 LONGEST_CHAIN = 12

@@ -7,26 +7,12 @@ import sys
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from wenet_hs.errors import ConfigError
+from wenet_hs.gpu import is_gpu
 
 _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "ALLOC_FAILED")
 """Messages of CUDA, of torch's CPU allocator and of cuBLAS; only the first has an exception class of its own."""
-
-
-GPU_TYPES: tuple[str, ...] = ("cuda",)
-"""Types of devices that compute beside the program, which waits only where it reads a value. Tests add one."""
-
-
-def is_gpu(device: torch.device) -> bool:
-    """Whether the device is a GPU."""
-    return device.type in GPU_TYPES
-
-
-def copy_to(device: torch.device, values: Tensor) -> Tensor:
-    """The values, computed on the CPU, on the device; a GPU is not waited for."""
-    return values.pin_memory().to(device, non_blocking=True) if is_gpu(device) else values.to(device)
 
 
 def find_device(name: str) -> torch.device:
@@ -37,10 +23,10 @@ def find_device(name: str) -> torch.device:
         device = torch.device(name)
     except RuntimeError as error:
         raise ConfigError(f"--device {name}", "not a device", "use cpu, cuda or cuda:N") from error
-    if device.type not in ("cpu", "cuda"):
+    if device.type != "cpu" and not is_gpu(device):
         raise ConfigError(f"--device {name}", "not supported", "use cpu, cuda or cuda:N")
-    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
-        found = f"there are {torch.cuda.device_count()} CUDA devices here"
+    if is_gpu(device) and (device.index or 0) >= (count := torch.get_device_module(device).device_count()):
+        found = f"there are {count} CUDA devices here"
         raise ConfigError(f"--device {name}", found, "use another one or --device cpu")
     return device
 

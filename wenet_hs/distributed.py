@@ -23,8 +23,8 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]  # public, 
 from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.nn.functional import all_reduce
 
-from wenet_hs.devices import is_gpu
 from wenet_hs.errors import ConfigError, WenetHsError
+from wenet_hs.gpu import is_gpu
 
 TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
 """How long a rank waits for the others, in seconds; 300 if it is not set."""

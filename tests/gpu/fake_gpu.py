@@ -21,7 +21,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from wenet_hs import devices
+from wenet_hs import gpu
 
 NAME = "gpu"
 DEVICE = torch.device("privateuseone", 0)  # the name is set below
@@ -119,6 +119,9 @@ class GpuTensor(torch.Tensor):
         RECORD.waited("tolist")
         return self.inner.tolist()
 
+    def untyped_storage(self) -> torch.UntypedStorage:
+        return self.inner.untyped_storage()
+
     def numpy(self, **_: Any) -> Any:
         raise TypeError("can't convert a tensor of the device gpu to numpy: use Tensor.cpu() first")
 
@@ -156,7 +159,7 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     inner_args, inner_kwargs = tree_map(_inner, (args, kwargs))
     if name == "_fused_sdp_choice":
         return 0
-    out = func(*inner_args, **inner_kwargs)
+    out = _CELLS.get(name, func)(*inner_args, **inner_kwargs)
     if name in ("_to_copy", "copy_"):
         is_launch = len(here) == len(tensors) and not to_cpu
     else:
@@ -165,6 +168,25 @@ def _compute(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         RECORD.launches[name] += 1
         RECORD.launch_lines[_line()] += 1
     return out if to_cpu else _wrap(func, args, kwargs, out)
+
+
+def _gru_cell(inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
+    if input_bias is not None:
+        inputs, hidden = inputs + input_bias, hidden + hidden_bias
+    (reset, update, new), (reset_h, update_h, new_h) = inputs.chunk(3, -1), hidden.chunk(3, -1)
+    new = (new + (reset + reset_h).sigmoid() * new_h).tanh()
+    return new + (update + update_h).sigmoid() * (state - new), torch.empty(0)
+
+
+def _lstm_cell(inputs: Any, hidden: Any, state: Any, input_bias: Any = None, hidden_bias: Any = None) -> Any:
+    gates = inputs + hidden if input_bias is None else inputs + hidden + input_bias + hidden_bias
+    entered, kept, new, shown = gates.chunk(4, -1)
+    after = kept.sigmoid() * state + entered.sigmoid() * new.tanh()
+    return shown.sigmoid() * after.tanh(), after, torch.empty(0)
+
+
+_CELLS = {"_thnn_fused_gru_cell": _gru_cell, "_thnn_fused_lstm_cell": _lstm_cell}
+"""Operations that torch has for GPUs only."""
 
 
 def _check(
@@ -336,13 +358,32 @@ _kept: list[torch.Tensor] = []
 """Pinned tensors, so that no other tensor gets their id."""
 
 
+def _save(content: Any, *arguments: Any, **options: Any) -> None:
+    _real_save(to_cpu(content), *arguments, **options)
+
+
+def _load(*arguments: Any, map_location: Any = None, **options: Any) -> Any:
+    is_here = map_location is not None and torch.device(map_location).type == NAME
+    loaded = _real_load(*arguments, map_location="cpu" if is_here else map_location, **options)
+    return (
+        tree_map(lambda value: GpuTensor(value) if isinstance(value, torch.Tensor) else value, loaded)
+        if is_here
+        else loaded
+    )
+
+
+_real_save, _real_load = torch.save, torch.load
+
+
 @contextlib.contextmanager
 def on_gpu() -> Iterator[Record]:
     """Let the code take "gpu" for a GPU. The record is empty at the beginning."""
     RECORD.clear()
     with (
-        mock.patch.object(devices, "GPU_TYPES", (*devices.GPU_TYPES, NAME)),
+        mock.patch.object(gpu, "GPU_TYPES", (*gpu.GPU_TYPES, NAME)),
         mock.patch.object(torch.Tensor, "pin_memory", _pin_memory),
+        mock.patch.object(torch, "save", _save),
+        mock.patch.object(torch, "load", _load),
         _Mode(),
     ):
         try:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.devices import copy_to
+from wenet_hs.gpu import copy_to
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import NewNodes
 
@@ -156,8 +156,6 @@ class BeamSearch(ABC):
             states = self._lm_states[rows_B1, parents]
             after = self._lm.advance(states.flatten(0, 1), units.flatten())
             self._lm_states = torch.unflatten(after, 0, units.shape)
-        if self._cache.num_nodes >= self._compact_at and self.should_sync():
-            self._compact()
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
         """Remove all utterances except these (B',). Returns their rows on the device."""
@@ -183,10 +181,17 @@ class BeamSearch(ABC):
                     found[-1].append((tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
         return found
 
-    def _compact(self) -> None:
-        """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share their beginnings."""
+    def read(self, done: Tensor) -> Tensor:
+        """(B,) of the device on the CPU, after a step; and once in a while `_compact`, whose size is read with it."""
+        if self._cache.num_nodes < self._compact_at:
+            return done.cpu()
         used_BS = (self._visible_BNS & self.live[..., None]).any(dim=1)
-        size = max(1, int(used_BS.sum(dim=1).max())) if len(used_BS) else 1
+        size, *flags = torch.cat([used_BS.sum(dim=1).amax()[None], done]).tolist()
+        self._compact(used_BS, max(1, size))
+        return torch.tensor(flags, dtype=torch.bool)
+
+    def _compact(self, used_BS: Tensor, size: int) -> None:
+        """Remove the cached nodes that are on no continuing hypothesis: most, as survivors share their beginnings."""
         nodes_BS = (~used_BS).to(torch.uint8).argsort(dim=1, stable=True)[:, :size]
         self._visible_BNS = self._visible_BNS.gather(2, nodes_BS[:, None].expand(-1, self.live.size(1), -1))
         self._cache.keep_nodes(nodes_BS)
@@ -224,7 +229,7 @@ class AttentionSearch(BeamSearch):
         self._ended_BN = units_BN == self._eos
         live_BN = ~(self._ended_BN | self._scores_BN.isneginf())
         self.advance(order_BN // values_BNK.size(2), units_BN, live_BN)
-        return self.at_limit() | self._is_complete().cpu() if self.should_sync() else self.at_limit()
+        return self.at_limit() | self.read(self._is_complete()) if self.should_sync() else self.at_limit()
 
     def keep(self, rows_on_cpu: Tensor) -> Tensor:
         rows = super().keep(rows_on_cpu)

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
-from wenet_hs.devices import copy_to
 from wenet_hs.errors import CheckpointError
+from wenet_hs.gpu import copy_to
 from wenet_hs.heads.ctc import Alphabet, Ctc, compact_alphabet
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask

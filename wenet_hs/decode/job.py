@@ -42,11 +42,11 @@ from wenet_hs.decode.segments import (
     out_of_memory_as_error,
     plan_batches,
 )
-from wenet_hs.devices import is_gpu
 from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.experiment import Experiment
 from wenet_hs.files import remove_incomplete_line, write_atomic
+from wenet_hs.gpu import is_gpu
 from wenet_hs.lm.language_model import AnyLanguageModel
 from wenet_hs.manifest import Utterance
 from wenet_hs.model import AsrModel

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from wenet_hs.decode.attention_search import BeamSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.devices import copy_to
+from wenet_hs.gpu import copy_to
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
 
@@ -69,7 +69,7 @@ class FinishedListSearch(BeamSearch):
             return at_limit_B
         should_sync = self.should_sync()
         self._extend(hidden_MD)
-        return at_limit_B | self._is_complete().cpu() if should_sync else at_limit_B
+        return at_limit_B | self.read(self._is_complete()) if should_sync else at_limit_B
 
     def _finish(self, hidden_MD: Tensor) -> None:
         """Add each hypothesis with its end to the list, and keep the N best; of equal scores the earlier one."""

@@ -31,8 +31,8 @@ from wenet_hs.decode.ctc_search import (
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
-from wenet_hs.devices import is_gpu
 from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.gpu import is_gpu
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel
 from wenet_hs.model import AsrModel
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.devices import copy_to
+from wenet_hs.gpu import copy_to
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask

@@ -18,13 +18,17 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.devices import copy_to
-from wenet_hs.heads.base import OutputHead, divergence, weighted_cost
+from wenet_hs.gpu import copy_to, is_gpu
+from wenet_hs.heads.base import OutputHead, SmoothingKind, divergence, weighted_cost
 from wenet_hs.nn.cpu import linear
 from wenet_hs.tree.fields import check_frequencies
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)
 """Default cutoffs: a cluster begins after the fewest units that have this share of all occurrences."""
+
+
+DENSE_VALUES_GPU = 2**23
+"""Up to so many log-probabilities. An estimate, not a measurement."""
 
 
 class AdaptiveHead(OutputHead):
@@ -85,7 +89,7 @@ class AdaptiveHead(OutputHead):
         return torch.cat(parts, dim=-1).index_select(-1, self.rank_of_unit)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        if on_all:
+        if on_all or self._is_dense(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         return self._node_smoothed_loss(hidden_ND, targets_N, 0.0)
 
@@ -105,9 +109,29 @@ class AdaptiveHead(OutputHead):
             cost_N = cost_N.index_add(0, rows_M, cost_M)
         return cost_N
 
+    def loss_and_metrics(
+        self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Without smoothing the loss is the nll too, so that the rows of the clusters are found once."""
+        if smoothing or self._is_dense(self._rows(hidden)):
+            return super().loss_and_metrics(hidden, targets, smoothing, kind)
+        loss = self.loss(hidden, targets)
+        with torch.no_grad(), torch.autocast(hidden.device.type, enabled=False):
+            is_best_N = self._is_best(self._rows(hidden), targets.reshape(-1))
+        return loss, loss.detach(), is_best_N.reshape(targets.shape)
+
+    def _is_dense(self, hidden_ND: Tensor) -> bool:
+        """Whether a cost without smoothing is computed from all units: on a GPU, where few values cost less than a wait
+        for the number of rows in each cluster."""
+        return is_gpu(hidden_ND.device) and len(hidden_ND) * self.num_units <= DENSE_VALUES_GPU
+
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        if self._is_dense(hidden_ND):
+            return super()._eval_metrics(hidden_ND, targets_N)
+        return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._is_best(hidden_ND, targets_N)
+
+    def _is_best(self, hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
         """A cluster's entry in the first softmax is a bound for its units: only few rows need a cluster."""
-        nll_N = self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0)
         first_NC, size = self._first(hidden_ND), self.cutoffs[0]
         best_N, unit_N = self._best(first_NC[:, :size], 0)
         is_needed_NC = (first_NC[:, size:] >= best_N[:, None]).cpu()
@@ -119,7 +143,7 @@ class AdaptiveHead(OutputHead):
             is_ahead_M = (best_M > best_N[rows_M]) | ((best_M == best_N[rows_M]) & (unit_M < unit_N[rows_M]))
             best_N[rows_M] = torch.where(is_ahead_M, best_M, best_N[rows_M])
             unit_N[rows_M] = torch.where(is_ahead_M, unit_M, unit_N[rows_M])
-        return nll_N, unit_N == targets_N
+        return unit_N == targets_N
 
     def _best(self, log_probs_MU: Tensor, start: int) -> tuple[Tensor, Tensor]:
         """The maximum of each row and the lowest id of its units; the columns begin at rank `start`."""

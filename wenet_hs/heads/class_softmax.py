@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.devices import copy_to
+from wenet_hs.gpu import copy_to
 from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums

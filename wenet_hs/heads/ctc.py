@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.devices import is_gpu
+from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.nn.layers import length_mask
 

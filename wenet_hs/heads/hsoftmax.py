@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.devices import is_gpu
+from wenet_hs.gpu import copy_to, is_gpu
 from wenet_hs.heads.kernels.search import (
     GPU_MAX_K,
     Found,
@@ -111,7 +111,7 @@ class HSoftmaxHead(NodeHead):
             nodes, turns = self.tree.paths()
             with torch.inference_mode(False):  # a table made by recognition may be used by a training later
                 tables = torch.from_numpy(nodes.astype(np.int32)), torch.from_numpy(turns)
-                self._path_tables = tables[0].to(targets_N.device), tables[1].to(targets_N.device)
+                self._path_tables = copy_to(targets_N.device, tables[0]), copy_to(targets_N.device, tables[1])
         nodes_VP, turns_VP = self._path_tables
         return nodes_VP.index_select(0, targets_N).long(), turns_VP.index_select(0, targets_N)
 

@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.devices import copy_to, is_gpu
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import read_lines
+from wenet_hs.gpu import copy_to, is_gpu
 from wenet_hs.lm.language_model import LanguageModel, text_units
 from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
 from wenet_hs.text.units import OTHER_SPACE, SPACE, UnitTable

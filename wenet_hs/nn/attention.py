@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from wenet_hs.devices import is_gpu
+from wenet_hs.gpu import is_gpu
 from wenet_hs.nn.cpu import Linear, linear
 
 HEAD_SIZE_MULTIPLE = 8

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from wenet_hs.gpu import copy_to
 from wenet_hs.nn.cpu import Dropout, Linear
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
@@ -116,7 +117,7 @@ class PositionalEncoding(nn.Module):
         if end > len(self._table_TD) or self._table_TD.device != device:
             rows = max(end, 512, len(self._table_TD))
             with torch.inference_mode(False):  # training after recognition uses the same table
-                self._table_TD = sinusoids(1 << (rows - 1).bit_length(), self.size).to(device)
+                self._table_TD = copy_to(device, sinusoids(1 << (rows - 1).bit_length(), self.size))
         return self._table_TD[None, offset:end]
 
     def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:

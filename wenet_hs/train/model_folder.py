@@ -26,12 +26,13 @@ from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.shards import DataType
-from wenet_hs.devices import has_native_bf16, has_native_fp16, is_gpu
+from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.encoders.description import read_description
 from wenet_hs.encoders.weights import hash_pretrained
 from wenet_hs.errors import ConfigError
 from wenet_hs.experiment import SHA256_OF, TREE_FILES, head_confs
 from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.gpu import is_gpu
 from wenet_hs.text.units import UnitTable
 
 logger = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
-from wenet_hs.devices import find_device, is_gpu
+from wenet_hs.devices import find_device
 from wenet_hs.distributed import World, int_from_environment, join_process_group
 from wenet_hs.encoders.outputs import EncoderOutputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
@@ -31,6 +31,7 @@ from wenet_hs.encoders.weights import load_pretrained
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import build_from_folder, read_units
 from wenet_hs.files import write_atomic
+from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.ctc import constant_output_loss
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer

@@ -29,10 +29,10 @@ from wenet_hs.checkpoint import (
     write_hashed,
 )
 from wenet_hs.data.batching import Batch
-from wenet_hs.devices import is_gpu
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.files import open_atomic
+from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
