@@ -73,6 +73,16 @@ class World:
             dist.all_gather_object(gathered, value)
         return gathered
 
+    def gather_numbers(self, value: float) -> list[float]:
+        """The numbers of all ranks in the order of the ranks."""
+        return self.sum([value if rank == self.rank else 0.0 for rank in range(self.size)])
+
+    def gather_rows(self, values: Tensor) -> Tensor:
+        """values (N, …), of the same shape on every rank, as (W · N, …); on a GPU nccl does it."""
+        gathered = values.new_empty(self.size * len(values), *values.shape[1:])
+        dist.all_gather_into_tensor(gathered, values)
+        return gathered
+
     def stack(self, values: Tensor) -> Tensor:
         """values (…) of every rank as (W, …). The gradient of a rank's values is summed over all ranks."""
         others = torch.zeros_like(values)

@@ -3,7 +3,7 @@
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
@@ -25,7 +25,14 @@ from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, attention_guide, ctc_weight, current_rates
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.step import apply_gradients, begin_step, clip_and_read, refuse_many_skips
+from wenet_hs.train.step import (
+    apply_gradients,
+    begin_step,
+    clip_and_read,
+    count_seconds,
+    refuse_many_skips,
+    sum_over_ranks,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,29 +102,36 @@ class LossSum:
 
 
 class WindowCounts(NamedTuple):
-    """Sums over the batches of a window (`accum_grad` batches) on all ranks; for the kinds of clips see `Progress`."""
+    """Sums over the batches of a window (`accum_grad` batches); for the kinds of clips see `Progress`."""
 
-    num_batches: int
-    num_targets: int
-    num_drawn: int
-    num_bad: int
-    num_incomplete: int
-    num_frames: int
-    num_padded_frames: int
+    num_batches: float
+    num_targets: float
+    num_drawn: float
+    num_bad: float
+    num_incomplete: float
+    num_frames: float
+    num_padded_frames: float
     audio_seconds: float
 
     @classmethod
-    def of(cls, window: Sequence[Batch], world: World) -> "WindowCounts":
-        """The counts of this rank's window and those of the others; every rank must call it."""
+    def of(cls, batches: Sequence[Batch]) -> "WindowCounts":
         rows = [
             (
                 *(1, batch.num_targets, batch.num_drawn, len(batch.quarantined), batch.num_incomplete),
                 *(batch.num_frames, len(batch.keys) * int(batch.feature_lengths.max()), batch.audio_seconds),
             )
-            for batch in window
+            for batch in batches
         ]
-        *counts, audio_seconds = world.sum([sum(column) for column in zip(*rows, strict=True)])
-        return cls._make([*map(int, counts), audio_seconds])
+        return cls._make([sum(column) for column in zip(*rows, strict=True)] or [0] * len(cls._fields))
+
+
+class Window(NamedTuple):
+    """The batches of an optimizer step on this rank."""
+
+    batches: list[Batch]
+    counts: WindowCounts
+    """Of this rank, or of all ranks together."""
+    wait_seconds: float
 
 
 def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[SpeechStats]:
@@ -128,26 +142,39 @@ def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: Exp
     Raises DataError as `refuse_many_skips`, and ConfigError naming the batch for which the memory is too small.
     """
     state.model.train()
-    progress, iterator = state.progress, iter(batches)
-    while True:
+    iterator = iter(batches)
+
+    def load() -> Window:
         started = time.perf_counter()
         window = [batch for _, batch in zip(range(config.accum_grad), iterator, strict=False)]
-        if not window:
-            return
-        stats = _step(state, window, started, config)
+        return Window(window, WindowCounts.of(window), time.perf_counter() - started)
+
+    window = load()
+    window = window._replace(counts=WindowCounts(*state.world.sum(window.counts)))
+    while window.batches:
+        stats, window = _step(state, window, load, config)
         what_to_do = "look at these utterances, or train with a lower optim_conf.lr in another --model_dir"
-        refuse_many_skips(progress, stats.suspects, what_to_do)
+        refuse_many_skips(state.progress, stats.suspects, what_to_do)
         yield stats
 
 
-def _step(state: TrainState[AsrModel], window: list[Batch], started: float, config: ExperimentConfig) -> SpeechStats:
+def _step(
+    state: TrainState[AsrModel], window: Window, load: Callable[[], Window], config: ExperimentConfig
+) -> tuple[SpeechStats, Window]:
     """Forward, backward and the optimizer's step; the step is skipped if loss or gradient are not finite.
 
     A skipped step restores the running statistics of batch normalization: one value that is not finite would stay in
-    them. `started`: the time at which the wait for the window began.
+    them.
+
+    Args:
+        window: with the counts of all ranks.
+        load: the next window, which is loaded in this step, so that the ranks sum its counts together with the losses:
+            they wait for each other once per step.
+
+    Returns: the facts of the step, and the next window.
     """
-    progress, wait_seconds, loss_scale = state.progress, time.perf_counter() - started, state.precision.loss_scale
-    counts = WindowCounts.of(window, state.world)
+    progress, counts, loss_scale = state.progress, window.counts, state.precision.loss_scale
+    started = time.perf_counter()
     begin_step(state, config)
     ctc, guide = ctc_weight(progress.step, config), attention_guide(progress.step, config)
     is_logged = progress.step % config.log_interval == 0
@@ -160,13 +187,16 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
             state.model.train()
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
-    values, compute_seconds = _add_gradients(state, window, counts.num_targets, config)
+    values, compute_seconds = _add_gradients(state, window.batches, int(counts.num_targets), config)
     update_started = time.perf_counter()
     grad_norm, read = clip_and_read(state, config, torch.cat(values))
     compute_seconds += time.perf_counter() - update_started
-    size = len(read) // len(window)
-    losses = [LossSum.of(read[size * i : size * (i + 1)], batch.num_targets) for i, batch in enumerate(window)]
-    sums = sum(losses, LossSum()).over_ranks(state.world)
+    size = len(read) // len(window.batches)
+    losses = [LossSum.of(read[size * i : size * (i + 1)], batch.num_targets) for i, batch in enumerate(window.batches)]
+    following = load()
+    own = astuple(sum(losses, LossSum()))
+    reduced = sum_over_ranks(state, [*own, *following.counts])
+    sums, following = LossSum(*reduced[: len(own)]), following._replace(counts=WindowCounts(*reduced[len(own) :]))
     update_started = time.perf_counter()
     is_applied = apply_gradients(state, grad_norm, sums.total)
     compute_seconds += time.perf_counter() - update_started
@@ -174,26 +204,27 @@ def _step(state: TrainState[AsrModel], window: list[Batch], started: float, conf
     if not is_applied:
         for value, before in statistics:
             value.copy_(before)
-        suspects = find_suspects(window, [one.total for one in losses], state.world)
-    progress.batch += counts.num_batches
-    progress.clips_drawn += counts.num_drawn
-    progress.bad_clips += counts.num_bad
-    progress.incomplete_clips += counts.num_incomplete
-    seconds = time.perf_counter() - started
-    progress.seconds += state.world.sum([seconds * state.world.is_first])[0]  # `max_minutes` needs one clock
-    return SpeechStats(
+        suspects = find_suspects(window.batches, [one.total for one in losses], state.world)
+    progress.batch += int(counts.num_batches)
+    progress.clips_drawn += int(counts.num_drawn)
+    progress.bad_clips += int(counts.num_bad)
+    progress.incomplete_clips += int(counts.num_incomplete)
+    seconds = time.perf_counter() - started - following.wait_seconds + window.wait_seconds
+    count_seconds(state, seconds)
+    stats = SpeechStats(
         **(sums.per_target() | current_rates(state.optimizer)),
         grad_norm=grad_norm,
-        num_targets=counts.num_targets,
+        num_targets=int(counts.num_targets),
         audio_seconds=counts.audio_seconds,
         seconds=seconds,
-        wait_seconds=wait_seconds,
+        wait_seconds=window.wait_seconds,
         compute_seconds=compute_seconds,
         padding_share=1 - counts.num_frames / counts.num_padded_frames,
         loss_scale=loss_scale,
-        quarantined=tuple(clip for batch in window for clip in batch.quarantined),
+        quarantined=tuple(clip for batch in window.batches for clip in batch.quarantined),
         suspects=suspects,
     )
+    return stats, following
 
 
 def _add_gradients(

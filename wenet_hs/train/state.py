@@ -6,7 +6,7 @@ import json
 import logging
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -32,7 +32,7 @@ from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.files import open_atomic
-from wenet_hs.gpu import is_gpu
+from wenet_hs.gpu import copy_to, is_gpu
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
@@ -98,13 +98,23 @@ class Replica:
         grad = parameter.grad
         if grad is not None:
             grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
-        own = None if grad is None else (grad.indices().cpu(), grad.values().cpu() / self._world.size)
-        of_ranks = [part for part in self._world.all_gather(own) if part is not None]
-        if not of_ranks:
+        own = -1 if grad is None else grad._nnz()
+        counts = [int(count) for count in self._world.gather_numbers(own)]
+        most = max(counts)
+        if most < 0:
             return None
-        rows = torch.cat([rows for rows, _ in of_ranks], dim=1).to(parameter.device)
-        values = torch.cat([values for _, values in of_ranks]).to(parameter.device)
-        return torch.sparse_coo_tensor(rows, values, parameter.shape).coalesce()
+        rows_R = torch.zeros(most, dtype=torch.int64, device=parameter.device)
+        values_RX = parameter.new_zeros(most, *parameter.shape[1:])
+        if grad is not None:
+            rows_R[:own], values_RX[:own] = grad.indices()[0], grad.values() / self._world.size
+        if 2 * most * self._world.size >= len(parameter):  # then all rows together are less
+            dense = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX)
+            dist.all_reduce(dense)
+            return dense.to_sparse(1).coalesce()
+        all_rows, all_values = self._world.gather_rows(rows_R), self._world.gather_rows(values_RX)
+        kept = torch.cat([torch.arange(max(0, count)) + rank * most for rank, count in enumerate(counts)])
+        kept = copy_to(parameter.device, kept)
+        return torch.sparse_coo_tensor(all_rows[kept][None], all_values[kept], parameter.shape).coalesce()
 
 
 @dataclass
@@ -167,6 +177,12 @@ class TrainState(Generic[Model]):
     """Name, size and SHA-256 of the file of the weights that checkpoints leave out; empty while they are complete."""
     seed: int = 0
     """The seed of the experiment: a rank without a saved random state starts from it."""
+    wants_to_stop: Callable[[], bool] = lambda: False
+    """Whether this process is asked to end."""
+    is_asked_to_stop: bool = False
+    """Whether a rank was, at the last step."""
+    uncounted_seconds: float = 0.0
+    """Of the last step, which `progress.seconds` does not contain yet."""
 
     @cached_property
     def replica(self) -> Replica:

@@ -2,6 +2,7 @@
 """The parts of an optimizer step that all kinds of models share: learning rate, clipping, skipped steps."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -34,6 +35,23 @@ def clip_and_read(state: TrainState[Any], config: TrainingConfig, values: Tensor
     norm = clip_gradient(state.model.parameters(), config.grad_clip, state.precision.loss_scale)
     grad_norm, *read = torch.cat([norm[None].to(values.dtype), values]).tolist()
     return grad_norm, read
+
+
+def sum_over_ranks(state: TrainState[Any], values: Sequence[float]) -> list[float]:
+    """The values summed over the ranks, once per step; with them the time and the request to stop."""
+    seconds = state.uncounted_seconds if state.world.is_first else 0.0  # `max_minutes` needs one clock
+    *sums, seconds, num_requests = state.world.sum([*values, seconds, float(state.wants_to_stop())])
+    state.progress.seconds += seconds
+    state.uncounted_seconds, state.is_asked_to_stop = 0.0, num_requests > 0
+    return sums
+
+
+def count_seconds(state: TrainState[Any], seconds: float) -> None:
+    """Add the time of a step to the progress; with several ranks the next step does it, by the clock of rank 0."""
+    if state.world.size == 1:
+        state.progress.seconds += seconds
+    else:
+        state.uncounted_seconds = seconds
 
 
 def apply_gradients(state: TrainState[Any], grad_norm: float, loss: float) -> bool:

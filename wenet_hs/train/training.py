@@ -133,6 +133,8 @@ class Training:
         self.model_dir, self.task, self.stop = model_dir, task, StopRequest()
         self.config, self.state, self.world = task.config, task.state, task.state.world
         self._checkpoints = model_dir / "checkpoints"
+        stop = self.stop  # not self: a cycle of references would keep the model beyond its process group
+        self.state.wants_to_stop = lambda: stop.signal is not None
 
     def run(self) -> None:
         """Train until the config ends it, then write `final.pt` and, with the last step, `finished.json`.
@@ -173,7 +175,10 @@ class Training:
         stopped_early = is_out_of_patience(progress.validations, config.early_stopping)
         return progress.epoch >= config.max_epoch or out_of_time or out_of_steps or stopped_early
 
-    def _is_asked_to_stop(self) -> bool:
+    def _is_asked_to_stop(self, *, at_step: bool = False) -> bool:
+        """Whether a rank is; after a step of several ranks, what they told each other in it."""
+        if at_step and self.world.size > 1:
+            return self.state.is_asked_to_stop
         return self.world.any(self.stop.signal is not None)
 
     def _stop_if_asked(self) -> None:
@@ -235,7 +240,7 @@ class Training:
             due = ended if interval is None else progress.step % interval == 0
             last = self._is_over()
             self.task.after_step(stats, at_end=ended or last)
-            if due or last or self._is_asked_to_stop():
+            if due or last or self._is_asked_to_stop(at_step=True):
                 self._save(monitor, due=due or last)
                 self._stop_if_asked()
             if last or self._is_over():
