@@ -10,10 +10,11 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Event, Thread
 from typing import Any, TypeVar
 
 import torch
@@ -29,6 +30,8 @@ from wenet_hs.gpu import is_gpu
 TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
 """How long a rank waits for the others, in seconds; 300 if it is not set."""
 _POLL_S = 0.02
+BEAT_S, LOST_S = 1.0, 20.0
+"""How often a rank on a GPU shows that it lives, and after how long without it the others end."""
 _GRACE_S = 0.5
 """A rank that ends without a message waits so long: the launcher ends the others as soon as one rank has ended."""
 
@@ -164,7 +167,7 @@ def join_process_group(device: torch.device) -> Iterator[World]:
         raise _rank_lost(rank, error) from error
     world = World(rank, size, device, store)
     try:
-        with _prefixed_log(world):
+        with _prefixed_log(world), Watch(world, _abort_nccl) if is_gpu(device) else nullcontext():
             yield world
     except BaseException as error:
         _leave(world, error)
@@ -172,9 +175,57 @@ def join_process_group(device: torch.device) -> Iterator[World]:
     dist.destroy_process_group()
 
 
+class Watch:
+    """A thread that looks for the death of another rank while this one may wait for a GPU.
+
+    A collective of nccl whose other rank has died never ends, and the program waits for the GPU in it, so that it does
+    not notice. The thread calls `abort`; then the program goes on to its next sum, which gloo refuses.
+    """
+
+    def __init__(self, world: World, abort: Callable[[], None]) -> None:
+        """`abort`: ends the collectives of this rank."""
+        assert world.store is not None
+        self._world, self._store, self._abort, self._end = world, world.store, abort, Event()
+        self._thread = Thread(target=self._run, name="watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        others = [rank for rank in range(self._world.size) if rank != self._world.rank]
+        seen = {rank: (0, time.monotonic()) for rank in others}
+        while not self._end.wait(BEAT_S):
+            try:
+                self._store.add(f"beat/{self._world.rank}", 1)
+                beats = {rank: self._store.add(f"beat/{rank}", 0) for rank in others}
+                is_lost = self._store.check(["error"])
+            except RuntimeError:  # the store ended with the launcher
+                is_lost = True
+            now = time.monotonic()
+            seen = {rank: (beat, now if beat > seen[rank][0] else seen[rank][1]) for rank, beat in beats.items()}
+            if is_lost or any(now - since > LOST_S for _, since in seen.values()):
+                self._abort()
+                return
+
+
+def _abort_nccl() -> None:
+    """End all collectives of nccl on this rank."""
+    backend: Any = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda"))
+    backend.abort()
+
+
 def is_first_rank() -> bool:
     """Whether this process is rank 0, also outside of `join_process_group`."""
     return int_from_environment("RANK", 0) == 0
+
+
+def local_rank() -> int:
+    """The number of this process on its machine: of torchrun, or of `srun`."""
+    return int_from_environment("LOCAL_RANK", int_from_environment("SLURM_LOCALID", 0))
 
 
 def int_from_environment(variable: str, default: int, *, at_least: int = 0) -> int:
@@ -196,12 +247,15 @@ def _device_of_rank(device: torch.device) -> torch.device:
         return device
     if device.index is not None:
         raise ConfigError(f"--device {device}", "is one GPU for several processes", "use --device cuda, a GPU for each")
-    local, count = int_from_environment("LOCAL_RANK", 0), torch.cuda.device_count()
+    module, local = torch.get_device_module(device), local_rank()
+    count = module.device_count()
+    if local >= count and count == 1 and "LOCAL_RANK" not in os.environ:
+        local = 0  # SLURM shows each task its own GPU only (--gpus-per-task)
     if local >= count:
         found = f"there are {count} CUDA devices here"
         raise ConfigError(f"LOCAL_RANK={local}", found, f"use --nproc_per_node {count} or --device cpu")
-    device = torch.device("cuda", local)
-    torch.cuda.set_device(device)
+    device = torch.device(device.type, local)
+    module.set_device(device)
     return device
 
 
@@ -271,9 +325,11 @@ def _leave(world: World, error: BaseException) -> None:
         is_reporter = True
     if not (is_lost or isinstance(error, WenetHsError | OSError)):
         return  # a bug of ours keeps its traceback, and an exit is one
-    if not is_gpu(world.device):  # nccl would wait for the others; gloo without this may abort at the exit
-        traceback.clear_frames(error.__traceback__)  # they hold the DistributedDataParallel
-        dist.destroy_process_group()
+    traceback.clear_frames(error.__traceback__)  # they hold the DistributedDataParallel
+    if is_gpu(world.device):  # nccl would wait for the others
+        with suppress(RuntimeError):
+            _abort_nccl()
+    dist.destroy_process_group()  # gloo without this may abort at the exit
     if not is_reporter:
         time.sleep(_GRACE_S)
         raise SystemExit(error.exit_code if isinstance(error, WenetHsError) else 2) from None

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 from unittest import mock
 
@@ -28,7 +29,7 @@ from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.train import speech
+from wenet_hs.train import speech, state
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.speech_steps import run_epoch, validate
@@ -131,6 +132,8 @@ def check_rank(rank: int, folder: Path) -> None:
         check_collectives(world, folder)
         for name in CASES:
             check_step(name, world)
+        with mock.patch.object(state, "GATHER_SHARE", math.inf):
+            check_step("sparse rows", world)
         check_skipped_step(world)
         check_validation(world)
 
@@ -269,6 +272,41 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
     for one in results:
         assert len(one["wrappers"]) >= 4
         assert set(one["wrappers"]) == {0}
+
+
+def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "BEAT_S", 0.02)
+    monkeypatch.setattr(distributed, "LOST_S", 0.4)
+    for key, lasts in (("beat/1", False), ("beat/1", True), ("error", True)):
+        store, lost = dist.HashStore(), Event()
+        with distributed.Watch(World(0, 2, CPU, store), lost.set):
+            for _ in range(30):
+                store.add("beat/1", 1)
+                time.sleep(0.02)
+            assert not lost.is_set()
+            if lasts:
+                store.add(key, 1)
+                assert lost.wait(10), key
+        assert lost.is_set() == lasts
+
+
+def test_each_process_of_a_machine_has_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("LOCAL_RANK", "SLURM_LOCALID"):
+        monkeypatch.delenv(name, raising=False)
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", lambda device: chosen.append(device.index))
+    for count, variables in (
+        (4, {"LOCAL_RANK": "3"}),
+        (4, {"SLURM_LOCALID": "2"}),
+        (1, {"SLURM_LOCALID": "2"}),
+        (4, {}),
+    ):
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.cuda, "device_count", lambda count=count: count)
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            distributed._device_of_rank(torch.device("cuda"))
+    assert chosen == [3, 2, 0, 0]
 
 
 def test_wrong_variables_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> None:

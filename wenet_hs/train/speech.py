@@ -24,7 +24,7 @@ from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
 from wenet_hs.devices import find_device
-from wenet_hs.distributed import World, int_from_environment, join_process_group
+from wenet_hs.distributed import World, join_process_group, local_rank
 from wenet_hs.encoders.outputs import EncoderOutputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.encoders.weights import load_pretrained
@@ -268,7 +268,7 @@ def open_feature_caches(sets: Sequence[SpeechDataset], world: World) -> None:
     """
     name = f"wenet_hs-features-{platform.node()}-{world.all_gather(uuid.uuid4().hex)[0]}"
     paths = [Path(tempfile.gettempdir()) / f"{name}-{number}.bin" for number in range(len(sets))]
-    is_first_of_machine = int_from_environment("LOCAL_RANK", 0) == 0
+    is_first_of_machine = local_rank() == 0
     try:
         for is_turn in (is_first_of_machine, not is_first_of_machine):
             if is_turn:

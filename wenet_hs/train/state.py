@@ -40,6 +40,8 @@ from wenet_hs.train.optim import Optimizer, Precision
 
 logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)
+GATHER_SHARE = 0.5
+"""If the ranks together have more than this share of the rows of a sparse gradient, all rows are summed instead."""
 
 
 class Replica:
@@ -107,7 +109,7 @@ class Replica:
         values_RX = parameter.new_zeros(most, *parameter.shape[1:])
         if grad is not None:
             rows_R[:own], values_RX[:own] = grad.indices()[0], grad.values() / self._world.size
-        if 2 * most * self._world.size >= len(parameter):  # then all rows together are less
+        if most * self._world.size >= GATHER_SHARE * len(parameter):
             dense = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX)
             dist.all_reduce(dense)
             return dense.to_sparse(1).coalesce()
