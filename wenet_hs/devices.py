@@ -56,6 +56,12 @@ def has_native_fp16(device: torch.device) -> bool:
     return is_gpu(device) or bool(torch.cpu._is_amx_fp16_supported())
 
 
+def check_native(dtype: str, device: torch.device) -> None:
+    """Raise ConfigError for `--dtype` bf16 or fp16 if the device would emulate it."""
+    if (dtype == "bf16" and not has_native_bf16(device)) or (dtype == "fp16" and not has_native_fp16(device)):
+        raise ConfigError(f"--dtype {dtype}", f"{processor_name(device)} does not multiply it", "use fp32")
+
+
 def peak_memory_bytes(device: torch.device) -> int:
     """The maximum memory so far: of tensors on a GPU, or of this process on a CPU."""
     if is_gpu(device):

@@ -361,7 +361,7 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(training.Training, "_is_asked_to_stop", lambda running: running.state.progress.step == 13)
+        patch.setattr(training.Training, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 13)
         from wenet_hs.lm.train import train_lm
         from wenet_hs.train.model_folder import TrainOptions
 

@@ -25,7 +25,7 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -34,11 +34,11 @@ from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arg
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
-from wenet_hs.decode.job import FEATURES, Job, recognize
+from wenet_hs.decode.job import FEATURES, Dtype, Job, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.modes import ENCODER, MODES, check_options, modes_of, stages_of
 from wenet_hs.decode.recognition import write_results, write_speed
-from wenet_hs.devices import find_device
+from wenet_hs.devices import check_native, find_device
 from wenet_hs.distributed import World, join_process_group
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import Experiment, load_experiment, tree_paths
@@ -67,6 +67,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--place_unseen", choices=PLACEMENTS, help=place_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    dtype_help = (
+        "of encoder and decoder (default: fp32); bf16 and fp16 are faster where the device multiplies them, and "
+    )
+    dtype_help += "may change a few units"
+    add("--dtype", choices=get_args(Dtype), default="fp32", help=dtype_help)
     add_batch_size(parser)
     add_search_arguments(parser)
 
@@ -88,7 +93,8 @@ def run(args: argparse.Namespace) -> None:
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer, world.device)
         modes = tuple(dict.fromkeys(args.modes or modes_of(experiment.model)))
         check_options(experiment.model, options, modes, lm)
-        sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s}
+        check_native(args.dtype, world.device)
+        sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s, "dtype": args.dtype}
         job = Job(modes=modes, options=options, lm=lm, models=models, **sizes)
         settings = _settings(args, table.digest, job, experiment, world.device)
         world.check_equal_across_ranks({name: json.dumps(value) for name, value in settings.items()})
@@ -128,7 +134,7 @@ def _decode(
     write_results(result_dir, utterances, found, experiment)
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in MODES if mode in job.modes}
     conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
-    conditions |= {"batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
+    conditions |= {"dtype": job.dtype, "batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
     named = ("versions", "model", "--lm", "--inventory", "--place_unseen")
     conditions |= {name.lstrip("-"): settings[name] for name in named}
     rtf = write_speed(result_dir / "rtf.json", found, stages, conditions)
@@ -167,6 +173,7 @@ def _settings(
         "--batch_size": job.batch_size,
         "--max_segment_s": job.max_segment_s,
         "--device": device.type,
+        "--dtype": job.dtype,
         "versions": {name: version(name) for name in ("torch", "wenet_hs")},
     }
 

@@ -182,9 +182,9 @@ class TrainingConfig(Section):
     scheduler: Literal["warmuplr", "warmup_cosine"] = "warmuplr"
     """Learning rate after a linear rise: `warmuplr` (WeNet's) falls with 1/sqrt(step), `warmup_cosine` as a cosine."""
     scheduler_conf: SchedulerConf = Field(default_factory=SchedulerConf)
-    matmul_precision: Literal["highest", "high", "medium"] = "highest"
+    matmul_precision: Literal["auto", "highest", "high", "medium"] = "auto"
     """Precision of the factors in products of float32 matrices while training; sums and weights stay float32.
-    `high`: TF32 on GPUs. `medium`: bfloat16 on CPUs that multiply it natively."""
+    `high`: TF32 on GPUs. `medium`: bfloat16 on CPUs that multiply it natively. `auto`: high on a GPU, else highest."""
     seed: CountOrZero = 777
     """Seed of the initial weights, the order of the data and every augmentation."""
     provenance: dict[str, str] = Field(default_factory=dict)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from pydantic import TypeAdapter
@@ -57,6 +57,9 @@ FEATURES = "features"
 """Stage that reads audio and computes features."""
 
 
+Dtype = Literal["fp32", "bf16", "fp16"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Job:
     """How a list is decoded."""
@@ -70,6 +73,8 @@ class Job:
     """A longer clip is cut at pauses, and one longer than `longest_s` of the encoder; 0: never."""
     models: Mapping[str | None, AsrModel] = field(default_factory=dict)
     """Per language the model that decodes it; empty: the experiment's model decodes all."""
+    dtype: Dtype = "fp32"
+    """Of the encoder and the decoder; heads, CTC and language models compute in float32."""
 
 
 def recognize(
@@ -343,8 +348,10 @@ def decode_pieces(
         return {}, []
     model, times = experiment.model, times or StageTimes()
     with times.measure(FEATURES):
-        padded = pad_features(model, features.values())
-    found = decode(model, *padded, job.modes, job.options, lm=job.lm, align=True, times=times)
+        features_BTF, lengths_B = pad_features(model, features.values())
+    dtype = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[job.dtype]
+    with torch.autocast(features_BTF.device.type, dtype, enabled=job.dtype != "fp32"):
+        found = decode(model, features_BTF, lengths_B, job.modes, job.options, lm=job.lm, align=True, times=times)
     segments = {
         piece: {mode: make_segment(nbests[row], piece.begin_s, experiment) for mode, nbests in found.items()}
         for row, piece in enumerate(features)

@@ -78,16 +78,25 @@ class TrainOptions:
 
 
 def resolve_dtype(config: Config, options: TrainOptions, device: torch.device, *, is_resumed: bool) -> Config:
-    """The config with `dtype: auto` replaced, which train.yaml then records. A resumed run takes it from there.
+    """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then records. A resumed run
+    takes them from there.
 
-    `auto` is bf16 where the device multiplies it natively; on a CPU only from MIN_WIDTH_FOR_BF16 on.
+    `auto` is high on a GPU, else highest; and bf16 where the device multiplies it natively; on a CPU only from
+    MIN_WIDTH_FOR_BF16 on.
     Raises ConfigError for fp16 where the device would emulate it.
     """
+    path = options.model_dir / "train.yaml"
+    recorded = load_config(path, (), type(config)) if is_resumed and path.is_file() else None
+    if config.matmul_precision == "auto":
+        chosen = "high" if is_gpu(device) else "highest"
+        if recorded is not None:  # `auto` if an earlier version wrote it, which knew highest only
+            chosen = "highest" if recorded.matmul_precision == "auto" else recorded.matmul_precision
+        config = config.model_copy(update={"matmul_precision": chosen})
     if not isinstance(config, ExperimentConfig):
         return config
-    dtype, stated_in, recorded = config.dtype, options.config, options.model_dir / "train.yaml"
-    if dtype == "auto" and is_resumed and recorded.is_file():
-        dtype, stated_in = load_config(recorded).dtype, recorded
+    dtype, stated_in = config.dtype, options.config
+    if dtype == "auto" and isinstance(recorded, ExperimentConfig):
+        dtype, stated_in = recorded.dtype, path
     elif dtype == "auto":
         conf = config.encoder_conf
         is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
@@ -244,6 +253,7 @@ def _refuse_changes(
 def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
     """What a resumed run must share, without settings at their defaults: a later release may have more of them."""
     changes, of_encoder = config_changes(type(config)(), config), dict[str, Any]()
+    changes = [one for one in changes if one[0] != "matmul_precision" or one[2] != "highest"]  # what `auto` is on a CPU
     if isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf):
         of_encoder = flatten({"encoder_conf": PretrainedConf(path="").model_dump(mode="json")})
         changes = [one for one in changes if not one[0].startswith("encoder_conf.") or one[2] != of_encoder.get(one[0])]
