@@ -66,7 +66,7 @@ read_options() {  # sets the options of the command line, and what follows from 
 }
 
 # ---- the options of which a folder was made are in its options.txt; a checkout may be moved, recordings may not
-keep_options() { mkdir -p "${!1}" && _options_of "$1" > "${!1}/.options" && mv "${!1}/.options" "${!1}/options.txt"; }  # data|exp
+keep_options() { mkdir -p "${!1}" && _options_of "$1" > "${!1}/.options$$" && mv "${!1}/.options$$" "${!1}/options.txt"; }  # data|exp
 _options_of() {
   local _name _value _names="${OF_DATA:-} data_seed unit"
   [ "$1" = data ] || _names="${OF_EXP:-} data config"
