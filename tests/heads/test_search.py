@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wenet_hs.heads import HSoftmaxHead, base
-from wenet_hs.heads.kernels import search, search_numba
+from wenet_hs.heads.kernels import search, search_numba, triton_launch
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.search import KERNEL_MAX_K, expected_opened, is_search_faster, topk_lowest_id_first
 from wenet_hs.tree import Tree
@@ -172,7 +172,7 @@ def test_choice_of_a_search() -> None:
     can_search = random_head("huffman", 50)._can_search
     assert can_search(torch.empty(0), 1000) and not can_search(torch.empty(0).double(), 1)
     on_gpu: Any = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
-    assert can_search(on_gpu, search.GPU_MAX_K) == search.has_triton()
+    assert can_search(on_gpu, search.GPU_MAX_K) == triton_launch.has_triton()
     assert not can_search(on_gpu, search.GPU_MAX_K + 1)
 
 

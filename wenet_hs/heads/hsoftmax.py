@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tree head: hierarchical softmax of the paper (equation 1, appendix B), computed without a V × depth tensor.
+"""The tree head: hierarchical softmax of the paper (equation 1, appendix B), computed without vectors of V × depth × D.
 
 Each inner node n of a binary tree over the units decides left with probability σ(z_n), z_n = r_n·h. A unit's
 probability is the product of the decisions on its path from the root (Morin & Bengio 2005).
@@ -15,15 +15,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.gpu import copy_to, is_gpu
+from wenet_hs.gpu import copy_to
 from wenet_hs.heads.kernels.search import (
     GPU_MAX_K,
     Found,
     best_first,
     can_use_kernels,
-    has_triton,
     is_search_faster,
 )
+from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.tree.tree import NaryTree, Tree
 
@@ -32,6 +32,8 @@ NODES_PER_DECISION = 2
 tree like a comb, if its deep leaves are frequent."""
 LABEL_NODES_MIN_UNITS = 512
 """From this V on `label_log_probs` computes only the nodes on the labels' paths."""
+GPU_PATH_FROM = 2048
+"""On a GPU with Triton the paths are used from this V on. An estimate, not a measurement."""
 SCAN_MAX_K = 64
 """Up to this k one pass over the node scores keeps the best leaves. For more, `torch.topk` is faster."""
 
@@ -40,7 +42,8 @@ class HSoftmaxHead(NodeHead):
     """The tree head. Parameters: `inner_vector.weight` (V-1, D) as in the original, with `bias` `inner_vector.bias`.
 
     `tree` is a plain attribute, and the tables derived from it are not in the state_dict: the tree has its own file.
-    float32 costs on a CPU are computed by Numba kernels, others by PyTorch. Gradients are differentiable once.
+    float32 costs are computed by Numba kernels on a CPU and by Triton kernels on a GPU, others by PyTorch, which keeps
+    a table of the paths (V, P). Gradients are differentiable once.
     """
 
     layer_name = "inner_vector"
@@ -121,6 +124,8 @@ class HSoftmaxHead(NodeHead):
         return tree_log_probs(self._scores(hidden_ND), self.node_children)
 
     def _kernel_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        if can_use_triton(hidden_ND):
+            return self._triton_cost(hidden_ND, targets_N, weights, is_path)
         from wenet_hs.heads.kernels.tree_numba import cost_of_all_nodes, cost_of_paths
 
         if not is_path:
@@ -129,6 +134,19 @@ class HSoftmaxHead(NodeHead):
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
         inputs, tables = (hidden_ND, weight_ID, bias_I, targets_N), (self.edges, self.path_lengths)
         return cost_of_paths(*inputs, tables, weights.per_decision, sparse=self._is_sparse(weight_ID))
+
+    def _triton_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
+        from wenet_hs.heads.kernels.tree_triton import cost_of_all_nodes, cost_of_paths
+
+        if not is_path:
+            tables = self.edges, self.leaf_counts, self.tree.depth
+            return cost_of_all_nodes(hidden_ND, *self._all_vectors(hidden_ND.dtype), targets_N, tables, weights)
+        weight_ID, bias_I = self._vectors(hidden_ND.dtype)
+        tree, sparse = (self.edges, self.tree.depth), self._is_sparse(weight_ID)
+        return cost_of_paths(hidden_ND, weight_ID, bias_I, targets_N, tree, weights, sparse=sparse)
+
+    def _has_cost_kernel(self, hidden: Tensor) -> bool:
+        return can_use_triton(hidden) or super()._has_cost_kernel(hidden)
 
     def _node_smoothed_loss(self, hidden_ND: Tensor, targets_N: Tensor, smoothing: float) -> Tensor:
         cost_N = self._cost(hidden_ND, targets_N, CostWeights(1.0, 0.0, smoothing))
@@ -139,8 +157,7 @@ class HSoftmaxHead(NodeHead):
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
     def _can_search(self, hidden: Tensor, k: int) -> bool:
-        has_kernel = is_gpu(hidden.device) and hidden.dtype == torch.float32 and k <= GPU_MAX_K and has_triton()
-        return has_kernel or super()._can_search(hidden, k)
+        return (can_use_triton(hidden) and k <= GPU_MAX_K) or super()._can_search(hidden, k)
 
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
         return is_search_faster(len(hidden), self.num_units, k, hidden.device.type)
@@ -184,8 +201,10 @@ class HSoftmaxHead(NodeHead):
     def _is_path_faster(self, hidden: Tensor) -> bool:
         if can_use_kernels(hidden):
             return self.num_units > NODES_PER_DECISION * self._mean_path
-        # A GPU gathers P · D numbers per target for the path, and makes V for the product. Float64 on a CPU, which only
-        # tests use, has the same rule.
+        if can_use_triton(hidden):
+            return self.num_units >= max(GPU_PATH_FROM, 8 * self.tree.depth)  # decisions are kept as (N, P)
+        # Without Triton a GPU gathers P · D numbers per target for the path, and makes V for the product. Float64 on a
+        # CPU, which only tests use, has the same rule.
         return self.num_units > self.tree.depth * self.dim
 
 

@@ -38,7 +38,7 @@ class CostWeights(NamedTuple):
 class NodeHead(OutputHead):
     """A head with one linear layer over the nodes or edges of a tree, whose gradient may be sparse.
 
-    It implements everything twice: by PyTorch's operations, and by Numba kernels where `can_use_kernels` holds.
+    It implements everything twice: by PyTorch's operations, and by kernels.
     """
 
     has_partial_log_probs = True
@@ -71,6 +71,10 @@ class NodeHead(OutputHead):
     @abstractmethod
     def _is_path_faster(self, hidden: Tensor) -> bool:
         """Whether the nodes on the targets' paths are faster than all nodes, on the device and in the dtype given."""
+
+    def _has_cost_kernel(self, hidden: Tensor) -> bool:
+        """Whether `_kernel_cost` can run on the device and in the dtype given."""
+        return can_use_kernels(hidden)
 
     def _can_search(self, hidden: Tensor, k: int) -> bool:
         """Whether `_best_first` can run on the device and in the dtype given."""
@@ -112,7 +116,7 @@ class NodeHead(OutputHead):
     def _cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights) -> Tensor:
         """The cost of each row (N,), without the constants of smoothing."""
         is_path = not weights.on_all and self.uses_paths(hidden_ND)
-        compute = self._kernel_cost if can_use_kernels(hidden_ND) else self._plain_cost
+        compute = self._kernel_cost if self._has_cost_kernel(hidden_ND) else self._plain_cost
         return compute(hidden_ND, targets_N, weights, is_path)
 
     def _topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:

@@ -11,13 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.base import OutputHead, SmoothingKind, divergence, weighted_cost
+from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.nn.cpu import Linear, linear
 
 MANY_UNITS = 4096
 """From this number of units the loss and its gradient are computed by `_SoftmaxCost`."""
 BLOCK_VALUES = 2**20
-"""Scores that `_SoftmaxCost` turns into probabilities at a time, so that they stay in the cache."""
+"""Scores that `_SoftmaxCost` turns into probabilities at a time on a CPU, so that they stay in its cache."""
 
 
 class SoftmaxHead(OutputHead):
@@ -36,6 +38,10 @@ class SoftmaxHead(OutputHead):
         if self.num_units < MANY_UNITS or weight.dtype != hidden_ND.dtype or not self._wants_gradient(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         given = (hidden_ND, weight, self.output.bias, targets_N, on_target, on_all)
+        if can_use_triton(hidden_ND):
+            from wenet_hs.heads.kernels.softmax_triton import softmax_cost
+
+            return softmax_cost(*given)
         cost_N: Tensor = _SoftmaxCost.apply(*given)  # type: ignore[no-untyped-call]
         return cost_N
 
@@ -75,8 +81,8 @@ class _SoftmaxCost(torch.autograd.Function):
     ) -> Tensor:
         exp_NV = linear(hidden_ND, weight_VD, bias_V)
         cost_N, sum_N = hidden_ND.new_empty(len(hidden_ND)), hidden_ND.new_empty(len(hidden_ND))
-        block = max(1, BLOCK_VALUES // len(weight_VD))
-        parts = (torch.split(tensor, block) for tensor in (exp_NV, targets_N, cost_N, sum_N))
+        block = len(hidden_ND) if is_gpu(hidden_ND.device) else BLOCK_VALUES // len(weight_VD)
+        parts = (torch.split(tensor, max(1, block)) for tensor in (exp_NV, targets_N, cost_N, sum_N))
         for scores, targets, cost, total in zip(*parts, strict=True):
             scores -= scores.amax(-1, keepdim=True)
             torch.mul(scores.gather(-1, targets[:, None])[:, 0], -on_target, out=cost)

@@ -21,8 +21,8 @@ from torch.autograd.function import once_differentiable
 
 from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.kernels import search_numba as keys
-from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, use_torch_threads
-from wenet_hs.heads.kernels.tree_numba import cost_of_scores
+from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, on_arrays, use_torch_threads
+from wenet_hs.heads.kernels.scores import cost_of_scores
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
 from wenet_hs.tree.tree import NaryTree
 
@@ -148,7 +148,9 @@ def cost_of_all_edges(
     """
     arrays, targets_N = tuple(table.numpy() for table in tables), targets.contiguous().numpy()
     numbers = tuple(map(np.float32, weights))
-    return cost_of_scores(hidden, weight, bias, lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers))
+    return cost_of_scores(
+        hidden, weight, bias, on_arrays(lambda z_NE: _costs_of_all_edges(z_NE, arrays, targets_N, numbers))
+    )
 
 
 @njit(parallel=True, fastmath=SUMS)

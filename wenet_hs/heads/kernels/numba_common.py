@@ -9,9 +9,12 @@ This module imports numba, which takes 0.3 s. Import it inside the function that
 Dimension key: N rows, V values per row, K kept values.
 """
 
+from collections.abc import Callable
+
 import numba
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.compiled import njit, prange
@@ -50,6 +53,16 @@ def use_torch_threads() -> None:
     # Numba's first call starts its threads. This resets the OpenMP setting, which is torch's setting too.
     if torch.get_num_threads() != num_threads:
         torch.set_num_threads(num_threads)
+
+
+def on_arrays(compute: Callable[[NDArray[np.float32]], NDArray[np.float32]]) -> Callable[[Tensor], Tensor]:
+    """A function of arrays as one of tensors on the CPU, with torch's number of threads."""
+
+    def run(values: Tensor) -> Tensor:
+        use_torch_threads()
+        return torch.from_numpy(compute(values.numpy()))
+
+    return run
 
 
 # Not with SUMS: reordering would cancel the addition and subtraction of _ROUNDER.

@@ -11,7 +11,6 @@ search meets a NaN are given up and computed by the dense route.
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up.
 """
 
-import importlib.util
 import math
 
 import torch
@@ -76,11 +75,6 @@ def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Te
 
     values_NK, ids_NK, opened_N = search_triton.search(hidden, weight, bias, children, k)
     return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0]
-
-
-def has_triton() -> bool:
-    """Whether Triton is installed; torch brings it on Linux."""
-    return importlib.util.find_spec("triton") is not None
 
 
 # ---- the k best of all log-probabilities

@@ -18,6 +18,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from wenet_hs.heads.kernels.triton_launch import launch
+
 OPENED_AT_ONCE = 8
 MAX_BLOCK_D = 256
 NUM_WARPS = 4
@@ -35,13 +37,9 @@ def search(
     values_NK = hidden_ND.new_empty(num_rows, k)
     ids_NK = torch.empty(num_rows, k, dtype=torch.int64, device=hidden_ND.device)
     opened_N = torch.empty(num_rows, dtype=torch.int32, device=hidden_ND.device)
-    if num_rows:
-        search_kernel[(num_rows,)](
-            *(hidden_ND, weight_ID, weight_ID if bias_I is None else bias_I, children_I2, values_NK, ids_NK, opened_N),
-            *(len(children_I2), k),
-            **constants(dim, k, bias_I is not None),
-            num_warps=NUM_WARPS,
-        )
+    tensors = hidden_ND, weight_ID, weight_ID if bias_I is None else bias_I, children_I2, values_NK, ids_NK, opened_N
+    compiled = constants(dim, k, bias_I is not None)
+    launch(search_kernel, (num_rows,), *tensors, len(children_I2), k, **compiled, num_warps=NUM_WARPS)
     return values_NK, ids_NK, opened_N
 
 
@@ -97,7 +95,7 @@ def _products(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _softplus(size_M):  # type: ignore[no-untyped-def]
+def softplus(size_M):  # type: ignore[no-untyped-def]
     """log(1 + exp(-size)), by Kahan's log1p: the logarithm of the rounded sum, corrected."""
     small_M = tl.exp(-size_M)
     rounded_M = 1.0 + small_M
@@ -181,7 +179,7 @@ def search_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
         if HAS_BIAS:
             score_M += tl.load(bias + node_M, mask=active_M, other=0.0)
 
-        both_M = cost_M + _softplus(tl.abs(score_M))  # -log σ(z) = max(-z, 0) + log(1 + exp(-|z|))
+        both_M = cost_M + softplus(tl.abs(score_M))  # -log σ(z) = max(-z, 0) + log(1 + exp(-|z|))
         left_M = tl.load(children + 2 * node_M, mask=active_M, other=0)
         right_M = tl.load(children + 2 * node_M + 1, mask=active_M, other=0)
         left_M = tl.where(active_M, _key(both_M + tl.maximum(-score_M, 0.0), left_M), NO_KEY)

@@ -10,7 +10,7 @@ Dimension key: N rows, D width, I inner nodes, V = I+1 units, M decisions on the
 U inner nodes that are on a path, K rows of the weight's gradient: I, or U if it is sparse.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -20,9 +20,9 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.compiled import njit, prange
-from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, on_arrays, use_torch_threads
+from wenet_hs.heads.kernels.scores import cost_of_scores
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
-from wenet_hs.nn.cpu import linear
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TASKS = 16  # of the weight's gradient, shared by the threads
@@ -290,52 +290,6 @@ def _leaf_log_probs_gradient(z_NI, grad_NV, children_I2):  # type: ignore[no-unt
     return grad_NI
 
 
-class _CostOfScores(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any) -> Tensor:
-        slopes_NI = linear(hidden, weight, bias).contiguous()
-        use_torch_threads()
-        costs = compute(slopes_NI.numpy())
-        ctx.save_for_backward(hidden, weight, slopes_NI)
-        return torch.from_numpy(costs)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        hidden, weight, slopes_NI = ctx.saved_tensors
-        grad_hidden = grad_weight = grad_bias = None
-        if slopes_NI.shape[1] <= hidden.shape[1]:  # of the two, scale the smaller
-            slopes_NI, grad_N1 = slopes_NI * grads[0][:, None], None
-        else:
-            grad_N1 = grads[0][:, None]
-        if ctx.needs_input_grad[0]:
-            grad_hidden = linear(slopes_NI, weight.t())
-            if grad_N1 is not None:
-                grad_hidden.mul_(grad_N1)
-        if ctx.needs_input_grad[1]:
-            scaled_ND = hidden if grad_N1 is None else hidden * grad_N1
-            grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
-        if ctx.needs_input_grad[2]:
-            grad_bias = slopes_NI.sum(0) if grad_N1 is None else grads[0] @ slopes_NI
-        return grad_hidden, grad_weight, grad_bias, None
-
-
-def cost_of_scores(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    compute: Callable[[NDArray[np.float32]], NDArray[np.float32]],
-) -> Tensor:
-    """(N,) costs from the scores of all nodes or edges; differentiable once in hidden, weight and bias.
-
-    Args:
-        hidden: (N, D), weight: (I, D), bias: (I,) or none; float32 on a CPU.
-        compute: from the scores (N, I) to the costs (N,); it replaces each score by the derivative of its row's cost.
-    """
-    cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
-    return cost
-
-
 def cost_of_all_nodes(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, tables: Iterable[Tensor], weights: CostWeights
 ) -> Tensor:
@@ -345,7 +299,7 @@ def cost_of_all_nodes(
     """
     arrays = [tensor.numpy() for tensor in (targets.contiguous(), *tables)]
     numbers = tuple(np.float32(value) for value in weights)
-    return cost_of_scores(hidden, weight, bias, lambda z_NI: _costs_of_all_nodes(z_NI, *arrays, numbers))
+    return cost_of_scores(hidden, weight, bias, on_arrays(lambda z_NI: _costs_of_all_nodes(z_NI, *arrays, numbers)))
 
 
 class _TreeLogProbs(torch.autograd.Function):

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Costs from the scores of a linear layer, whose kernel also gives their derivatives by the scores.
+
+Dimension key: N rows, D width, I scores of a row.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from wenet_hs.nn.cpu import linear
+
+
+class _CostOfScores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Any) -> Tensor:
+        slopes_NI = linear(hidden, weight, bias).contiguous()
+        costs: Tensor = compute(slopes_NI)
+        ctx.save_for_backward(hidden, weight, slopes_NI)
+        return costs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, slopes_NI = ctx.saved_tensors
+        grad_hidden = grad_weight = grad_bias = None
+        if slopes_NI.shape[1] <= hidden.shape[1]:  # of the two, scale the smaller
+            slopes_NI, grad_N1 = slopes_NI * grads[0][:, None], None
+        else:
+            grad_N1 = grads[0][:, None]
+        if ctx.needs_input_grad[0]:
+            grad_hidden = linear(slopes_NI, weight.t())
+            if grad_N1 is not None:
+                grad_hidden.mul_(grad_N1)
+        if ctx.needs_input_grad[1]:
+            scaled_ND = hidden if grad_N1 is None else hidden * grad_N1
+            grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
+        if ctx.needs_input_grad[2]:
+            grad_bias = slopes_NI.sum(0) if grad_N1 is None else grads[0] @ slopes_NI
+        return grad_hidden, grad_weight, grad_bias, None
+
+
+def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute: Callable[[Tensor], Tensor]) -> Tensor:
+    """(N,) costs from the scores of all nodes, edges or units; differentiable once in hidden, weight and bias.
+
+    Args:
+        hidden: (N, D), weight: (I, D), bias: (I,) or none; float32.
+        compute: from the scores (N, I) to the costs (N,); it replaces each score by the derivative of its row's cost.
+    """
+    cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
+    return cost

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernel of the flat softmax's cost on a GPU: two passes over the scores of a row, in one launch.
+
+Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. It has not run on a GPU.
+
+Dimension key: N rows, D width, V units, B width of a block.
+"""
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from wenet_hs.heads.kernels.scores import cost_of_scores
+from wenet_hs.heads.kernels.triton_launch import launch
+
+MAX_BLOCK = 4096
+MAX_SCORES = 2**29
+"""Of so many scores (2 GiB) the derivatives are kept for the backward pass; more rows are computed in parts, whose
+scores are computed again there."""
+
+
+@triton.jit
+def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The cost of a row, and its derivatives, which replace the scores.
+
+    It is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w = on_target + on_all · V.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    scores += row * num_units
+    top = tl.load(scores)
+    total = 0.0
+    plain = 0.0
+    start = 0
+    while start < num_units:
+        unit_B = start + tl.arange(0, BLOCK)
+        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf"))
+        higher = tl.maximum(top, tl.max(score_B, axis=0))
+        total = total * tl.exp(top - higher) + tl.sum(tl.exp(score_B - higher), axis=0)
+        plain += tl.sum(tl.where(unit_B < num_units, score_B, 0.0), axis=0)
+        top = higher
+        start += BLOCK
+    log_total = top + tl.log(total)
+    weight = on_target + on_all * num_units
+    target = tl.load(targets + row)
+    tl.store(costs + row, weight * log_total - on_target * tl.load(scores + target) - on_all * plain)
+    tl.debug_barrier()  # the target's score is read before it is replaced
+    start = 0
+    while start < num_units:
+        unit_B = start + tl.arange(0, BLOCK)
+        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf"))
+        slope_B = weight * tl.exp(score_B - log_total) - on_all - tl.where(unit_B == target, on_target, 0.0)
+        tl.store(scores + unit_B, slope_B, mask=unit_B < num_units)
+        start += BLOCK
+
+
+def block_size(num_units: int) -> int:
+    """Of `softmax_kernel`."""
+    return min(MAX_BLOCK, int(triton.next_power_of_2(num_units)))
+
+
+def softmax_cost(
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, on_target: float, on_all: float
+) -> Tensor:
+    """(N,): -on_target·log p(target) - on_all·Σ_v log p(v) of softmax(W·h + b).
+
+    Args:
+        hidden: (N, D), weight: (V, D), bias: (V,) or none; float32 on a GPU. targets: (N,) int64.
+    """
+
+    def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        def compute(scores_NV: Tensor) -> Tensor:
+            costs_N, size = scores_NV.new_empty(len(scores_NV)), scores_NV.size(1)
+            arguments = scores_NV, targets_N.contiguous(), costs_N, size, on_target, on_all
+            launch(softmax_kernel, (len(scores_NV),), *arguments, BLOCK=block_size(size), num_warps=8)
+            return costs_N
+
+        return cost_of_scores(hidden_ND, weight, bias, compute)
+
+    num_rows = max(1, MAX_SCORES // len(weight))
+    if len(hidden) <= num_rows:
+        return cost(hidden, targets)
+    parts = zip(hidden.split(num_rows), targets.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
+    return torch.cat([checkpoint(cost, *part, use_reentrant=False) for part in parts])

@@ -1,0 +1,311 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Triton kernels of the tree head's costs on a GPU.
+
+Along the paths: one program per row walks from the target's leaf to the root, without a table of paths. In one pass it
+computes the cost, its derivative by each score on the path, and its gradient by the hidden vector. The gradient of the
+weight is a sum over the decisions at each node: they are sorted by node, and one program sums those of a node in the
+order of the rows, so that the bits are the same in each run.
+
+Over all nodes, for leaf smoothing: a matrix product, and one pass over the scores.
+
+Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100. They have not run on a GPU.
+
+Dimension key: N rows, D width, I inner nodes, P longest path, M = N · P places of decisions, U nodes on some path,
+R decisions summed at once, B width of a block.
+"""
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from wenet_hs.heads.kernels.scores import cost_of_scores
+from wenet_hs.heads.kernels.search_triton import softplus
+from wenet_hs.heads.kernels.triton_launch import launch
+from wenet_hs.heads.node_head import CostWeights, sparse_rows
+
+SCORES_BLOCK = 1024
+ROWS_AT_ONCE, MAX_BLOCK_D = 32, 128
+
+
+@triton.jit
+def _decision(score, edge, on_target, per_decision):  # type: ignore[no-untyped-def]
+    """Cost of a decision, and its derivative by the node's score: `edge` is odd for the right child."""
+    turn = (1 - 2 * (edge & 1)).to(tl.float32)
+    score = turn * score
+    small = tl.exp(-tl.abs(score))
+    wrong = tl.where(score > 0, small, 1.0) / (1.0 + small)  # σ(-score)
+    cost = on_target * (tl.maximum(-score, 0.0) + softplus(tl.abs(score))) + per_decision * score
+    return cost, turn * (per_decision - on_target * wrong)
+
+
+@triton.jit
+def walk_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    hidden,
+    weight,
+    bias,
+    targets,
+    up,
+    costs,
+    slopes,
+    nodes,
+    grad_hidden,
+    num_inner,
+    depth,
+    on_target,
+    per_decision,
+    DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+):
+    row = tl.program_id(0).to(tl.int64)
+    column_D = tl.arange(0, BLOCK_D)
+    inside_D = column_D < DIM
+    hidden_D = tl.load(hidden + row * DIM + column_D, mask=inside_D, other=0.0)
+    grad_D = tl.zeros((BLOCK_D,), tl.float32)
+    cost = 0.0
+    place = row * depth
+    edge = tl.load(up + num_inner + tl.load(targets + row))
+    while edge >= 0:
+        node = (edge >> 1).to(tl.int64)
+        vector_D = tl.load(weight + node * DIM + column_D, mask=inside_D, other=0.0)
+        score = tl.sum(hidden_D * vector_D, axis=0)
+        if HAS_BIAS:
+            score += tl.load(bias + node)
+        added, slope = _decision(score, edge, on_target, per_decision)
+        cost += added
+        grad_D += slope * vector_D
+        tl.store(slopes + place, slope)
+        tl.store(nodes + place, node.to(tl.int32))
+        place += 1
+        edge = tl.load(up + node)
+    tl.store(costs + row, cost)
+    tl.store(grad_hidden + row * DIM + column_D, grad_D, mask=inside_D)
+
+
+@triton.jit
+def sum_by_node_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    hidden,
+    grad,
+    slopes,
+    order,
+    nodes,
+    places,
+    out,
+    out_bias,
+    num_decisions,
+    num_inner,
+    depth,
+    DIM: tl.constexpr,
+    BLOCK_D: tl.constexpr,
+    ROWS: tl.constexpr,
+    HAS_BIAS: tl.constexpr,
+):
+    """The program of the first decision at a node sums all of them; `nodes` are sorted, `places` are rows of `out`."""
+    first = tl.program_id(0)
+    node = tl.load(nodes + first)
+    before = tl.load(nodes + first - 1, mask=first > 0, other=-1)
+    if (node != before) & (node < num_inner):
+        column_B = tl.program_id(1) * BLOCK_D + tl.arange(0, BLOCK_D)
+        total_B = tl.zeros((BLOCK_D,), tl.float32)
+        total = 0.0
+        start = first
+        running = 1
+        while running != 0:
+            index_R = start + tl.arange(0, ROWS)
+            same_R = tl.load(nodes + index_R, mask=index_R < num_decisions, other=-1) == node
+            decision_R = tl.load(order + index_R, mask=same_R, other=0)
+            row_R = decision_R // depth
+            slope_R = tl.load(slopes + decision_R, mask=same_R, other=0.0)
+            slope_R *= tl.load(grad + row_R, mask=same_R, other=0.0)
+            mask_RB = same_R[:, None] & (column_B < DIM)[None, :]
+            hidden_RB = tl.load(hidden + row_R[:, None] * DIM + column_B[None, :], mask=mask_RB, other=0.0)
+            total_B += tl.sum(slope_R[:, None] * hidden_RB, axis=0)
+            total += tl.sum(slope_R, axis=0)
+            start += ROWS
+            running = tl.min(same_R.to(tl.int32), axis=0)
+        place = tl.load(places + first).to(tl.int64)
+        tl.store(out + place * DIM + column_B, total_B, mask=column_B < DIM)
+        if HAS_BIAS:
+            tl.store(out_bias + node, total, mask=tl.program_id(1) == 0)
+
+
+@triton.jit
+def walk_scores_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
+    scores, targets, up, costs, slopes, nodes, num_inner, depth, on_target, per_decision
+):
+    """As `walk_kernel`, from the scores of all nodes."""
+    row = tl.program_id(0).to(tl.int64)
+    cost = 0.0
+    place = row * depth
+    edge = tl.load(up + num_inner + tl.load(targets + row))
+    while edge >= 0:
+        node = edge >> 1
+        added, slope = _decision(tl.load(scores + row * num_inner + node), edge, on_target, per_decision)
+        cost += added
+        tl.store(slopes + place, slope)
+        tl.store(nodes + place, node)
+        place += 1
+        edge = tl.load(up + node)
+    tl.store(costs + row, cost)
+
+
+@triton.jit
+def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A block of a row: its part of -on_all · Σ_v log P(v), and the derivatives, which replace the scores.
+
+    The leaves under the children of a node are constants, so each node counts with their numbers, as in
+    `tree_numba._costs_of_all_nodes`.
+    """
+    row = tl.program_id(0).to(tl.int64)
+    node_B = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside_B = node_B < num_inner
+    score_B = tl.load(scores + row * num_inner + node_B, mask=inside_B, other=0.0)
+    left_B = tl.load(leaves + node_B, mask=inside_B, other=0).to(tl.float32)
+    right_B = tl.load(leaves + num_inner + node_B, mask=inside_B, other=0).to(tl.float32)
+    both_B = left_B + right_B
+    cost_B = both_B * softplus(tl.abs(score_B))
+    cost_B += right_B * tl.maximum(score_B, 0.0) - left_B * tl.minimum(score_B, 0.0)
+    tl.store(parts + row * num_blocks + tl.program_id(1), on_all * tl.sum(cost_B, axis=0))
+    small_B = tl.exp(-tl.abs(score_B))
+    chance_B = tl.where(score_B > 0, 1.0, small_B) / (1.0 + small_B)  # σ(score)
+    tl.store(scores + row * num_inner + node_B, on_all * (both_B * chance_B - left_B), mask=inside_B)
+
+
+@triton.jit
+def add_path_kernel(slopes_of_all, slopes, nodes, num_inner, depth, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Add the derivatives of the path to those of all nodes; no node is twice on a path."""
+    row = tl.program_id(0).to(tl.int64)
+    start = 0
+    while start < depth:
+        place_B = start + tl.arange(0, BLOCK)
+        node_B = tl.load(nodes + row * depth + place_B, mask=place_B < depth, other=num_inner)
+        on_path_B = node_B < num_inner
+        slope_B = tl.load(slopes + row * depth + place_B, mask=on_path_B, other=0.0)
+        pointer_B = slopes_of_all + row * num_inner + node_B
+        tl.store(pointer_B, tl.load(pointer_B, mask=on_path_B, other=0.0) + slope_B, mask=on_path_B)
+        start += BLOCK
+
+
+class _CostOfPaths(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, *rest: Any) -> Tensor:
+        (up, depth), weights, ctx.sparse = rest
+        hidden, weight = hidden.contiguous(), weight.contiguous()
+        num_rows, dim = hidden.shape
+        costs_N, grad_ND = hidden.new_empty(num_rows), torch.empty_like(hidden)
+        slopes_NP = hidden.new_empty(num_rows, depth)
+        nodes_NP = torch.full((num_rows, depth), len(weight), dtype=torch.int32, device=hidden.device)  # padding
+        tensors = hidden, weight, weight if bias is None else bias, targets.contiguous(), up
+        constants = walk_constants(dim, has_bias=bias is not None)
+        found = costs_N, slopes_NP, nodes_NP, grad_ND
+        numbers = len(weight), depth, weights.on_target, weights.per_decision
+        launch(walk_kernel, (num_rows,), *tensors, *found, *numbers, **constants)
+        ctx.save_for_backward(hidden, weight, slopes_NP, nodes_NP, grad_ND)
+        return costs_N
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, slopes_NP, nodes_NP, grad_ND = ctx.saved_tensors
+        grad_N = grads[0].contiguous()
+        grad_hidden = grad_ND * grad_N[:, None] if ctx.needs_input_grad[0] else None
+        grad_weight = grad_bias = None
+        if ctx.needs_input_grad[1] or ctx.needs_input_grad[2]:
+            decisions = slopes_NP, nodes_NP
+            grad_weight, grad_bias = _vector_gradients(ctx, hidden, weight, grad_N, decisions)
+        return grad_hidden, grad_weight, grad_bias, None, None, None, None
+
+
+def _vector_gradients(
+    ctx: Any, hidden: Tensor, weight: Tensor, grad_N: Tensor, decisions: tuple[Tensor, Tensor]
+) -> tuple[Tensor | None, Tensor | None]:
+    """The gradient of the weight, sparse if wanted, and that of the bias, always dense."""
+    slopes_NP, nodes_NP = decisions
+    nodes_M, order_M = nodes_NP.flatten().sort(stable=True)
+    places_M, num_rows, rows_U = nodes_M, len(weight), None
+    if ctx.sparse:
+        is_first_M = torch.diff(nodes_M, prepend=nodes_M.new_full((1,), -1)) != 0
+        is_first_M &= nodes_M < len(weight)
+        places_M = is_first_M.cumsum(0) - 1
+        rows_U = nodes_M[is_first_M].long()  # its size has to be read
+        num_rows = len(rows_U)
+    has_bias = bool(ctx.needs_input_grad[2])
+    grad_UD, grad_I = weight.new_zeros(num_rows, weight.size(1)), weight.new_zeros(len(weight) if has_bias else 1)
+    constants = sum_constants(weight.size(1), has_bias=has_bias)
+    tensors = hidden, grad_N, slopes_NP, order_M, nodes_M, places_M, grad_UD, grad_I
+    grid = len(nodes_M), triton.cdiv(weight.size(1), constants["BLOCK_D"])
+    launch(sum_by_node_kernel, grid, *tensors, len(nodes_M), len(weight), slopes_NP.size(1), **constants)
+    grad_weight = grad_UD if rows_U is None else sparse_rows(rows_U, grad_UD, weight.shape)
+    return grad_weight if ctx.needs_input_grad[1] else None, grad_I if has_bias else None
+
+
+def walk_constants(dim: int, *, has_bias: bool) -> dict[str, Any]:
+    """The compile-time arguments of `walk_kernel`."""
+    return {"DIM": dim, "BLOCK_D": triton.next_power_of_2(dim), "HAS_BIAS": has_bias}
+
+
+def sum_constants(dim: int, *, has_bias: bool) -> dict[str, Any]:
+    """The compile-time arguments of `sum_by_node_kernel`."""
+    block = min(MAX_BLOCK_D, triton.next_power_of_2(dim))
+    return {"DIM": dim, "BLOCK_D": block, "ROWS": ROWS_AT_ONCE, "HAS_BIAS": has_bias}
+
+
+def cost_of_paths(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    tree: tuple[Tensor, int],
+    weights: CostWeights,
+    *,
+    sparse: bool,
+) -> Tensor:
+    """(N,) nats as `tree_numba.cost_of_paths`, on a GPU.
+
+    Args:
+        tree: `edges` of the head, and the length of the longest path.
+        sparse: whether the weight's gradient is a sparse tensor; the program then waits for the device once.
+    """
+    rest = targets, tree, weights, sparse
+    cost: Tensor = _CostOfPaths.apply(hidden, weight, bias, *rest)  # type: ignore[no-untyped-call]
+    return cost
+
+
+def cost_of_all_nodes(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    tables: tuple[Tensor, Tensor, int],
+    weights: CostWeights,
+) -> Tensor:
+    """(N,) nats as `tree_numba.cost_of_all_nodes`, on a GPU.
+
+    `tables` are `edges` and `leaf_counts` of the head, and the length of the longest path.
+    """
+    up, leaves_2I, depth = tables
+    targets = targets.contiguous()
+
+    def compute(scores_NI: Tensor) -> Tensor:
+        num_rows, num_inner = scores_NI.shape
+        costs_N, slopes_NP = scores_NI.new_empty(num_rows), scores_NI.new_empty(num_rows, depth)
+        nodes_NP = torch.full((num_rows, depth), num_inner, dtype=torch.int32, device=scores_NI.device)
+        path, sizes = (costs_N, slopes_NP, nodes_NP), (num_inner, depth)
+        numbers = *sizes, weights.on_target, weights.per_decision
+        launch(walk_scores_kernel, (num_rows,), scores_NI, targets, up, *path, *numbers, num_warps=1)
+        if weights.on_all:
+            parts_NB = scores_NI.new_empty(num_rows, triton.cdiv(num_inner, SCORES_BLOCK))
+            arguments = scores_NI, leaves_2I, parts_NB, num_inner, parts_NB.size(1), weights.on_all
+            launch(all_leaves_kernel, tuple(parts_NB.shape), *arguments, BLOCK=SCORES_BLOCK)
+            costs_N += parts_NB.sum(1)
+        else:
+            scores_NI.zero_()
+        block = triton.next_power_of_2(min(depth, 128))
+        launch(add_path_kernel, (num_rows,), scores_NI, slopes_NP, nodes_NP, *sizes, BLOCK=block, num_warps=1)
+        return costs_N
+
+    return cost_of_scores(hidden, weight, bias, compute)
