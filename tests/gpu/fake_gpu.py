@@ -5,7 +5,8 @@ It raises an error where an operation mixes devices, as CUDA does. It records th
 device and the synchronisations (the program waits for the device), each with the line of wenet_hs that caused it. Its
 autocast casts the operations that CUDA's casts and this project uses.
 
-`on_gpu()` makes it a device in which the code takes the branches of a GPU. Triton kernels do not run on it.
+`on_gpu()` makes it a device in which the code takes the branches of a GPU; `on_gpu(kernels=True)` those of a GPU with
+Triton, whose kernels its interpreter computes: then the process needs TRITON_INTERPRET=1.
 """
 
 import contextlib
@@ -22,6 +23,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from wenet_hs import gpu
+from wenet_hs.heads.kernels import triton_launch
 
 NAME = "gpu"
 DEVICE = torch.device("privateuseone", 0)  # the name is set below
@@ -232,7 +234,11 @@ def _wrap(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
     def one(value: Any) -> Any:
         if not isinstance(value, torch.Tensor) or _is_here(value):
             return value
-        return changed[id(value)] if id(value) in changed else GpuTensor(value)
+        if id(value) not in changed:
+            return GpuTensor(value)
+        if changed[id(value)].shape != value.shape:
+            raise NotImplementedError(f"{func} changes the shape of a tensor in place at {_line()}")
+        return changed[id(value)]
 
     return tree_map(one, out)
 
@@ -375,11 +381,22 @@ def _load(*arguments: Any, map_location: Any = None, **options: Any) -> Any:
 _real_save, _real_load = torch.save, torch.load
 
 
+def _start(kernel: Any, grid: tuple[int, ...], arguments: Any, constants: Any) -> None:
+    for value in arguments:
+        if isinstance(value, torch.Tensor) and not _is_here(value):
+            raise RuntimeError(f"a kernel of Triton gets a tensor on the CPU at {_line()}")
+    RECORD.launches[kernel.fn.__name__] += 1
+    RECORD.launch_lines[_line()] += 1
+    kernel[grid](*to_cpu(arguments), **constants)
+
+
 @contextlib.contextmanager
-def on_gpu() -> Iterator[Record]:
+def on_gpu(*, kernels: bool = False) -> Iterator[Record]:
     """Let the code take "gpu" for a GPU. The record is empty at the beginning."""
     RECORD.clear()
     with (
+        mock.patch.object(triton_launch, "has_triton", lambda: kernels),
+        mock.patch.object(triton_launch, "_start", _start),
         mock.patch.object(gpu, "GPU_TYPES", (*gpu.GPU_TYPES, NAME)),
         mock.patch.object(torch.Tensor, "pin_memory", _pin_memory),
         mock.patch.object(torch, "save", _save),

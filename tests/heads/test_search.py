@@ -130,7 +130,7 @@ def test_rows_beyond_the_limits_are_computed_by_the_dense_route(monkeypatch: pyt
     expected = topk(head, hidden, 10, "best_first")
     monkeypatch.setattr(search, "limits", lambda num_units, k: (30, 30))
     weight = head.inner_vector.weight
-    given_up = search.best_first(hidden, weight, head.inner_vector.bias, head.node_children, 10)[2]
+    given_up = search.best_first(hidden, weight, head.inner_vector.bias, head.node_children, head.levels, 10)[2]
     assert given_up is not None and 0 < len(given_up) < 40
     values, ids = topk(head, hidden, 10, "best_first")
     torch.testing.assert_close(values, expected[0])
@@ -139,7 +139,9 @@ def test_rows_beyond_the_limits_are_computed_by_the_dense_route(monkeypatch: pyt
 
 def test_a_tree_of_equal_leaves_is_given_up_early() -> None:
     head = head_over(Tree.huffman(np.ones(2048)), torch.zeros(2047, 4))
-    given_up = search.best_first(torch.ones(20, 4), head.inner_vector.weight, None, head.node_children, 10)[2]
+    given_up = search.best_first(
+        torch.ones(20, 4), head.inner_vector.weight, None, head.node_children, head.levels, 10
+    )[2]
     assert given_up is not None and given_up.tolist() == list(range(20))
     assert topk(head, torch.ones(320, 4), 10, "auto")[1].tolist() == [list(range(10))] * 320
 

@@ -28,8 +28,10 @@ def test_interpreted() -> None:
     assert done.returncode == 0, done.stderr
 
 
-def children_of(frequencies: np.ndarray) -> Tensor:
-    return torch.from_numpy(Tree.huffman(frequencies).children.astype(np.int32))
+def tables_of(frequencies: np.ndarray) -> tuple[Tensor, Tensor]:
+    """Children and levels."""
+    tree = Tree.huffman(frequencies)
+    return torch.from_numpy(tree.children.astype(np.int32)), torch.from_numpy(tree.level_starts.astype(np.int32))
 
 
 def check_interpreted_results() -> None:
@@ -39,10 +41,10 @@ def check_interpreted_results() -> None:
     for num_units, dim, k, num_rows in CASES:
         torch.manual_seed(num_units)
         frequencies = 1.0 / np.arange(1, num_units + 1)
-        weight, children = torch.randn(num_units - 1, dim) * 3 / dim**0.5, children_of(frequencies)
+        weight, tables = torch.randn(num_units - 1, dim) * 3 / dim**0.5, tables_of(frequencies)
         hidden, bias = torch.randn(num_rows, dim), torch.randn(num_units - 1)
         for chosen in (bias, None) if num_units < 100 else (bias,):
-            values, ids, opened = search_triton.search(hidden, weight, chosen, children, k)
+            values, ids, opened = search_triton.search(hidden, weight, chosen, *tables, k)
             assert bool((opened > 0).all()), opened
             head = HSoftmaxHead(dim, Tree.huffman(frequencies), chosen is not None).requires_grad_(False)
             for parameter, value in zip(head.parameters(), (weight, chosen), strict=False):
@@ -50,23 +52,30 @@ def check_interpreted_results() -> None:
             expected = search.topk_lowest_id_first(head.plain_log_probs(hidden), k)
             assert torch.equal(ids, expected[1]), (num_units, ids, expected[1])
             torch.testing.assert_close(values, expected[0], rtol=1e-5, atol=1e-6)
-    _, ids, _ = search_triton.search(torch.ones(1, 4), torch.zeros(15, 4), None, children_of(np.ones(16)), 5)
+    _, ids, _ = search_triton.search(torch.ones(1, 4), torch.zeros(15, 4), None, *tables_of(np.ones(16)), 5)
     assert ids.tolist() == [[0, 1, 2, 3, 4]], ids  # ties
 
-    hidden, weight, children = torch.randn(3, 24), torch.randn(49, 24), children_of(1.0 / np.arange(1, 51))
+    hidden, weight, tables = torch.randn(3, 24), torch.randn(49, 24), tables_of(1.0 / np.arange(1, 51))
     hidden[1, 2] = torch.nan
-    _, _, opened = search_triton.search(hidden, weight, None, children, 4)
-    assert (opened < 0).tolist() == [False, True, False], opened
-    crowded = children_of(np.ones(1024))
-    _, _, opened = search_triton.search(torch.ones(1, 2), torch.zeros(1023, 2), None, crowded, 2)
-    assert opened.item() < 0, "512 equal nodes and the ones above them are more than the list can contain"
-    values, _, opened = search_triton.search(hidden[:0], weight, None, children, 4)
+    values, ids, _ = search_triton.search(hidden, weight, None, *tables, 4)
+    assert values.isnan().all(1).tolist() == [False, True, False] and len(set(ids[1].tolist())) == 4
+    weight = torch.zeros(1023, 2)  # 512 equal nodes and the ones above them are more than the list can contain
+    weight[:, 0] = torch.arange(1023) % 7 * 1e-6
+    head = HSoftmaxHead(2, Tree.huffman(np.ones(1024))).requires_grad_(False)
+    head.inner_vector.weight.copy_(weight)
+    values, ids, opened = search_triton.search(torch.ones(1, 2), weight, None, *tables_of(np.ones(1024)), 9)
+    expected = search.topk_lowest_id_first(head.double().plain_log_probs(torch.ones(1, 2).double()), 9)
+    assert opened.item() == -1023, "all nodes"
+    torch.testing.assert_close(values, expected[0].float(), rtol=1e-5, atol=1e-6)
+    exact = head.plain_log_probs(torch.ones(1, 2).double())[0, ids[0]]
+    torch.testing.assert_close(exact.float(), expected[0][0].float(), rtol=1e-5, atol=1e-6)
+    values, _, opened = search_triton.search(hidden[:0], torch.randn(49, 24), None, *tables, 4)
     assert values.shape == (0, 4) and opened.shape == (0,)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process")
-@pytest.mark.parametrize("capability", [80, 90])
+@pytest.mark.parametrize("capability", [80, 90, 100])
 @pytest.mark.parametrize(("dim", "k", "has_bias"), [(256, 10, False), (300, search.GPU_MAX_K, True)])
 def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: bool) -> None:
     import triton
@@ -76,8 +85,12 @@ def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: boo
     from wenet_hs.heads.kernels import search_triton
 
     constants = search_triton.constants(dim, k, has_bias)
-    types = {"hidden": "*fp32", "weight": "*fp32", "bias": "*fp32", "children": "*i32", "values": "*fp32"}
-    types |= {"ids": "*i64", "opened": "*i32", "num_inner": "i32", "k": "i32"} | dict.fromkeys(constants, "constexpr")
+    types = dict.fromkeys(("hidden", "weight", "bias", "costs", "values"), "*fp32") | {
+        "children": "*i32",
+        "ids": "*i64",
+    }
+    types |= {"levels": "*i32", "opened": "*i32", "num_inner": "i32", "num_levels": "i32", "k": "i32"}
+    types |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(search_triton.search_kernel, types, constexprs=constants)
     options = {"num_warps": search_triton.NUM_WARPS}
     kernel = triton.compile(source, target=GPUTarget("cuda", capability, 32), options=options)

@@ -56,6 +56,8 @@ class HSoftmaxHead(NodeHead):
     """(2, V-1) how many leaves are under the left and the right child of each node."""
     path_lengths: Tensor
     """(V,)"""
+    levels: Tensor
+    """The first inner node of each level, and V-1."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class HSoftmaxHead(NodeHead):
             "edges": tree.edges,
             "node_children": tree.children,
             "leaf_counts": tree.num_leaves()[tree.children].T,
+            "levels": tree.level_starts,
         }
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
@@ -164,7 +167,7 @@ class HSoftmaxHead(NodeHead):
 
     def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        return best_first(hidden_ND, weight_ID.contiguous(), bias_I, self.node_children, k)
+        return best_first(hidden_ND, weight_ID.contiguous(), bias_I, self.node_children, self.levels, k)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if can_use_kernels(hidden_ND) and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):

@@ -115,5 +115,5 @@ class _SoftmaxCost(torch.autograd.Function):
             if ctx.on_all:
                 weight_grad -= (all_N1 * hidden_ND).sum(0)
         if ctx.needs_input_grad[2]:
-            bias_grad = (scale_N @ exp_NV).index_add_(0, targets_N, -target_N1[:, 0]) - all_N1.sum()
+            bias_grad = (scale_N[None] @ exp_NV)[0].index_add_(0, targets_N, -target_N1[:, 0]) - all_N1.sum()
         return hidden_grad, weight_grad, bias_grad, None, None, None

@@ -39,7 +39,7 @@ class _CostOfScores(torch.autograd.Function):
             scaled_ND = hidden if grad_N1 is None else hidden * grad_N1
             grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
         if ctx.needs_input_grad[2]:
-            grad_bias = slopes_NI.sum(0) if grad_N1 is None else grads[0] @ slopes_NI
+            grad_bias = slopes_NI.sum(0) if grad_N1 is None else (grads[0][None] @ slopes_NI)[0]
         return grad_hidden, grad_weight, grad_bias, None
 
 

@@ -5,8 +5,8 @@ Best-first search: a node's log-probability is a bound for every leaf below it, 
 logarithm ≤ 0. The search always opens the most probable open node. It is done when none is more probable than the k-th
 best leaf, after about k·log2(V/k) dot products where softmax needs V. Dense search: from all log-probabilities.
 
-Of equally probable units the lower id is first. A NaN counts as the greatest score, as in `torch.topk`. Rows in which a
-search meets a NaN are given up and computed by the dense route.
+Of equally probable units the lower id is first. A NaN counts as the greatest score, as in `torch.topk`. Rows in which
+the search on a CPU meets a NaN are given up and computed by the dense route.
 
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up.
 """
@@ -15,6 +15,8 @@ import math
 
 import torch
 from torch import Tensor
+
+from wenet_hs.gpu import is_gpu
 
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
@@ -58,23 +60,22 @@ def limits(num_units: int, k: int) -> tuple[int, int]:
     return min(num_units, 32 + int(2 * expected_opened(num_units, k)) + num_units // 32), 32 + num_units // 64
 
 
-def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
+def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, levels: Tensor, k: int) -> Found:
     """Numba's or Triton's search. No gradients. `HSoftmaxHead` checks whether it can run.
 
     Args:
         hidden, weight, bias: (N, D), the inner nodes' vectors (V-1, D) and biases (V-1,) or None; float32, contiguous.
-        children: (V-1, 2) int32; V ≥ 2.
+        children: (V-1, 2) int32; V ≥ 2. levels: the first inner node of each level, and V-1, int32.
         k: 1…V.
     """
     hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    if hidden.device.type == "cpu":
+    if not is_gpu(hidden.device):
         from wenet_hs.heads.kernels import search_numba
 
         return search_numba.search(hidden, weight, bias, children, k=k, limits=limits(len(children) + 1, k))
     from wenet_hs.heads.kernels import search_triton
 
-    values_NK, ids_NK, opened_N = search_triton.search(hidden, weight, bias, children, k)
-    return values_NK, ids_NK, (opened_N < 0).nonzero()[:, 0]
+    return *search_triton.search(hidden, weight, bias, children, levels, k)[:2], None
 
 
 # ---- the k best of all log-probabilities

@@ -2,6 +2,7 @@
 """Where Triton kernels run, and how they are started. Triton decides when it is imported whether it interprets them."""
 
 import importlib.util
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -24,10 +25,11 @@ def can_use_triton(rows: Tensor) -> bool:
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Tensor | float, **constants: Any) -> None:
     """Start a kernel on the device of its first tensor; Triton itself would take the current device."""
     device = next(value.device for value in arguments if isinstance(value, Tensor))
-    if 0 in grid:
-        return
-    if is_gpu(device):
-        with torch.get_device_module(device).device(device):
-            kernel[grid](*arguments, **constants)
-    else:  # the interpreter
-        kernel[grid](*arguments, **constants)
+    is_interpreted = not is_gpu(device)
+    if 0 not in grid:
+        with nullcontext() if is_interpreted else torch.get_device_module(device).device(device):
+            _start(kernel, grid, arguments, constants)
+
+
+def _start(kernel: Any, grid: tuple[int, ...], arguments: tuple[Any, ...], constants: dict[str, Any]) -> None:
+    kernel[grid](*arguments, **constants)

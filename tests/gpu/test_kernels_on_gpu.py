@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree head and the softmax with their Triton kernels on the device of `fake_gpu`: values, launches and waits."""
+
+import copy
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton", reason="Triton comes with torch on Linux only")
+pytestmark = pytest.mark.slow
+
+DIM, NUM_UNITS = 12, 40
+LAUNCHES = {  # of loss and gradients: without smoothing, of kind "leaf", of kind "node"
+    "paths": (10, 15, 14),
+    "paths, bias, sparse": (26, 22, 30),
+    "all": (13, 16, 17),
+    "softmax": (10, 11, 11),
+}
+
+
+def test_interpreted() -> None:
+    """Runs this file: Triton decides when it is imported whether kernels are interpreted."""
+    environment = os.environ | {"TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": ":".join(sys.path)}
+    done = subprocess.run([sys.executable, __file__], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def main() -> None:
+    from fake_gpu import DEVICE, on_gpu, to_cpu
+    from test_heads_on_gpu import SMOOTHINGS, costs_and_gradients
+
+    from wenet_hs.heads import HSoftmaxHead, OutputHead, SoftmaxHead, softmax
+    from wenet_hs.tree import Tree
+
+    torch.set_num_threads(1)
+    softmax.MANY_UNITS = 30
+    tree = Tree.huffman(1.0 / np.arange(1, NUM_UNITS + 1))
+    heads: dict[str, Callable[[], OutputHead]] = {
+        "paths": lambda: HSoftmaxHead(DIM, tree, route="path", search="best_first"),
+        "paths, bias, sparse": lambda: HSoftmaxHead(DIM, tree, bias=True, sparse_grad=True, route="path"),
+        "all": lambda: HSoftmaxHead(DIM, tree, bias=True, route="all", search="best_first"),
+        "softmax": lambda: SoftmaxHead(DIM, NUM_UNITS),
+    }
+    for name, make in heads.items():
+        torch.manual_seed(0)
+        head = make()
+        hidden, targets = torch.randn(2, 3, DIM), torch.randint(NUM_UNITS, (2, 3))
+        expected = [costs_and_gradients(head, hidden, targets, *smoothing) for smoothing in SMOOTHINGS]
+        with torch.no_grad():
+            results = [*head.topk(hidden, 7), *head.eval_metrics(hidden, targets)]
+        with on_gpu(kernels=True) as record:
+            there, hidden, targets = copy.deepcopy(head).to(DEVICE), hidden.to(DEVICE), targets.to(DEVICE)
+            for smoothing, one, budget in zip(SMOOTHINGS, expected, LAUNCHES[name], strict=True):
+                found = costs_and_gradients(there, hidden, targets, *smoothing)
+                assert "kernel" in str(record.launches), (name, record.launches)
+                assert sum(record.launches.values()) <= budget, (name, smoothing, record.launches)
+                assert sum(record.waits.values()) <= ("sparse" in name) and not record.unpinned, str(record)
+                torch.testing.assert_close(to_cpu(found), one, rtol=1e-4, atol=1e-5)
+            record.clear()
+            with torch.no_grad():
+                found = [*there.topk(hidden, 7), *there.eval_metrics(hidden, targets)]
+            assert not record.waits and not record.unpinned, str(record)
+            torch.testing.assert_close(to_cpu(found), results, rtol=1e-4, atol=1e-5)
+
+
+if __name__ == "__main__":
+    main()
