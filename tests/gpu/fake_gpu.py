@@ -32,7 +32,9 @@ VIEWS = {
     *("view", "_unsafe_view", "reshape", "_reshape_alias", "expand", "expand_as", "transpose", "t", "mT", "permute"),
     *("slice", "select", "unsqueeze", "squeeze", "split", "split_with_sizes", "tensor_split", "unsafe_split", "chunk"),
     *("unsafe_chunk", "detach", "alias", "as_strided", "unbind", "diagonal", "unfold", "narrow", "view_as", "movedim"),
-    *("swapaxes", "lift_fresh", "is_same_size", "sym_size", "unflatten"),
+    *("swapaxes", "lift_fresh", "is_same_size", "unflatten", "_indices", "_values", "_nnz", "is_coalesced"),
+    *("dim", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "layout", "is_contiguous"),
+    *("is_strides_like_format", "is_non_overlapping_and_dense"),
 }
 """Operations that launch no kernel."""
 WAITING = {
@@ -99,13 +101,16 @@ class GpuTensor(torch.Tensor):
     @staticmethod
     def __new__(cls, inner: torch.Tensor) -> "GpuTensor":
         assert not isinstance(inner, GpuTensor)
-        facts = (
-            {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
-            if inner.layout == torch.strided
-            else {}
-        )
+        facts = {"strides": inner.stride(), "storage_offset": inner.storage_offset()}
         made = torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), dtype=inner.dtype, layout=inner.layout, device=DEVICE, requires_grad=False, **facts
+            cls,
+            inner.size(),
+            dtype=inner.dtype,
+            layout=inner.layout,
+            device=DEVICE,
+            requires_grad=False,
+            dispatch_sizes_strides_policy="sizes",  # an operation in place may change them
+            **(facts if inner.layout == torch.strided else {}),
         )
         made.inner = inner
         return made
@@ -236,8 +241,6 @@ def _wrap(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
             return value
         if id(value) not in changed:
             return GpuTensor(value)
-        if changed[id(value)].shape != value.shape:
-            raise NotImplementedError(f"{func} changes the shape of a tensor in place at {_line()}")
         return changed[id(value)]
 
     return tree_map(one, out)

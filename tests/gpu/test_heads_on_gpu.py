@@ -32,10 +32,10 @@ LAUNCHES = {  # of loss and gradients: without smoothing, of kind "leaf", of kin
     "softmax": (14, 21, 21),
     "hsoftmax": (23, 41, 32),
     "hsoftmax, bias, paths": (26, 42, 35),
-    "hsoftmax, sparse": (27, 49, 36),
+    "hsoftmax, sparse": (24, 46, 33),
     "class": (46, 53, 71),
     "class, paths": (137, 53, 183),
-    "adaptive": (93, 64, 117),
+    "adaptive": (57, 64, 117),
 }
 WAITS = {"class, paths": 1, "adaptive": 1}
 """Those that need the targets on the CPU."""
