@@ -33,7 +33,8 @@ VIEWS = {
     *("slice", "select", "unsqueeze", "squeeze", "split", "split_with_sizes", "tensor_split", "unsafe_split", "chunk"),
     *("unsafe_chunk", "detach", "alias", "as_strided", "unbind", "diagonal", "unfold", "narrow", "view_as", "movedim"),
     *("swapaxes", "lift_fresh", "is_same_size", "unflatten", "_indices", "_values", "_nnz", "is_coalesced"),
-    *("dim", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "layout", "is_contiguous"),
+    *("dim", "size", "stride", "numel", "sym_size", "sym_stride", "sym_numel", "sym_storage_offset", "layout"),
+    "is_contiguous",
     *("is_strides_like_format", "is_non_overlapping_and_dense"),
 }
 """Operations that launch no kernel."""
@@ -249,6 +250,10 @@ def _wrap(func: Any, args: Any, kwargs: dict[str, Any], out: Any) -> Any:
 # ---- what torch asks of a device
 
 
+_entered: list[object] = []
+"""The devices that the code has chosen; the last one is the current one."""
+
+
 class _Module(backend_registration._DummyBackendModule):
     def get_amp_supported_dtype(self) -> list[torch.dtype]:
         return [torch.bfloat16, torch.float16]
@@ -263,8 +268,11 @@ class _Module(backend_registration._DummyBackendModule):
 
     def set_device(self, device: object) -> None: ...
 
-    def device(self, device: object) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()
+    @contextlib.contextmanager
+    def device(self, device: object) -> Iterator[None]:
+        _entered.append(device)
+        yield
+        _entered.pop()
 
     def max_memory_allocated(self, device: object = None) -> int:
         return 0
@@ -385,6 +393,8 @@ _real_save, _real_load = torch.save, torch.load
 
 
 def _start(kernel: Any, grid: tuple[int, ...], arguments: Any, constants: Any) -> None:
+    if _entered[-1:] != [DEVICE]:
+        raise RuntimeError(f"a kernel of Triton is started on whatever device is the current one at {_line()}")
     for value in arguments:
         if isinstance(value, torch.Tensor) and not _is_here(value):
             raise RuntimeError(f"a kernel of Triton gets a tensor on the CPU at {_line()}")

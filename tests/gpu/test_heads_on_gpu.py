@@ -10,7 +10,7 @@ import torch
 from fake_gpu import DEVICE, RECORD, on_gpu, to_cpu
 from torch import Tensor
 
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead, softmax
 from wenet_hs.heads.base import SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.tree import NaryTree, Tree
@@ -20,6 +20,7 @@ DIM, NUM_UNITS = 16, 40
 COUNTS = 1.0 / np.arange(1, NUM_UNITS + 1)
 HEADS: dict[str, Callable[[], OutputHead]] = {
     "softmax": lambda: SoftmaxHead(DIM, NUM_UNITS),
+    "softmax, many units": lambda: SoftmaxHead(DIM, NUM_UNITS),
     "hsoftmax": lambda: HSoftmaxHead(DIM, Tree.huffman(COUNTS), route="all"),
     "hsoftmax, bias, paths": lambda: HSoftmaxHead(DIM, Tree.huffman(COUNTS), bias=True, route="path"),
     "hsoftmax, sparse": lambda: HSoftmaxHead(DIM, Tree.huffman(COUNTS), sparse_grad=True, route="path"),
@@ -30,6 +31,7 @@ HEADS: dict[str, Callable[[], OutputHead]] = {
 SMOOTHINGS: tuple[tuple[float, SmoothingKind], ...] = ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node"))
 LAUNCHES = {  # of loss and gradients: without smoothing, of kind "leaf", of kind "node"
     "softmax": (14, 21, 21),
+    "softmax, many units": (32, 42, 42),
     "hsoftmax": (23, 41, 32),
     "hsoftmax, bias, paths": (26, 42, 35),
     "hsoftmax, sparse": (24, 46, 33),
@@ -55,7 +57,10 @@ def costs_and_gradients(
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_a_head_is_that_of_the_cpu(name: str) -> None:
+def test_a_head_is_that_of_the_cpu(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name == "softmax, many units":
+        monkeypatch.setattr(softmax, "MANY_UNITS", NUM_UNITS)
+        monkeypatch.setattr(softmax, "BLOCK_VALUES", 3 * NUM_UNITS)
     torch.manual_seed(0)
     head = HEADS[name]()
     hidden, targets = torch.randn(3, 5, DIM), torch.randint(NUM_UNITS, (3, 5))
