@@ -18,7 +18,7 @@ _NO_MEMORY = ("out of memory", "can't allocate memory", "not enough memory", "AL
 def find_device(name: str) -> torch.device:
     """The device of a `--device` flag; `auto` is a GPU if there is one. Raises ConfigError if it does not exist."""
     if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        name = "cuda" if torch.cuda.is_available() else "cpu"
     try:
         device = torch.device(name)
     except RuntimeError as error:
@@ -28,6 +28,8 @@ def find_device(name: str) -> torch.device:
     if is_gpu(device) and (device.index or 0) >= (count := torch.get_device_module(device).device_count()):
         found = f"there are {count} CUDA devices here"
         raise ConfigError(f"--device {name}", found, "use another one or --device cpu")
+    if is_gpu(device):  # as for matrices: torch would round the factors of float32 convolutions to 10 bits
+        torch.backends.cudnn.allow_tf32 = False
     return device
 
 

@@ -218,8 +218,11 @@ def test_matmul_precision_ends_with_the_block_and_is_refused_without_native_bflo
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cpu, before = torch.device("cpu"), torch.get_float32_matmul_precision()
+    torch.backends.cudnn.allow_tf32 = False  # as `find_device` sets it
     with matmul_precision("high", cpu):
         assert torch.get_float32_matmul_precision() == "high"
+        assert torch.backends.cudnn.allow_tf32
+    assert not torch.backends.cudnn.allow_tf32
     assert torch.get_float32_matmul_precision() == before
     monkeypatch.setattr(optim, "has_native_bf16", lambda device: False)
     message = r"matmul_precision: medium: .* does not multiply bfloat16; use high"

@@ -258,13 +258,16 @@ class Precision:
 
 @contextlib.contextmanager
 def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
-    """Set torch's precision of products of float32 matrices. Raises ConfigError if the device would emulate it."""
+    """Set torch's precision of products of float32 matrices, of convolutions too. Raises ConfigError if the device would
+    emulate it."""
     if name == "medium" and not has_native_bf16(device):
         found = f"medium: {processor_name(device)} does not multiply bfloat16"
         raise ConfigError("matmul_precision", found, "use high or highest")
-    before = torch.get_float32_matmul_precision()
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
     torch.set_float32_matmul_precision(name)
+    torch.backends.cudnn.allow_tf32 = name != "highest"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(before)
+        torch.set_float32_matmul_precision(before[0])
+        torch.backends.cudnn.allow_tf32 = before[1]
