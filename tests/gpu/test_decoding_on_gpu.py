@@ -17,8 +17,9 @@ from wenet_hs.decode.attention_search import AttentionSearch, BeamSearch
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
 from wenet_hs.lm.backoff import ArpaReader, NgramModel
-from wenet_hs.lm.language_model import LanguageModel
+from wenet_hs.lm.language_model import AnyLanguageModel, TextModel
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
+from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 
@@ -39,10 +40,12 @@ BEFORE, AFTER = 8, 5
 """Waits of a batch before a search (lengths, checks that all is finite) and after it (results, alignment)."""
 
 
-def make_lm(kind: str, folder: Path, device: torch.device) -> LanguageModel:
-    if kind == "n-gram":
+def make_lm(kind: str, folder: Path, device: torch.device) -> AnyLanguageModel:
+    if kind in ("n-gram", "text"):
         (folder / "lm.arpa").write_text(ARPA, "utf-8")
-        return NgramModel(ArpaReader(folder / "lm.arpa"), UNITS)
+        model = NgramModel(ArpaReader(folder / "lm.arpa"), UNITS)
+        tokenizer = CharTokenizer(UNITS)
+        return model if kind == "n-gram" else TextModel("lm.arpa", model, tokenizer, tokenizer)
     torch.manual_seed(3)
     tree = Tree.huffman(range(1, NUM_UNITS + 1))
     head = HSoftmaxHead(8, tree) if kind == "lstm" else SoftmaxHead(8, NUM_UNITS)
@@ -58,7 +61,8 @@ def assert_equal(found: list[list[Hypothesis]], expected: list[list[Hypothesis]]
 
 
 @pytest.mark.parametrize(
-    ("name", "lm"), [*((name, None) for name in MODELS), *(("hsoftmax", kind) for kind in ("n-gram", "gru", "lstm"))]
+    ("name", "lm"),
+    [*((name, None) for name in MODELS), *(("hsoftmax", kind) for kind in ("n-gram", "text", "gru", "lstm"))],
 )
 @torch.no_grad()
 def test_the_hypotheses_are_those_of_the_cpu(name: str, lm: str | None, tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "CTC alone": {"decoder": "none", "decoder_conf": None, "model_conf": None},
     "layer_norm": {"encoder_conf": {"cnn_module_norm": "layer_norm"}},
     "transformer": {"encoder": "transformer"},
+    "heads of width 4": {"encoder_conf": {"attention_heads": 4}, "decoder_conf": {"attention_heads": 4}},
     "accum_grad": {"accum_grad": 2},
 }
 LAUNCHES = {  # of a step that is not logged
@@ -55,6 +56,7 @@ LAUNCHES = {  # of a step that is not logged
     "CTC alone": 472,
     "layer_norm": 625,
     "transformer": 464,
+    "heads of width 4": 753,
     "accum_grad": 1588,
 }
 MAX_WAITS, MAX_UNPINNED = 3, 0

@@ -258,7 +258,7 @@ class Precision:
 
 @contextlib.contextmanager
 def matmul_precision(name: str, device: torch.device) -> Iterator[None]:
-    """Set torch's precision of products of float32 matrices, of convolutions too. Raises ConfigError if the device would
+    """Set the precision of products of float32 matrices, and of convolutions. Raises ConfigError if the device would
     emulate it."""
     if name == "medium" and not has_native_bf16(device):
         found = f"medium: {processor_name(device)} does not multiply bfloat16"
