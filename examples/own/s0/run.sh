@@ -32,7 +32,7 @@ read_options "$@"
 [[ -z $encoder || -z $base && $size = auto ]] || fail "--encoder $encoder: has a config of its own; leave out --base and --size"
 yaml=${base:+$base/train.yaml} yaml=${yaml:-$config} cmvn=(--cmvn "$data/global_cmvn")  # the adapted model has the same layers
 [ -z "$encoder" ] || found=$(python "$root/tools/pretrained.py" config --encoder "$encoder" --config "$config" --outputs "$data/encoder_outputs") || exit 2
-[ -z "$encoder" ] || { mapfile -t found <<< "$found"; yaml=${found[0]} more=("${found[@]:1}" "${more[@]}") cmvn=(); }
+[ -z "$encoder" ] || { mapfile -t found <<< "$found"; yaml=${found[0]} more=("${found[@]:1}" "${more[@]}"); }; ! grep -qs '^encoder: pretrained' "$yaml" || cmvn=()
 [ -n "$modes" ] || { modes="ctc_greedy_search ctc_prefix_beam_search"; grep -qs '^decoder: none' "$yaml" || modes+=" attention_rescoring joint"; }
 wenet-hs check-options --config "$yaml" ${base:+--checkpoint "$base"} --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
 
@@ -55,7 +55,7 @@ if at 2 "trees"; then
   done
 fi
 
-if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn"; fi
+if [ ${#cmvn[@]} != 0 ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn"; fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   [ -f "$data/stats.json" ] || fail "no lists in $data; run stage 0"
