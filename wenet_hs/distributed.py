@@ -185,7 +185,8 @@ class Watch:
     def __init__(self, world: World, abort: Callable[[], None]) -> None:
         """`abort`: ends the collectives of this rank."""
         assert world.store is not None
-        self._world, self._store, self._abort, self._end = world, world.store, abort, Event()
+        # A connection of its own: while one waits for a key, all other calls of the same wait too.
+        self._world, self._store, self._abort, self._end = world, world.store.clone(), abort, Event()  # type: ignore[attr-defined]
         self._thread = Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> None:

@@ -30,6 +30,30 @@ def test_interpreted() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def check_decoding() -> None:
+    """The searches of a decoder with the best units by the kernel, and CTC over a tree: as on the CPU, without waits."""
+    from fake_gpu import DEVICE, on_gpu
+    from small_models import small_batch, small_model
+    from test_decoding_on_gpu import assert_equal
+
+    from wenet_hs.decode import DecodeOptions, decode
+    from wenet_hs.heads.kernels import search
+
+    search.GPU_MIN_UNITS = 2
+    tree = {"head": "hsoftmax", "head_conf": {"tree": "tree.json"}}
+    model, batch = small_model(seed=1, **tree, ctc_conf=tree), small_batch([33, 26], [1, 1])
+    options, modes = DecodeOptions(beam_size=3), ["ctc_prefix_beam_search", "attention", "joint"]
+    with torch.no_grad():
+        expected = decode(model, batch.features, batch.feature_lengths, modes, options)
+        with on_gpu(kernels=True) as record:
+            data = batch.features.to(DEVICE), batch.feature_lengths.to(DEVICE)
+            found = decode(copy.deepcopy(model).to(DEVICE), *data, modes, options)
+    assert record.launches["search_kernel"] >= 10, record.launches
+    assert not [line for line in record.waits if line.startswith("heads/")], str(record)
+    for mode in modes:
+        assert_equal(found[mode], expected[mode])
+
+
 def main() -> None:
     from fake_gpu import DEVICE, on_gpu, to_cpu
     from test_heads_on_gpu import SMOOTHINGS, costs_and_gradients
@@ -66,6 +90,7 @@ def main() -> None:
                 found = [*there.topk(hidden, 7), *there.eval_metrics(hidden, targets)]
             assert not record.waits and not record.unpinned, str(record)
             torch.testing.assert_close(to_cpu(found), results, rtol=1e-4, atol=1e-5)
+    check_decoding()
 
 
 if __name__ == "__main__":

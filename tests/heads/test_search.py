@@ -170,7 +170,7 @@ def test_choice_of_a_search() -> None:
         assert is_search_faster(*sizes, "cpu")
     for sizes in ((10, 1000, 500), (10, 2, 10), (10, 1, 1)):
         assert not is_search_faster(*sizes, "cpu")
-    assert is_search_faster(10, 267_735, 10, "cuda") and not is_search_faster(10, 150, 10, "cuda")
+    assert is_search_faster(10, 150, 10, "cuda") and not is_search_faster(10, 40, 10, "cuda")
     can_search = random_head("huffman", 50)._can_search
     assert can_search(torch.empty(0), 1000) and not can_search(torch.empty(0).double(), 1)
     on_gpu: Any = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)

@@ -26,8 +26,9 @@ FEW_ROWS = 128
 UNITS_PER_OPENED_NODE = {"few rows": 18 / 7, "many rows": 20 / 3}
 """On a CPU the search takes as long for one node as the dense route for this many units (medians on two threads with
 width 256, Huffman trees over Zipf frequencies, k = 10)."""
-GPU_MIN_UNITS = 4096
-"""On a GPU the search is used from this V on: its time hardly depends on V. This is an estimate, not a measurement."""
+GPU_MIN_UNITS = 64
+"""On a GPU the search is used from this V on: it is one launch, all log-probabilities are some for each level of the
+tree. This is an estimate, not a measurement."""
 GPU_MAX_K = 32
 """The largest k for which the Triton kernel's list of open nodes fits the registers."""
 
