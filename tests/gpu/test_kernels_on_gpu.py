@@ -31,7 +31,7 @@ def test_interpreted() -> None:
 
 
 def check_decoding() -> None:
-    """A decoder and CTC over a tree with the best units of the kernel: as on the CPU, and without waits in the heads."""
+    """A decoder and CTC over a tree with the best units of the kernel: as on the CPU, without waits in the heads."""
     from fake_gpu import DEVICE, on_gpu
     from small_models import small_batch, small_model
     from test_decoding_on_gpu import assert_equal
