@@ -31,7 +31,7 @@ from wenet_hs.encoders.weights import weight_files
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
-from wenet_hs.train.model_folder import TrainOptions, resolve_dtype
+from wenet_hs.train.model_folder import TrainOptions, resolve_auto
 from wenet_hs.train.optim import Precision
 from wenet_hs.train.speech import freeze
 
@@ -113,7 +113,7 @@ def measure(config: ExperimentConfig, path: Path, device: torch.device, num_clip
     """Seconds for the input of the model from a clip of noise and for the gradients of a batch of `num_clips`, and how
     many values that input has."""
     options = TrainOptions(config=path, train_data=[], cv_data=path, model_dir=path)
-    config = resolve_dtype(config, options, device, is_resumed=False)
+    config = resolve_auto(config, options, device, is_resumed=False)
     conf = config.encoder_conf
     assert isinstance(conf, PretrainedConf)
     model = build_model(config, NUM_UNITS, SpecialIds(0, 1, 2, 2), pretrained=read_description(Path(conf.path)))

@@ -28,8 +28,6 @@ def find_device(name: str) -> torch.device:
     if is_gpu(device) and (device.index or 0) >= (count := torch.get_device_module(device).device_count()):
         found = f"there are {count} CUDA devices here"
         raise ConfigError(f"--device {name}", found, "use another one or --device cpu")
-    if is_gpu(device):  # as for matrices: torch would round the factors of float32 convolutions to 10 bits
-        torch.backends.cudnn.allow_tf32 = False
     return device
 
 

@@ -32,6 +32,8 @@ TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
 _POLL_S = 0.02
 BEAT_S, LOST_S = 1.0, 20.0
 """How often a rank on a GPU shows that it lives, and after how long without it the others end."""
+_HAS_LEFT = 2**40
+"""Beats of a rank that has ended without an error."""
 _GRACE_S = 0.5
 """A rank that ends without a message waits so long: the launcher ends the others as soon as one rank has ended."""
 
@@ -76,9 +78,11 @@ class World:
             dist.all_gather_object(gathered, value)
         return gathered
 
-    def gather_numbers(self, value: float) -> list[float]:
-        """The numbers of all ranks in the order of the ranks."""
-        return self.sum([value if rank == self.rank else 0.0 for rank in range(self.size)])
+    def gather_numbers(self, values: Sequence[float]) -> list[list[float]]:
+        """The numbers of all ranks, in the order of the ranks; each has as many."""
+        zeros, size = [0.0] * len(values), len(values)
+        found = self.sum([one for rank in range(self.size) for one in (values if rank == self.rank else zeros)])
+        return [found[start : start + size] for start in range(0, len(found), size)]
 
     def gather_rows(self, values: Tensor) -> Tensor:
         """values (N, …), of the same shape on every rank, as (W · N, …); on a GPU nccl does it."""
@@ -187,14 +191,18 @@ class Watch:
         assert world.store is not None
         # A connection of its own: while one waits for a key, all other calls of the same wait too.
         self._world, self._store, self._abort, self._end = world, world.store.clone(), abort, Event()  # type: ignore[attr-defined]
+        self._store.set_timeout(timedelta(seconds=LOST_S))
         self._thread = Thread(target=self._run, name="watch", daemon=True)
 
     def __enter__(self) -> None:
         self._thread.start()
 
-    def __exit__(self, *exception: object) -> None:
+    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
         self._end.set()
         self._thread.join()
+        if error is None:
+            with suppress(RuntimeError):
+                self._store.add(f"beat/{self._world.rank}", _HAS_LEFT)
 
     def _run(self) -> None:
         others = [rank for rank in range(self._world.size) if rank != self._world.rank]
@@ -205,9 +213,11 @@ class Watch:
                 beats = {rank: self._store.add(f"beat/{rank}", 0) for rank in others}
                 is_lost = self._store.check(["error"])
             except RuntimeError:  # the store ended with the launcher
-                is_lost = True
+                beats, is_lost = {}, True
             now = time.monotonic()
-            seen = {rank: (beat, now if beat > seen[rank][0] else seen[rank][1]) for rank, beat in beats.items()}
+            for rank, beat in beats.items():
+                lives = beat > seen[rank][0] or beat >= _HAS_LEFT
+                seen[rank] = (beat, now if lives else seen[rank][1])
             if is_lost or any(now - since > LOST_S for _, since in seen.values()):
                 self._abort()
                 return
@@ -330,7 +340,9 @@ def _leave(world: World, error: BaseException) -> None:
     if is_gpu(world.device):  # nccl would wait for the others
         with suppress(RuntimeError):
             _abort_nccl()
-    dist.destroy_process_group()  # gloo without this may abort at the exit
+            dist.destroy_process_group()
+    else:
+        dist.destroy_process_group()  # gloo without this may abort at the exit
     if not is_reporter:
         time.sleep(_GRACE_S)
         raise SystemExit(error.exit_code if isinstance(error, WenetHsError) else 2) from None

@@ -25,6 +25,7 @@ from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.files import file_sha256
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
+from wenet_hs.gpu import is_gpu
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
 from wenet_hs.shared_model import WEIGHTS, resolve_model, unpacked_models
@@ -82,6 +83,8 @@ def load_experiment(
 
     Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
     """
+    if is_gpu(torch.device(device)):  # torch would round the factors of convolutions, not those of matrices, to TF32
+        torch.backends.cudnn.allow_tf32 = False
     model_dir = resolve_model(model_dir)
     config = load_config(in_folder(model_dir, "train.yaml"))
     table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")

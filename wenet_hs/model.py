@@ -167,8 +167,7 @@ class AsrModel(nn.Module):
                 lengths = memory_lengths, batch.target_lengths + 1
                 penalty = guided_attention_loss(attention_weights, *lengths, width=weights.guide_width)
         if weights.ctc > 0:
-            sizes = [self.encoder.output_length(frames) for frames, _ in batch.sizes], [size for _, size in batch.sizes]
-            given = memory_lengths, batch.targets, batch.target_lengths, sizes
+            given = memory_lengths, batch.targets, batch.target_lengths
             ctc = weighted_ctc = self.ctc.loss(memory, *given)
             for output in layer_outputs.values():
                 inter = self.ctc.loss(output, *given)

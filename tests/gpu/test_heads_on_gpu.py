@@ -86,22 +86,23 @@ def test_ctc_over_a_head(name: str) -> None:
     torch.manual_seed(0)
     ctc = Ctc(HEADS[name]())
     memory, targets = torch.randn(3, 20, DIM), torch.randint(1, NUM_UNITS, (3, 5))
-    sizes = [20, 17, 9], [5, 4, 2]
+    sizes = torch.tensor([20, 17, 9]), torch.tensor([5, 4, 2])
 
     def loss_and_gradients(ctc: Ctc, memory: Tensor, *given: Tensor) -> list[Tensor]:
         memory = memory.detach().clone().requires_grad_()
         ctc.zero_grad()
         RECORD.clear()
-        loss = ctc.loss(memory, *given, sizes)
+        loss = ctc.loss(memory, *given)
         loss.backward()
         gradients = [tensor.grad for tensor in (memory, *ctc.parameters()) if tensor.grad is not None]
         return [loss.detach(), *(grad.to_dense() if grad.is_sparse else grad for grad in gradients)]
 
-    given = torch.tensor(sizes[0]), targets, torch.tensor(sizes[1])
+    given = sizes[0], targets, sizes[1]
     expected = loss_and_gradients(ctc, memory, *given)
     with on_gpu() as record:
         there = copy.deepcopy(ctc).to(DEVICE), memory.to(DEVICE), *(tensor.to(DEVICE) for tensor in given)
         loss_and_gradients(*there)
         found = loss_and_gradients(*there)
-        assert sum(record.waits.values()) <= WAITS.get(name, 0) and not record.unpinned, str(record)
+        lengths = 2  # read by torch's loss; the kernel needs none
+        assert sum(record.waits.values()) <= lengths + WAITS.get(name, 0) and not record.unpinned, str(record)
     torch.testing.assert_close(to_cpu(found), expected, rtol=1e-4, atol=1e-5)

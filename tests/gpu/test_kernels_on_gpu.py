@@ -30,6 +30,41 @@ def test_interpreted() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def check_training() -> None:
+    """Steps with CTC and a tree by the kernels: the losses of the CPU, and one wait, which reads them."""
+    from fake_gpu import DEVICE, on_gpu
+    from small_models import small_batch, small_config, small_model
+
+    from wenet_hs.train.optim import Precision, build_optimizer
+    from wenet_hs.train.speech_steps import run_epoch
+    from wenet_hs.train.state import TrainState
+
+    still = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}
+    sections = {"encoder_conf": still, "decoder_conf": still, "head": "hsoftmax", "head_conf": {"tree": "t"}}
+
+    def losses(device: torch.device) -> list[list[float]]:
+        config, model = small_config(**sections), small_model(**sections).to(device)
+        state = TrainState(model, build_optimizer(model, config), device, precision=Precision("fp32", device))
+        batches = [small_batch([50, 41], [4, 3], seed=seed) for seed in range(3)]
+        found = []
+        for stats in run_epoch(
+            state, batches if device.type == "cpu" else [one.pin_memory() for one in batches], config
+        ):
+            found.append([stats.loss, stats.loss_ctc, stats.grad_norm])
+            if len(found) == 3 and device.type != "cpu":
+                assert sum(RECORD.waits.values()) <= 1 and not RECORD.unpinned, str(RECORD)
+                assert RECORD.launches["forward_kernel"] == RECORD.launches["backward_kernel"] == 1
+            RECORD.clear()
+        return found
+
+    from fake_gpu import RECORD
+
+    expected = losses(torch.device("cpu"))
+    with on_gpu(kernels=True):
+        found = losses(DEVICE)
+    torch.testing.assert_close(torch.tensor(found), torch.tensor(expected), rtol=1e-4, atol=1e-4)
+
+
 def check_decoding() -> None:
     """A decoder and CTC over a tree with the best units of the kernel: as on the CPU, without waits in the heads."""
     from fake_gpu import DEVICE, on_gpu
@@ -90,6 +125,7 @@ def main() -> None:
                 found = [*there.topk(hidden, 7), *there.eval_metrics(hidden, targets)]
             assert not record.waits and not record.unpinned, str(record)
             torch.testing.assert_close(to_cpu(found), results, rtol=1e-4, atol=1e-5)
+    check_training()
     check_decoding()
 
 

@@ -59,8 +59,9 @@ LAUNCHES = {  # of a step that is not logged
     "heads of width 4": 753,
     "accum_grad": 1588,
 }
-MAX_WAITS, MAX_UNPINNED = 3, 0
-"""Per training step. A wait reads the losses and the norm; heads of sparse gradients and of clusters need one more."""
+WAITS, WAITS_OF_CTC = {"hsoftmax, sparse": 1}, 2
+"""Per training step, besides the one that reads the losses and the norm. torch's CTC loss reads lengths; with Triton a
+kernel of ours replaces it (test_kernels_on_gpu.py)."""
 
 
 def losses_of_steps(device: torch.device, name: str, record: Record | None = None, **more: Any) -> list[list[float]]:
@@ -76,14 +77,15 @@ def losses_of_steps(device: torch.device, name: str, record: Record | None = Non
     found, launches = [], list[int]()
     for stats in run_epoch(state, map(type(batches[0]).pin_memory, batches) if record else batches, config):
         if record and found:
-            assert sum(record.waits.values()) <= MAX_WAITS, str(record)
-            assert sum(record.unpinned.values()) <= MAX_UNPINNED, str(record)
+            waits = 1 + WAITS_OF_CTC * config.accum_grad + WAITS.get(name, 0)
+            assert sum(record.waits.values()) <= waits, str(record)
+            assert not record.unpinned, str(record)
             launches.append(sum(record.launches.values()))
         found.append([stats.loss, stats.grad_norm, stats.accuracy])
         if record:
             record.clear()
     if launches and config.dtype == "fp32":
-        assert min(launches) <= LAUNCHES[name], (name, launches)
+        assert max(launches[1::2]) <= LAUNCHES[name], (name, launches)  # the others are logged
     sums = validate(model, batches[:2], config, device).per_target()
     return [*found, [sums["loss"], sums["loss_ctc"], sums["accuracy"]]]
 

@@ -76,7 +76,7 @@ def check_tree(kind: str, num_units: int, dim: int, num_rows: int) -> None:
 
 
 def check_softmax(num_units: int, dim: int, num_rows: int) -> None:
-    from wenet_hs.heads.kernels import softmax_triton
+    from wenet_hs.heads.kernels import scores, softmax_triton
 
     torch.manual_seed(num_units)
     head, exact = SoftmaxHead(dim, num_units), SoftmaxHead(dim, num_units).double()
@@ -87,7 +87,7 @@ def check_softmax(num_units: int, dim: int, num_rows: int) -> None:
         costs = exact._cross_entropy(wide, targets, on_target, on_all)
         expected = values_and_gradients(costs, grad, (wide, *exact.parameters()))
         for max_scores in (2**20, 2 * num_units):
-            softmax_triton.MAX_SCORES = max_scores
+            scores.MAX_SCORES = max_scores
             leaf = hidden.clone().requires_grad_()
             inputs = leaf, head.output.weight, head.output.bias
             costs = softmax_triton.softmax_cost(*inputs, targets, on_target, on_all)
@@ -117,8 +117,9 @@ TYPES = {
 @pytest.mark.slow
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process")
 @pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize("dim", [256, 300])
-def test_compile_without_a_gpu(capability: int, dim: int) -> None:
+@pytest.mark.parametrize(("dim", "ones"), [(256, ()), (300, ("depth", "num_blocks", "num_inner"))])
+def test_compile_without_a_gpu(capability: int, dim: int, ones: tuple[str, ...]) -> None:
+    """`ones`: sizes of 1, which Triton compiles as constants."""
     import triton
     from triton.backends.compiler import GPUTarget
     from triton.compiler import ASTSource
@@ -133,7 +134,8 @@ def test_compile_without_a_gpu(capability: int, dim: int) -> None:
         (tree_triton.add_path_kernel, {"BLOCK": 32}),
         (softmax_triton.softmax_kernel, {"BLOCK": softmax_triton.block_size(200 * dim)}),
     ]
-    for kernel, constants in kernels:
+    for kernel, sizes in kernels:
+        constants = sizes | {name: 1 for name in ones if name in kernel.arg_names}
         types = {name: "constexpr" if name in constants else TYPES[name] for name in kernel.arg_names}
         source = ASTSource(kernel, types, constexprs=constants)
         assert triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]

@@ -76,7 +76,7 @@ def check_interpreted_results() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="kernels are interpreted in this process")
 @pytest.mark.parametrize("capability", [80, 90, 100])
-@pytest.mark.parametrize(("dim", "k", "has_bias"), [(256, 10, False), (300, search.GPU_MAX_K, True)])
+@pytest.mark.parametrize(("dim", "k", "has_bias"), [(256, 10, False), (256, 1, False), (300, search.GPU_MAX_K, True)])
 def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: bool) -> None:
     import triton
     from triton.backends.compiler import GPUTarget
@@ -90,6 +90,8 @@ def test_compiles_without_a_gpu(capability: int, dim: int, k: int, has_bias: boo
         "ids": "*i64",
     }
     types |= {"levels": "*i32", "opened": "*i32", "num_inner": "i32", "num_levels": "i32", "k": "i32"}
+    if k == 1:  # Triton compiles it as a constant
+        constants["k"] = 1
     types |= dict.fromkeys(constants, "constexpr")
     source = ASTSource(search_triton.search_kernel, types, constexprs=constants)
     options = {"num_warps": search_triton.NUM_WARPS}

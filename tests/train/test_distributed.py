@@ -277,15 +277,22 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
 def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "BEAT_S", 0.02)
     monkeypatch.setattr(distributed, "LOST_S", 0.4)
-    for key, lasts in (("beat/1", False), ("beat/1", True), ("error", True)):
+    for key, lasts in (("beat/1", False), ("beat/1", True), ("error", True), ("store", True), ("left", False)):
         store, lost = dist.HashStore(), Event()
-        with distributed.Watch(World(0, 2, CPU, store), lost.set):
+        watch = distributed.Watch(World(0, 2, CPU, store), lost.set)
+        with watch:
             for _ in range(30):
                 store.add("beat/1", 1)
                 time.sleep(0.02)
             assert not lost.is_set()
+            if key == "store":
+                watch._store = mock.Mock(add=mock.Mock(side_effect=RuntimeError("the launcher has ended")))
+            elif key == "left":
+                with distributed.Watch(World(1, 2, CPU, store), lost.set):
+                    pass
+                time.sleep(3 * distributed.LOST_S)
             if lasts:
-                store.add(key, 1)
+                store.add(key, 1) if key != "store" else None
                 assert lost.wait(10), key
         assert lost.is_set() == lasts
 

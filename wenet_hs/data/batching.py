@@ -75,8 +75,6 @@ class Batch:
     """Labels plus one end of sentence per utterance: the targets of the attention decoder."""
     target_rows: Tensor
     """(num_targets,) int64: where the targets of the decoder are among its B · (L + 1) positions."""
-    sizes: tuple[tuple[int, int], ...]
-    """(B,) frames and labels of each utterance, as numbers: to read the tensors of lengths would wait for a GPU."""
     quarantined: tuple[BadClip, ...] = ()
     """Clips that were drawn for this batch and cannot be read."""
     num_incomplete: int = 0
@@ -121,7 +119,6 @@ def collate(examples: Sequence[Example]) -> Batch:
         audio_seconds=sum(example.audio_seconds for example in examples),
         num_targets=int(target_lengths.sum()) + len(examples),
         target_rows=has_target_BM.flatten().nonzero()[:, 0],
-        sizes=tuple(zip(lengths, target_lengths.tolist(), strict=True)),
         num_incomplete=sum(example.is_incomplete for example in examples),
         wave_masks=(pad_sequence([m[0] for m in masks], True), torch.stack([m[1] for m in masks])) if masks else None,
     )

@@ -90,7 +90,7 @@ def prefix_beam_search_with_lm(
     Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with scores of CTC only.
     """
     searches = [_PrefixSearch(blank, options) for _ in lengths]
-    scorer = _FusionScorer(lm, len(searches), values.device) if lm is not None and options.lm_weight else None
+    scorer = _FusionScorer(lm, len(searches)) if lm is not None and options.lm_weight else None
     values_BTK, ids_BTK, lengths_B = values.tolist(), ids.tolist(), lengths.tolist()
     results, by_ctc = [list[Hypothesis]() for _ in searches], [list[Hypothesis]() for _ in searches]
     for t in range(1 + max(lengths_B, default=0)):  # after its frames each utterance has its end
@@ -123,9 +123,8 @@ def _no_scores(wanted: _Wanted) -> list[list[list[float]]]:
 class _FusionScorer:
     """The language model's states of the beams of all utterances, for which a model on a GPU computes together."""
 
-    def __init__(self, lm: LanguageModel, count: int, device: torch.device) -> None:
-        self._lm, self._device = lm, device
-        self._states = lm.start(count, device)
+    def __init__(self, lm: LanguageModel, count: int) -> None:
+        self._lm, self._states = lm, lm.start(count)
         self._rows: dict[tuple[int, _Ids], int] = {(row, ()): row for row in range(count)}
 
     def score(self, wanted: _Wanted) -> list[list[list[float]]]:
@@ -148,7 +147,7 @@ class _FusionScorer:
         return [[next(scores)[: len(units)] for _ in beam] for _, beam, units in wanted]
 
     def _numbers(self, values: list[int] | list[list[int]]) -> Tensor:
-        return copy_to(self._device, torch.tensor(values))
+        return copy_to(self._states.device, torch.tensor(values))
 
 
 class _PrefixSearch:

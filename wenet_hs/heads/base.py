@@ -17,7 +17,7 @@ SmoothingKind = Literal["leaf", "node"]
 """What label smoothing gives its mass to: all other units equally, or the other children of each node on the path."""
 
 TOPK_MAX_SCORES = 2**25
-"""Log-probabilities of which `topk` computes the best at a time. More rows are cut into parts to limit the memory."""
+"""Log-probabilities that `topk` and `eval_metrics` compute at a time; more rows are cut into parts for the memory."""
 
 
 class SmoothingWeights(NamedTuple):
@@ -161,6 +161,11 @@ class OutputHead(nn.Module, ABC):
         return self._cross_entropy(hidden_ND, targets_N, weights.on_target, weights.on_all) + weights.constant
 
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
+        num_rows = max(1, TOPK_MAX_SCORES // self.num_units)
+        if len(hidden_ND) > num_rows:
+            pairs = zip(hidden_ND.split(num_rows), targets_N.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
+            parts = [self._eval_metrics(*pair) for pair in pairs]
+            return torch.cat([nll for nll, _ in parts]), torch.cat([is_best for _, is_best in parts])
         log_probs_NV = self._log_probs(hidden_ND)
         return -log_probs_NV.gather(-1, targets_N[:, None])[:, 0], log_probs_NV.argmax(-1) == targets_N
 

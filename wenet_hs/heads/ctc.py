@@ -21,6 +21,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.nn.layers import length_mask
 
 PLATEAU_TOLERANCE = 1e-4
@@ -41,33 +42,31 @@ class Ctc(nn.Module):
         """memory (B, T, D) → (B, T, V) float32, natural log; each row sums to one."""
         return self.head.log_probs(memory)
 
-    def loss(
-        self,
-        memory: Tensor,
-        memory_lengths: Tensor,
-        targets: Tensor,
-        target_lengths: Tensor,
-        sizes: tuple[Sequence[int], Sequence[int]] | None = None,
-    ) -> Tensor:
+    def loss(self, memory: Tensor, memory_lengths: Tensor, targets: Tensor, target_lengths: Tensor) -> Tensor:
         """The sum of the batch's losses in nats, 0-dim float32.
 
-        An utterance with fewer frames than labels and blanks between equal labels has loss and gradient 0.
+        An utterance with fewer frames than labels and blanks between equal labels has loss and gradient 0. On a GPU a
+        kernel of ours computes it, because torch's loss waits for the device.
 
         Args:
             memory: (B, T, D); memory_lengths: (B,) in T.
             targets: (B, L), with any values in the padding; target_lengths: (B,) in L.
-            sizes: both lengths as numbers; without them the program waits for a GPU to read the tensors.
         """
-        sizes = sizes or (memory_lengths.tolist(), target_lengths.tolist())
-        if not self.head.has_partial_log_probs:
-            return _ctc_loss(self.log_probs(memory), targets.clamp(min=0), sizes, self.blank)
+        has_kernel = memory.dtype != torch.float64 and can_use_triton(memory[:0].float())
+        if not has_kernel and not self.head.has_partial_log_probs:
+            log_probs_BTV = self.log_probs(memory)
+            return _ctc_loss(log_probs_BTV, memory_lengths, targets.clamp(min=0), target_lengths, self.blank)
         # From the log-probabilities of blank and the labels only: the same loss and gradients.
         alphabet = compact_alphabet(targets, target_lengths, self.blank)
         valid_BT = length_mask(memory_lengths, memory.size(1))
         frames_BTD = memory.masked_fill(~valid_BT[..., None], 0.0)
         log_probs_BTC = self.head.label_log_probs(frames_BTD, alphabet.unit_ids)
+        if has_kernel:
+            from wenet_hs.heads.kernels.ctc_triton import ctc_cost
+
+            return ctc_cost(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths).sum()
         log_probs_BTC = log_probs_BTC.masked_fill(~alphabet.is_used[:, None], UNUSED_LOG_PROB)
-        cost = _ctc_loss(log_probs_BTC, alphabet.target_classes, sizes, 0)
+        cost = _ctc_loss(log_probs_BTC, memory_lengths, alphabet.target_classes, target_lengths, 0)
         # Let p be the probability of a class in a frame, and q its posterior given the transcript. The derivative of
         # the loss by log p is -q, but F.ctc_loss returns p - q. After a log-softmax both give the same gradient of the
         # scores, because the p of a frame sum to one. Here they do not, because the classes are not all units. So p,
@@ -83,11 +82,10 @@ class Ctc(nn.Module):
         return (self.head.topk(frames_ND, 1)[1] == self.blank).sum()
 
 
-def _ctc_loss(log_probs: Tensor, targets: Tensor, sizes: tuple[Sequence[int], Sequence[int]], blank: int) -> Tensor:
-    """The sum of the batch's losses from log-probabilities (B, T, C); `sizes`: frames and labels of each utterance."""
-    frames, labels = map(tuple, sizes)
-    flags = {"reduction": "sum", "zero_infinity": True}
-    return F.ctc_loss(log_probs.transpose(0, 1), targets, frames, labels, blank, **flags)  # type: ignore[arg-type]
+def _ctc_loss(log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int) -> Tensor:
+    """The sum of the batch's losses from log-probabilities (B, T, C)."""
+    sizes = lengths, target_lengths
+    return F.ctc_loss(log_probs.transpose(0, 1), targets, *sizes, blank, reduction="sum", zero_infinity=True)
 
 
 class Alphabet(NamedTuple):
@@ -167,7 +165,7 @@ def _reestimate(probs_V: Tensor, alphabet: Alphabet, frames_B: Tensor, lengths_B
     log_probs_V = probs_V.clamp(min=1e-12).log()  # -inf has no gradient
     log_probs_BC = log_probs_V[alphabet.unit_ids].masked_fill(~alphabet.is_used, UNUSED_LOG_PROB)
     log_probs_BTC = log_probs_BC[:, None].repeat(1, valid_BT1.size(1), 1).requires_grad_()
-    cost = _ctc_loss(log_probs_BTC, alphabet.target_classes, (frames_B.tolist(), lengths_B.tolist()), 0)
+    cost = _ctc_loss(log_probs_BTC, frames_B, alphabet.target_classes, lengths_B, 0)
     (gradient_BTC,) = torch.autograd.grad(cost, log_probs_BTC)
     shares_BTC = (log_probs_BTC.detach().exp() - gradient_BTC) * valid_BT1  # F.ctc_loss returns p - q
     shares_V = torch.zeros_like(probs_V).index_add(0, alphabet.unit_ids.flatten(), shares_BTC.sum(1).flatten())

@@ -50,9 +50,9 @@ class SoftmaxHead(OutputHead):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """All three results from one distribution; both kinds of smoothing are the same here.
 
-        Of many units the loss is computed as `loss` does, so that its bits do not depend on the metrics.
+        In training of many units the loss is computed as `loss` does, so that its bits do not depend on the metrics.
         """
-        if self.num_units >= MANY_UNITS:
+        if self.num_units >= MANY_UNITS and self._wants_gradient(hidden):
             return super().loss_and_metrics(hidden, targets, smoothing, kind)
         targets_N = self._targets(targets, hidden.shape[:-1])
         log_probs_NV = self.log_probs(hidden).reshape(-1, self.num_units)

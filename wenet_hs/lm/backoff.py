@@ -63,12 +63,11 @@ class NgramModel(LanguageModel):
         log_probs_G = np.array(list(file.log_probs.values()))[order_G]
         next_contexts_G = np.array([longest_context(words) for words in file.log_probs], np.int64)[order_G]
         arrays = words_V, np.array(list(backoffs.values())), shorter_C, keys_G[order_G], log_probs_G, next_contexts_G
-        self._tables = tuple(map(torch.from_numpy, arrays))
+        self._tables = {torch.device("cpu"): tuple(map(torch.from_numpy, arrays))}
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        device = device or torch.device("cpu")
-        if device != self._tables[0].device:
-            self._tables = tuple(copy_to(device, table.cpu()) for table in self._tables)
+        if device is not None and device not in self._tables:
+            self._tables[device] = tuple(copy_to(device, table) for table in self._tables[torch.device("cpu")])
         return torch.full((count,), self._begin, device=device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
@@ -80,7 +79,7 @@ class NgramModel(LanguageModel):
 
     def _look_up(self, contexts_Q: Tensor, ids_Q: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probability of a unit after a context, and the context after it: (Q,), (Q,) → (Q,), (Q,)."""
-        words_V, backoffs_C, shorter_C, keys_G, log_probs_G, next_contexts_G = self._tables
+        words_V, backoffs_C, shorter_C, keys_G, log_probs_G, next_contexts_G = self._tables[ids_Q.device]
         words_Q, log_probs_Q = words_V[ids_Q], torch.zeros(len(ids_Q), dtype=torch.float64, device=ids_Q.device)
         next_Q, is_open_Q = torch.zeros_like(contexts_Q), torch.ones_like(contexts_Q, dtype=torch.bool)
         for _ in range(self._max_lookups):  # each with a shorter context, until an n-gram answers

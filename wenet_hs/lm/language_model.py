@@ -31,7 +31,8 @@ class LanguageModel(ABC):
 
     @abstractmethod
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        """The state before the first unit, for `count` hypotheses on the device (default: the CPU): (M, …)."""
+        """The state before the first unit, for `count` hypotheses: (M, …), on the device (default: where the model
+        computes best: a recurrent one where its weights are, others on the CPU)."""
 
     @abstractmethod
     def score(self, states: Tensor, ids: Tensor) -> Tensor:

@@ -101,7 +101,7 @@ class RecurrentModel(LanguageModel):
 
     @torch.no_grad()
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
-        return self._step(self._model.start(1), self._eos).expand(count, -1).to(device or "cpu")
+        return self._step(self._model.start(1), self._eos).expand(count, -1).to(device or self._device)
 
     def score(self, states: Tensor, ids: Tensor) -> Tensor:
         return states[:, self._size :].gather(1, ids.to(states.device)).to(ids.device)
@@ -112,8 +112,9 @@ class RecurrentModel(LanguageModel):
         return self._step(states[:, : self._size].to(self._device), units).to(states.device)
 
     def _step(self, states_MS: Tensor, units_M: Tensor) -> Tensor:
-        _, after_MS = self._model(units_M[:, None], states_MS)
-        log_probs = self._model.head.log_probs(self._model.head_input(after_MS))
+        with torch.autocast(self._device.type, enabled=False):  # a rounded state would be rounded again at each unit
+            _, after_MS = self._model(units_M[:, None], states_MS)
+            log_probs = self._model.head.log_probs(self._model.head_input(after_MS))
         return torch.cat([after_MS, log_probs.index_select(1, self._ids_V)], dim=1)
 
     @torch.no_grad()
@@ -121,7 +122,8 @@ class RecurrentModel(LanguageModel):
         rows = [torch.cat([self._eos, self._ids_V[torch.tensor(ids, device=self._device)]]) for ids in texts]
         inputs_ML = pad_sequence([row[:-1] for row in rows], batch_first=True)
         targets_ML = pad_sequence([row[1:] for row in rows], batch_first=True, padding_value=-1)
-        hidden_MLD, _ = self._model(inputs_ML, self._model.start(len(rows)))
+        with torch.autocast(self._device.type, enabled=False):
+            hidden_MLD, _ = self._model(inputs_ML, self._model.start(len(rows)))
         is_target_ML = targets_ML >= 0
         nll_ML = torch.zeros(targets_ML.shape, dtype=torch.float64, device=self._device)
         nll_ML[is_target_ML] = self._model.head.nll(hidden_MLD[is_target_ML], targets_ML[is_target_ML]).double()

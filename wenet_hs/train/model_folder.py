@@ -77,7 +77,7 @@ class TrainOptions:
     data_type: DataType = "raw"
 
 
-def resolve_dtype(config: Config, options: TrainOptions, device: torch.device, *, is_resumed: bool) -> Config:
+def resolve_auto(config: Config, options: TrainOptions, device: torch.device, *, is_resumed: bool) -> Config:
     """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then records. A resumed run
     takes them from there.
 

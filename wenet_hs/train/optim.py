@@ -213,7 +213,7 @@ class Precision:
     """
 
     def __init__(self, dtype: str, device: torch.device) -> None:
-        """dtype: fp32, bf16 or fp16; `resolve_dtype` replaces `auto`."""
+        """dtype: fp32, bf16 or fp16; `resolve_auto` replaces `auto`."""
         self._dtype, self._device = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[dtype], device
         self.loss_scale = FIRST_SCALE if dtype == "fp16" else SMALLEST_SCALE
         """The factor of the loss; 1 except for fp16. `clip_gradient` divides by it."""

@@ -132,6 +132,8 @@ class Window(NamedTuple):
     counts: WindowCounts
     """Of this rank, or of all ranks together."""
     wait_seconds: float
+    error: Exception | None = None
+    """That ended the loading. It is raised at this step, not in the one before, which loads the window."""
 
 
 def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: ExperimentConfig) -> Iterator[SpeechStats]:
@@ -145,13 +147,19 @@ def run_epoch(state: TrainState[AsrModel], batches: Iterable[Batch], config: Exp
     iterator = iter(batches)
 
     def load() -> Window:
-        started = time.perf_counter()
-        window = [batch for _, batch in zip(range(config.accum_grad), iterator, strict=False)]
-        return Window(window, WindowCounts.of(window), time.perf_counter() - started)
+        started, window, failure = time.perf_counter(), list[Batch](), None
+        try:
+            if state.progress.step != config.scheduler_conf.total_steps:  # then this is the end
+                window = [batch for _, batch in zip(range(config.accum_grad), iterator, strict=False)]
+        except Exception as error:
+            failure = error
+        return Window(window, WindowCounts.of(window), time.perf_counter() - started, failure)
 
     window = load()
     window = window._replace(counts=WindowCounts(*state.world.sum(window.counts)))
-    while window.batches:
+    while window.batches or window.error:
+        if window.error:
+            raise window.error
         stats, window = _step(state, window, load, config)
         what_to_do = "look at these utterances, or train with a lower optim_conf.lr in another --model_dir"
         refuse_many_skips(state.progress, stats.suspects, what_to_do)
@@ -188,12 +196,12 @@ def _step(
     norms = [module for module in state.model.modules() if isinstance(module, MaskedBatchNorm)]
     statistics = [(value, value.clone()) for norm in norms for value in norm.buffers()]
     values, compute_seconds = _add_gradients(state, window.batches, int(counts.num_targets), config)
+    following = load()  # while a GPU computes
     update_started = time.perf_counter()
     grad_norm, read = clip_and_read(state, config, torch.cat(values))
     compute_seconds += time.perf_counter() - update_started
     size = len(read) // len(window.batches)
     losses = [LossSum.of(read[size * i : size * (i + 1)], batch.num_targets) for i, batch in enumerate(window.batches)]
-    following = load()
     own = astuple(sum(losses, LossSum()))
     reduced = sum_over_ranks(state, [*own, *following.counts])
     sums, following = LossSum(*reduced[: len(own)]), following._replace(counts=WindowCounts(*reduced[len(own) :]))

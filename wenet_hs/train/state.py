@@ -34,6 +34,7 @@ from wenet_hs.errors import CheckpointError, one_line
 from wenet_hs.files import open_atomic
 from wenet_hs.gpu import copy_to, is_gpu
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.node_head import sparse_rows
 from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.optim import Optimizer, Precision
@@ -91,32 +92,37 @@ class Replica:
             return
         with contextlib.nullcontext() if is_last else self._parallel.no_sync():
             yield
-        if is_last:
+        if is_last and self._sparse:
             for parameter in self._sparse:
-                parameter.grad = self._mean_over_ranks(parameter)
+                if parameter.grad is not None:
+                    grad = parameter.grad
+                    parameter.grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
+            own = [-1 if parameter.grad is None else parameter.grad._nnz() for parameter in self._sparse]
+            of_ranks = np.array(self._world.gather_numbers(own), np.int64)
+            for parameter, counts in zip(self._sparse, of_ranks.T.tolist(), strict=True):
+                parameter.grad = self._mean_over_ranks(parameter, counts)
 
-    def _mean_over_ranks(self, parameter: nn.Parameter) -> Tensor | None:
-        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a gradient."""
-        grad = parameter.grad
-        if grad is not None:
-            grad = (grad if grad.is_sparse else grad.to_sparse(1)).coalesce()
-        own = -1 if grad is None else grad._nnz()
-        counts = [int(count) for count in self._world.gather_numbers(own)]
-        most = max(counts)
+    def _mean_over_ranks(self, parameter: nn.Parameter, counts: list[int]) -> Tensor | None:
+        """The mean over the ranks of a row-sparse gradient, each row once; None where no rank has a gradient.
+
+        counts: the rows of each rank; -1 where it has no gradient.
+        """
+        grad, own, most = parameter.grad, counts[self._world.rank], max(counts)
         if most < 0:
             return None
         rows_R = torch.zeros(most, dtype=torch.int64, device=parameter.device)
         values_RX = parameter.new_zeros(most, *parameter.shape[1:])
         if grad is not None:
             rows_R[:own], values_RX[:own] = grad.indices()[0], grad.values() / self._world.size
-        if most * self._world.size >= GATHER_SHARE * len(parameter):
-            dense = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX)
-            dist.all_reduce(dense)
-            return dense.to_sparse(1).coalesce()
-        all_rows, all_values = self._world.gather_rows(rows_R), self._world.gather_rows(values_RX)
         kept = torch.cat([torch.arange(max(0, count)) + rank * most for rank, count in enumerate(counts)])
         kept = copy_to(parameter.device, kept)
-        return torch.sparse_coo_tensor(all_rows[kept][None], all_values[kept], parameter.shape).coalesce()
+        all_rows = self._world.gather_rows(rows_R)[kept]
+        if most * self._world.size >= GATHER_SHARE * len(parameter):
+            dense, touched = torch.zeros_like(parameter).index_add_(0, rows_R, values_RX), torch.unique(all_rows)
+            dist.all_reduce(dense)
+            return sparse_rows(touched, dense[touched], parameter.shape)
+        all_values = self._world.gather_rows(values_RX)[kept]
+        return torch.sparse_coo_tensor(all_rows[None], all_values, parameter.shape).coalesce()
 
 
 @dataclass
@@ -218,7 +224,7 @@ class TrainState(Generic[Model]):
         if not self.world.is_first:
             return {}
         record = {
-            "progress": asdict(self.progress),
+            "progress": {**asdict(self.progress), "seconds": self.progress.seconds + self.uncounted_seconds},
             "fingerprint": self.fingerprint,
             "environment": self._environment(),
             "loss_scale": self.precision.state_dict(),

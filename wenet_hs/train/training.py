@@ -42,7 +42,7 @@ from wenet_hs.train.average import (
     is_out_of_patience,
     write_final,
 )
-from wenet_hs.train.model_folder import TrainOptions, prepare_folder, resolve_dtype
+from wenet_hs.train.model_folder import TrainOptions, prepare_folder, resolve_auto
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.state import TrainState
@@ -328,7 +328,7 @@ def _prepare_folder(
     found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
     newest = world.all_gather(None if found is None else found.name)[0]
     is_resumed = newest is not None
-    config = resolve_dtype(config, options, world.device, is_resumed=is_resumed)
+    config = resolve_auto(config, options, world.device, is_resumed=is_resumed)
     processors = sorted(set(world.all_gather(processor_name(world.device))))
     hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
     with world.first_before_others():

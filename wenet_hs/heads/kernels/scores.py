@@ -10,8 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
 
+from wenet_hs.gpu import is_gpu
 from wenet_hs.nn.cpu import linear
+
+MAX_SCORES = 2**29
+"""Of so many scores (2 GiB) `cost_in_parts` keeps the derivatives for the backward pass; more rows are computed in
+parts, whose scores are computed again there."""
 
 
 class _CostOfScores(torch.autograd.Function):
@@ -37,7 +43,10 @@ class _CostOfScores(torch.autograd.Function):
                 grad_hidden.mul_(grad_N1)
         if ctx.needs_input_grad[1]:
             scaled_ND = hidden if grad_N1 is None else hidden * grad_N1
-            grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
+            if is_gpu(hidden.device):
+                grad_weight = slopes_NI.t() @ scaled_ND
+            else:  # oneDNN is faster in this order
+                grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
         if ctx.needs_input_grad[2]:
             grad_bias = slopes_NI.sum(0) if grad_N1 is None else (grads[0][None] @ slopes_NI)[0]
         return grad_hidden, grad_weight, grad_bias, None
@@ -52,3 +61,22 @@ def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute:
     """
     cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
     return cost
+
+
+def cost_in_parts(
+    hidden: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    targets: Tensor,
+    compute: Callable[[Tensor, Tensor], Tensor],
+) -> Tensor:
+    """As `cost_of_scores`, with targets (N,) as the second argument of `compute`, within MAX_SCORES."""
+
+    def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
+        return cost_of_scores(hidden_ND, weight, bias, lambda scores_NI: compute(scores_NI, targets_N))
+
+    num_rows, targets = max(1, MAX_SCORES // len(weight)), targets.contiguous()
+    if len(hidden) <= num_rows:
+        return cost(hidden, targets)
+    parts = zip(hidden.split(num_rows), targets.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
+    return torch.cat([checkpoint(cost, *part, use_reentrant=False) for part in parts])

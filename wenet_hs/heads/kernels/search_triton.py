@@ -22,6 +22,8 @@ from wenet_hs.heads.kernels.triton_launch import launch
 
 OPENED_AT_ONCE, SCANNED_AT_ONCE = 8, 32
 MAX_BLOCK_D = 256
+MAX_COSTS = 2**27
+"""Of nodes, kept in memory at once (0.5 GiB); more rows are searched in parts."""
 NUM_WARPS = 4
 
 
@@ -38,12 +40,17 @@ def search(
     values_NK = hidden_ND.new_empty(num_rows, k)
     ids_NK = torch.empty(num_rows, k, dtype=torch.int64, device=hidden_ND.device)
     opened_N = torch.empty(num_rows, dtype=torch.int32, device=hidden_ND.device)
-    costs_NI = hidden_ND.new_empty(num_rows, len(children_I2))  # of rows that open all nodes
-    tree = hidden_ND, weight_ID, weight_ID if bias_I is None else bias_I, children_I2, levels
+    at_once = max(1, MAX_COSTS // len(children_I2))
+    costs_NI = hidden_ND.new_empty(min(num_rows, at_once), len(children_I2))  # of rows that open all nodes
+    tree = weight_ID, weight_ID if bias_I is None else bias_I, children_I2, levels, costs_NI
     numbers = len(children_I2), len(levels) - 1, k
     compiled = constants(dim, k, bias_I is not None)
-    tensors = *tree, costs_NI, values_NK, ids_NK, opened_N
-    launch(search_kernel, (num_rows,), *tensors, *numbers, **compiled, num_warps=NUM_WARPS)
+    for start in range(0, num_rows, at_once):
+        rows = slice(start, start + at_once)
+        found = values_NK[rows], ids_NK[rows], opened_N[rows]
+        launch(
+            search_kernel, (len(found[0]),), hidden_ND[rows], *tree, *found, *numbers, **compiled, num_warps=NUM_WARPS
+        )
     return values_NK, ids_NK, opened_N
 
 

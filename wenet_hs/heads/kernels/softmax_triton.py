@@ -6,19 +6,14 @@ Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100.
 Dimension key: N rows, D width, V units, B width of a block.
 """
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
-from torch.utils.checkpoint import checkpoint
 
-from wenet_hs.heads.kernels.scores import cost_of_scores
+from wenet_hs.heads.kernels.scores import cost_in_parts
 from wenet_hs.heads.kernels.triton_launch import launch
 
 MAX_BLOCK = 4096
-MAX_SCORES = 2**29
-"""Of so many scores (2 GiB) the derivatives are kept for the backward pass; more rows are computed in parts, whose
-scores are computed again there."""
 
 
 @triton.jit
@@ -69,17 +64,10 @@ def softmax_cost(
         hidden: (N, D), weight: (V, D), bias: (V,) or none; float32 on a GPU. targets: (N,) int64.
     """
 
-    def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
-        def compute(scores_NV: Tensor) -> Tensor:
-            costs_N, size = scores_NV.new_empty(len(scores_NV)), scores_NV.size(1)
-            arguments = scores_NV, targets_N.contiguous(), costs_N, size, on_target, on_all
-            launch(softmax_kernel, (len(scores_NV),), *arguments, BLOCK=block_size(size), num_warps=8)
-            return costs_N
+    def compute(scores_NV: Tensor, targets_N: Tensor) -> Tensor:
+        costs_N, size = scores_NV.new_empty(len(scores_NV)), scores_NV.size(1)
+        arguments = scores_NV, targets_N, costs_N, size, on_target, on_all
+        launch(softmax_kernel, (len(scores_NV),), *arguments, BLOCK=block_size(size), num_warps=8)
+        return costs_N
 
-        return cost_of_scores(hidden_ND, weight, bias, compute)
-
-    num_rows = max(1, MAX_SCORES // len(weight))
-    if len(hidden) <= num_rows:
-        return cost(hidden, targets)
-    parts = zip(hidden.split(num_rows), targets.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
-    return torch.cat([checkpoint(cost, *part, use_reentrant=False) for part in parts])
+    return cost_in_parts(hidden, weight, bias, targets, compute)

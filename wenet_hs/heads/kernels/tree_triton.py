@@ -22,7 +22,7 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.heads.kernels.scores import cost_of_scores
+from wenet_hs.heads.kernels.scores import cost_in_parts
 from wenet_hs.heads.kernels.search_triton import softplus
 from wenet_hs.heads.kernels.triton_launch import launch
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
@@ -288,15 +288,14 @@ def cost_of_all_nodes(
     `tables` are `edges` and `leaf_counts` of the head, and the length of the longest path.
     """
     up, leaves_2I, depth = tables
-    targets = targets.contiguous()
 
-    def compute(scores_NI: Tensor) -> Tensor:
+    def compute(scores_NI: Tensor, targets_N: Tensor) -> Tensor:
         num_rows, num_inner = scores_NI.shape
         costs_N, slopes_NP = scores_NI.new_empty(num_rows), scores_NI.new_empty(num_rows, depth)
         nodes_NP = torch.full((num_rows, depth), num_inner, dtype=torch.int32, device=scores_NI.device)
         path, sizes = (costs_N, slopes_NP, nodes_NP), (num_inner, depth)
         numbers = *sizes, weights.on_target, weights.per_decision
-        launch(walk_scores_kernel, (num_rows,), scores_NI, targets, up, *path, *numbers, num_warps=1)
+        launch(walk_scores_kernel, (num_rows,), scores_NI, targets_N, up, *path, *numbers, num_warps=1)
         if weights.on_all:
             parts_NB = scores_NI.new_empty(num_rows, triton.cdiv(num_inner, SCORES_BLOCK))
             arguments = scores_NI, leaves_2I, parts_NB, num_inner, parts_NB.size(1), weights.on_all
@@ -308,4 +307,4 @@ def cost_of_all_nodes(
         launch(add_path_kernel, (num_rows,), scores_NI, slopes_NP, nodes_NP, *sizes, BLOCK=block, num_warps=1)
         return costs_N
 
-    return cost_of_scores(hidden, weight, bias, compute)
+    return cost_in_parts(hidden, weight, bias, targets, compute)
