@@ -50,7 +50,8 @@ def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute:
     Args:
         hidden: (N, D), weight: (I, D), bias: (I,) or none; of one dtype, in which the
             products are computed.
-        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype; it replaces each score by the derivative of its row's cost.
+        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype; it replaces each score by the
+            derivative of its row's cost.
     """
     cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
     return cost

@@ -68,7 +68,8 @@ def softmax_cost(
     """(N,) float32: -on_target·log p(target) - on_all·Σ_v log p(v) of softmax(W·h + b).
 
     Args:
-        hidden: (N, D), weight: (V, D), bias: (V,) or none; float32 or bfloat16, all the same; on a GPU. targets: (N,) int64.
+        hidden: (N, D), weight: (V, D), bias: (V,) or none; all float32 or all bfloat16, on a GPU.
+        targets: (N,) int64.
     """
 
     def cost(hidden_ND: Tensor, targets_N: Tensor) -> Tensor:
