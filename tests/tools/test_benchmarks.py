@@ -104,6 +104,9 @@ def test_gpu_runs_its_parts_on_a_cpu_and_goes_on_after_one_that_fails(tmp_path: 
     files = {name: tmp_path / "out" / name for name in ("parts", "notes")}
     assert {path.stem for path in files["parts"].iterdir()} == set(shown), "each part has a file of its own"
     assert {path.stem for path in files["notes"].glob("*.json")} == set(measured)
+    heads = facts["notes"]["head_training"]["records"]
+    assert [record["smoothing"] for record in heads] == ["none", "leaf"]
+    assert all("softmax, bf16 fused" not in record["step"]["ratio"] for record in heads), "it needs a GPU"
     rates = facts["notes"]["training_rate"]
     assert {record["size"] for record in rates["steps"]} == {"paper_ucla", "paper_cv"}
     assert all(record["share_of_matrix_rate"] > 0 for record in rates["steps"])
