@@ -1,162 +1,111 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The checks of gpu.sh: heads, search, training steps, one rank, recognition and commands on a GPU against a CPU.
+"""The checks of gpu.sh: heads, CTC, search, training steps, recognition and commands on a GPU against a CPU.
 
-Each part appends a line to ROWS: its name, `ok` or `failed`, seconds, and what was found. A part that fails does not
-end the others; the exit code is then 1. `--device cpu --small` shows whether the parts run.
+Each part writes OUT/PART.json as soon as it ends: `ok` or `failed`, seconds, and what was found. A part that fails does
+not end the others; the exit code is then 1. `--device cpu --small` shows whether the parts run.
 
-Example: python benchmarks/gpu_checks.py heads search --device cuda --rows rows.tsv
+Example: python benchmarks/gpu_checks.py heads search --device cuda --out parts
 """
 
 import argparse
 import copy
+import json
 import sys
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from functools import partial
-from itertools import product
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
-from paired import alternate, number, ratios
-from recognize import ENDS, UNITS_A_SECOND, options_of
-from recognize_sides import make_model, ours, set_end, speech, spread_ctc
-from torch import Tensor, distributed
+from gpu_checks_heads import check_ctc, check_heads, check_search, difference
+from recognize import UNITS_A_SECOND, options_of
+from recognize_sides import PEAKED, Speech, make_model, read_speech, set_end, speech, spread_ctc
+from torch import distributed
 from torch.nn.parallel import DistributedDataParallel
-from training_sides import MINI, Size, batch_of, make_batch, make_state, sizes, speech_lengths, write_corpus
+from training_sides import (
+    MINI,
+    SPECIAL,
+    TREE,
+    Size,
+    batch_of,
+    build_with_head,
+    changed,
+    make_batch,
+    make_state,
+    paper_config,
+    sizes,
+    speech_lengths,
+    write_corpus,
+)
 
 from wenet_hs.bin import average, cmvn, recognize, train, tree, units
 from wenet_hs.bin.main import run_command
-from wenet_hs.decode.modes import MODES
+from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.modes import MODES, decode
 from wenet_hs.devices import has_native_bf16
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.heads.base import OutputHead, SmoothingKind
+from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
+from wenet_hs.lm.backoff import ArpaReader, NgramModel
+from wenet_hs.lm.language_model import LanguageModel
+from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.manifest import write_data_list
+from wenet_hs.model import AsrModel
+from wenet_hs.text.units import UnitTable
 from wenet_hs.train.speech_steps import run_epoch
-from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree import Tree
 
-DIM = 256
-SMOOTHINGS: tuple[tuple[float, SmoothingKind], ...] = ((0.0, "leaf"), (0.1, "leaf"), (0.1, "node"))
+HEADS = ("softmax", "hsoftmax")
+Search = Callable[[str], list[Hypothesis]]
 TOLERANCE = {"fp32": 1e-3, "bf16": 1e-2}
 """The accepted relative difference of the loss of a training step from that of the CPU in fp32."""
-
-
-def difference(found: Tensor, expected: Tensor) -> float:
-    """The largest difference. Raises AssertionError if it is not that of float32 arithmetic in another order."""
-    found, expected = found.detach().cpu(), expected.detach().cpu()
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4)
-    return float((found - expected).abs().max())
-
-
-# ---- heads
-
-
-def make_pairs(num_units: int, device: str) -> Iterator[tuple[OutputHead, OutputHead]]:
-    """Each head on the device, and the same on the CPU; the tree head there with all nodes."""
-    torch.manual_seed(0)
-    counts = 1.0 / np.arange(1, num_units + 1)  # Zipf's law
-    plain = HSoftmaxHead(DIM, Tree.huffman(counts), route="all", search="all")
-    measured = HSoftmaxHead(DIM, Tree.huffman(counts))
-    measured.load_state_dict(plain.state_dict())
-    yield measured.to(device), plain
-    classes = NaryTree.frequency_bins(counts)
-    for head in (SoftmaxHead(DIM, num_units), ClassHead(DIM, classes), AdaptiveHead(DIM, counts)):
-        yield copy.deepcopy(head).to(device), head
-
-
-def costs_and_gradients(
-    head: OutputHead, hidden: Tensor, targets: Tensor, smoothing: float, kind: SmoothingKind
-) -> list[Tensor]:
-    """The cost of each target, and the gradients of the mean cost: of the states and of all parameters."""
-    hidden = hidden.detach().clone().requires_grad_()
-    head.zero_grad()
-    costs = head.loss(hidden, targets, smoothing, kind)
-    costs.mean().backward()
-    return [costs, *(tensor.grad for tensor in (hidden, *head.parameters()) if tensor.grad is not None)]
-
-
-def check_heads(args: argparse.Namespace) -> str:
-    """Costs, gradients, log-probabilities and best units of every head."""
-    found = []
-    for num_units in (150,) if args.small else (300, 10_000):
-        generator = torch.Generator().manual_seed(1)
-        hidden = torch.randn(64, DIM, generator=generator)
-        targets = torch.randint(num_units, (64,), generator=generator)
-        there = hidden.to(args.device), targets.to(args.device)
-        for measured, plain in make_pairs(num_units, args.device):
-            for smoothing in SMOOTHINGS:
-                sides = (
-                    costs_and_gradients(head, *data, *smoothing)
-                    for head, data in ((measured, there), (plain, (hidden, targets)))
-                )
-                found += [difference(*pair) for pair in zip(*sides, strict=True)]
-            with torch.no_grad():
-                log_probs, (values, ids) = plain.log_probs(hidden), measured.topk(there[0], 10)
-                found.append(difference(measured.log_probs(there[0]), log_probs))
-                found.append(difference(values, plain.topk(hidden, 10)[0]))
-                found.append(difference(values, log_probs.gather(-1, ids.cpu())))
-    return f"{len(found)} tensors of 4 heads, largest difference {max(found):.1e}"
-
-
-@torch.no_grad()
-def check_search(args: argparse.Namespace) -> str:
-    """The best-first search (Triton on a GPU) against the plain search, and from how many units it is faster."""
-    num_equal = num_ids = 0
-    speeds = {}
-    for num_units, scale in product((300,) if args.small else (300, 5_000, 50_000, 267_735), (1.0, 10.0)):
-        torch.manual_seed(0)
-        plain = HSoftmaxHead(DIM, Tree.huffman(1.0 / np.arange(1, num_units + 1)), search="all")
-        plain.inner_vector.weight.mul_(scale)
-        heads = {name: HSoftmaxHead(DIM, plain.tree, search=name).to(args.device) for name in ("all", "best_first")}
-        for head in heads.values():
-            head.load_state_dict(plain.state_dict())
-        for num_rows, k in product((1, 10, 160), (1, 10, 32)):
-            hidden = torch.randn(num_rows, DIM)
-            values, ids = plain.topk(hidden, k)
-            found_values, found_ids = heads["best_first"].topk(hidden.to(args.device), k)
-            difference(found_values, values)
-            num_equal, num_ids = num_equal + int((found_ids.cpu() == ids).sum()), num_ids + ids.numel()
-        ten = torch.randn(10, DIM, device=args.device)
-        sides = {name: partial(head.topk, ten, 10) for name, head in heads.items()}
-        speeds[num_units, scale] = ratios(alternate(sides, 5, device=args.device), "all")["best_first"]
-    if num_equal < 0.99 * num_ids:
-        raise AssertionError(f"{num_equal} of {num_ids} units are equal")
-    shown = ", ".join(f"{number(speed)}× at V = {size:,}" for (size, scale), speed in speeds.items() if scale > 1)
-    return f"{num_equal:,} of {num_ids:,} units equal; best_first against all, 10 rows, peaked: {shown}"
 
 
 # ---- training
 
 
+FRAMES = ((150, 210, 240), (333,), (61, 400, 90, 120), (250, 250), (75, 180, 220, 300, 64))
+"""Of the utterances of the five batches that training repeats."""
+CTC_TREE = {"head": "hsoftmax", "head_conf": TREE}
+NODE = {"lsm_kind": "node"}
+
+
 def losses_of(size: Size, head: str, side: str, device: str, num_steps: int) -> np.ndarray:
     """The loss of each training step, without dropout."""
     state, config = make_state(size, head, side, torch.device(device))
-    batches = [make_batch([150 + 10 * number, 210, 240]) for number in range(5)]
+    batches = [make_batch(frames) for frames in FRAMES]
     steps = run_epoch(state, (batches * num_steps)[:num_steps], config)
     return np.array([stats.loss for stats in steps])
 
 
+def with_trees(size: Size) -> Size:
+    """The same with CTC over a tree and smoothing of the decisions on the path."""
+    smoothed = size.config.model_copy(update={"model_conf": size.config.model_conf.model_copy(update=NODE)})
+    return replace(size, config=changed(smoothed, ctc_conf=CTC_TREE))
+
+
 def check_steps(args: argparse.Namespace, dtype: str) -> str:
-    """Training steps of both heads on the device against the CPU in fp32."""
+    """Training steps on the device against the CPU in fp32, with batches of different lengths."""
     if not (dtype == "fp32" or has_native_bf16(torch.device(args.device))):
         return "this processor has no bf16"
     (mini,) = (size for size in sizes(quick=args.small) if size.name == "mini")
+    models = {"softmax": mini, "hsoftmax": mini, "hsoftmax, sparse": with_trees(mini)}
     shown = []
-    for head in ("softmax", "hsoftmax"):
+    for head, size in models.items():
         start = time.perf_counter()
-        found = losses_of(mini, head, dtype, args.device, args.steps)
+        found = losses_of(size, head, dtype, args.device, args.steps)
         seconds = time.perf_counter() - start
-        expected = losses_of(mini, head, "fp32", "cpu", args.steps)
+        expected = losses_of(size, head, "fp32", "cpu", args.steps)
         largest = float(np.abs(found / expected - 1).max())
         is_learning = args.small or found[-5:].mean() < found[:5].mean()  # the same five batches
         if not (largest <= TOLERANCE[dtype] and is_learning):
             raise AssertionError(
                 f"{head}: losses {found[0]:.3f} … {found[-1]:.3f}, CPU {expected[-1]:.3f}, {largest:.1e}"
             )
-        shown.append(f"{head} differs by at most {largest:.1e} ({1000 * seconds / args.steps:.0f} ms per step)")
-    return f"{args.steps} steps: {', '.join(shown)}"
+        name = head if size is mini else f"{head}, node smoothing, CTC over a tree"
+        shown.append(f"{name} differs by at most {largest:.1e} ({1000 * seconds / args.steps:.0f} ms per step)")
+    return f"{args.steps} steps: {'; '.join(shown)}"
 
 
 def check_one_rank(args: argparse.Namespace) -> str:
@@ -187,30 +136,91 @@ def check_one_rank(args: argparse.Namespace) -> str:
 # ---- recognition
 
 
+def make_models(said: Speech, *, quick: bool) -> dict[str, AsrModel]:
+    """Models of random weights that find hypotheses of different lengths, and one with trees everywhere."""
+    models = {head: spread_ctc(make_model(300, head=head, device="cpu", quick=quick), said) for head in HEADS}
+    set_end(models["softmax"], said, [8.0 * float(length) / 100 for length in said.lengths])
+    torch.manual_seed(0)
+    of_trees = build_with_head(paper_config(quick=quick, ctc_conf=CTC_TREE), "hsoftmax", 300).eval()
+    with torch.no_grad():
+        for parameter in (*of_trees.head.parameters(), *of_trees.ctc.parameters()):
+            parameter.mul_(PEAKED)
+    return {**models, "CTC over a tree": of_trees}
+
+
+def make_search(model: AsrModel, said: Speech, options: DecodeOptions, *, lm: LanguageModel | None = None) -> Search:
+    """Features → the best hypothesis of each utterance, by mode."""
+
+    def search(mode: str) -> list[Hypothesis]:
+        return [nbest[0] for nbest in decode(model, said.features, said.lengths, [mode], options, lm=lm)[mode]]
+
+    return search
+
+
+def count_equal(found: list[Hypothesis], expected: list[Hypothesis]) -> np.ndarray:
+    """How many hypotheses have equal units, and how many there are."""
+    return np.array([sum(a.ids == b.ids for a, b in zip(found, expected, strict=True)), len(found)])
+
+
 def check_recognition(args: argparse.Namespace) -> str:
-    """The hypotheses of every mode on the device and on the CPU, and the real-time factor."""
-    seconds = [5.0] * (2 if args.small else 8)
+    """The hypotheses of every mode on the device and on the CPU, for utterances of different lengths."""
+    seconds = [2.0, 3.3] if args.small else read_speech(4.0, 4)
     here, there = speech(seconds, "cpu"), speech(seconds, args.device)
-    num_equal = num_all = 0
-    shown = []
-    for head in ("softmax", "hsoftmax"):
-        model = spread_ctc(make_model(300, head=head, device="cpu", quick=args.small), here)
-        if head == "softmax":
-            set_end(model, here, ENDS[: len(seconds)])
-        options = options_of(UNITS_A_SECOND if head == "hsoftmax" else None)
-        measured = copy.deepcopy(model).to(args.device)
+    equal = {"fp32": np.zeros(2, int), "bf16": np.zeros(2, int)}
+    for name, model in make_models(here, quick=args.small).items():
+        options = options_of(None if name == "softmax" else UNITS_A_SECOND)
+        own = make_search(model, here, options)
+        measured = make_search(copy.deepcopy(model).to(args.device), there, options)
         for mode in MODES:
-            expected, search = ours(model, here, mode, options)(), ours(measured, there, mode, options)
-            search()
-            start = time.perf_counter()
-            found = search()
-            rtf = (time.perf_counter() - start) / here.seconds
-            num_equal += sum(a[0].ids == b[0].ids for a, b in zip(found, expected, strict=True))
-            num_all += len(found)
-            shown.append(f"{head} {mode} {rtf:.4f}")
-    if num_equal < 0.9 * num_all:
-        raise AssertionError(f"{num_equal} of {num_all} best hypotheses are equal")
-    return f"{num_equal} of {num_all} best hypotheses equal; RTF: {', '.join(shown)}"
+            expected = own(mode)
+            equal["fp32"] += count_equal(measured(mode), expected)
+            with torch.autocast(args.device, torch.bfloat16):
+                equal["bf16"] += count_equal(measured(mode), expected)
+    require(equal["fp32"])
+    shown = [f"{dtype} {same} of {total}" for dtype, (same, total) in equal.items()]
+    return f"best hypotheses equal to those of the CPU in fp32: {', '.join(shown)}"
+
+
+def require(equal: np.ndarray) -> None:
+    """Raises AssertionError if fewer than nine in ten are equal: others may be ties of random weights."""
+    if equal[0] < 0.9 * equal[1]:
+        raise AssertionError(f"{equal[0]} of {equal[1]} best hypotheses are equal")
+
+
+def make_lms(num_units: int, device: str) -> Iterator[LanguageModel]:
+    """An n-gram model of few units, and recurrent models with either head; `device`: of these."""
+    names = ("<blank>", "<unk>", "<sos/eos>", *(f"u{number}" for number in range(3, num_units)))
+    units = UnitTable(names, SPECIAL)
+    ones = "".join(f"-{2 + number / 100:.2f}\t{name}\t-0.3\n" for number, name in enumerate(names[3:]))
+    twos = "".join(f"-0.5\t{one} {other}\n" for one, other in zip(names[3:-1], names[4:], strict=True))
+    counts = f"ngram 1={len(names)}\nngram 2={len(names) - 4}\n\n"
+    arpa = f"\\data\\\n{counts}\\1-grams:\n-3\t<unk>\n-99\t<s>\t-0.5\n-1.8\t</s>\n{ones}\n\\2-grams:\n{twos}\n\\end\\\n"
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "lm.arpa").write_text(arpa, "utf-8")
+        yield NgramModel(ArpaReader(Path(folder) / "lm.arpa"), units)
+    for kind in ("gru", "lstm"):
+        torch.manual_seed(3)
+        tree = Tree.huffman(1.0 / np.arange(1, num_units + 1))
+        head = HSoftmaxHead(64, tree) if kind == "lstm" else SoftmaxHead(64, num_units)
+        model = RnnLm(head, kind=kind, embedding_size=32, num_layers=2, dropout_rate=0.0).eval().to(device)
+        yield RecurrentModel("lm", model, units, units)
+
+
+def check_language_models(args: argparse.Namespace) -> str:
+    """The hypotheses of the searches with each kind of language model, on the device and on the CPU."""
+    seconds = [2.0, 3.3] if args.small else read_speech(3.0, 3)
+    here, there = speech(seconds, "cpu"), speech(seconds, args.device)
+    model = spread_ctc(make_model(300, head="hsoftmax", device="cpu", quick=True), here)
+    options = replace(options_of(UNITS_A_SECOND), lm_weight=0.3)
+    measured = copy.deepcopy(model).to(args.device)
+    equal = np.zeros(2, int)
+    for own, other in zip(make_lms(300, "cpu"), make_lms(300, args.device), strict=True):
+        sides = make_search(measured, there, options, lm=other), make_search(model, here, options, lm=own)
+        for mode in MODES:
+            if not MODES[mode].is_greedy:
+                equal += count_equal(*(side(mode) for side in sides))
+    require(equal)
+    return f"{equal[0]} of {equal[1]} best hypotheses equal, with an n-gram model, a GRU and an LSTM over a tree"
 
 
 def check_commands(args: argparse.Namespace) -> str:
@@ -227,16 +237,15 @@ def check_commands(args: argparse.Namespace) -> str:
             "dataset_conf.cache_features=false dataset_conf.fbank_conf.dither=0 dataset_conf.features_on=device"
         )
         lists = f"--train_data {name}/data.list --cv_data {name}/data.list"
+        decoded = f"--model_dir {exp} --test_data {name}/data.list --device {args.device}"
         lines = (
             (units, f"{data} --kind char --out {table}"),
             (tree, f"build --kind huffman {data} --units {table} --out {name}/tree.json"),
             (cmvn, f"{data} --config {MINI} --out {name}/cmvn"),
             (train, f"--config {MINI} {lists} --model_dir {exp} --device {args.device} --override_config {override}"),
             (average, f"--model_dir {exp} --num 1"),
-            (
-                recognize,
-                f"--model_dir {exp} --test_data {name}/data.list --result_dir {exp}/test --device {args.device}",
-            ),
+            (recognize, f"{decoded} --result_dir {exp}/test"),
+            (recognize, f"{decoded} --result_dir {exp}/test-{dtype} --dtype {dtype}"),
         )
         for command, line in lines:
             if run_command(command, line.split()):
@@ -247,25 +256,28 @@ def check_commands(args: argparse.Namespace) -> str:
 
 PARTS: dict[str, Callable[[argparse.Namespace], str]] = {
     "heads": check_heads,
+    "ctc": check_ctc,
     "search": check_search,
     "steps-fp32": lambda args: check_steps(args, "fp32"),
     "steps-bf16": lambda args: check_steps(args, "bf16"),
     "one-rank": check_one_rank,
     "recognition": check_recognition,
+    "language-models": check_language_models,
     "commands": check_commands,
 }
 
 
 def main() -> None:
-    """Run the parts and append their rows."""
+    """Run the parts and write what they found."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="+", choices=PARTS)
     parser.add_argument("--device", default="cuda", help="cpu or cuda (default: %(default)s)")
     parser.add_argument("--small", action="store_true", help="small models, 5 steps")
-    parser.add_argument("--rows", type=Path, required=True, help="file to which the rows are appended")
+    parser.add_argument("--out", type=Path, required=True, help="folder for PART.json of each part")
     args = parser.parse_args()
     args.steps = 5 if args.small else 50
     torch.backends.cudnn.allow_tf32 = False  # the default for convolutions; it keeps 10 bits of float32's 23
+    args.out.mkdir(parents=True, exist_ok=True)
     codes = []
     for name in args.parts:
         start = time.perf_counter()
@@ -274,10 +286,10 @@ def main() -> None:
         except Exception as error:
             traceback.print_exc()
             result, found = "failed", f"{type(error).__name__}: {error}"
-        row = (name, result, f"{time.perf_counter() - start:.0f}", " ".join(found.split()))
-        print(*row, sep=" | ", flush=True)
-        with args.rows.open("a", encoding="utf-8") as file:
-            file.write("\t".join(row) + "\n")
+        seconds = round(time.perf_counter() - start)
+        row = {"part": name, "result": result, "seconds": seconds, "found": " ".join(found.split())}
+        print(row, flush=True)
+        (args.out / f"{name}.json").write_text(json.dumps(row) + "\n", encoding="utf-8")
         codes.append(result)
     sys.exit("failed" in codes)
 

@@ -2,7 +2,8 @@
 """Training step of each head: its speed compared with that of a flat softmax.
 
 Forward and backward of N tokens of width 256 with Zipf targets, from V = 150 to 267,735 units; then the same with the
-optimizer's step; then the most memory that the step holds. Every side is what a YAML gives, on its default route.
+optimizer's step; then the most memory that the step holds. Every side is what a YAML gives, on its default route; on a
+GPU there is also a softmax whose product is computed in bfloat16, with our Triton kernel for its cost.
 
 Example: python benchmarks/head_training.py --out benchmarks/notes/head_training_cpu
          python benchmarks/head_training.py --quick --smoothing leaf --sides softmax tree    one pair, without memory
@@ -29,9 +30,11 @@ from paired import (
     quartiles,
     ratios,
 )
-from torch import nn
+from torch import Tensor, nn
 
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
+from wenet_hs.heads.base import SmoothingKind, smoothing_weights
+from wenet_hs.heads.kernels.triton_launch import has_triton
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree import NaryTree, Tree
 
@@ -39,9 +42,11 @@ DIM = 256
 SIZES = (150, 500, 1_000, 5_000, 10_000, 50_000, 267_735)
 BASELINE = "softmax"
 SMOOTHINGS = {"none": (0.0, "leaf"), "leaf": (0.1, "leaf"), "node": (0.1, "node")}
-SIDES = ("softmax", "tree", "tree, sparse", "class", "class, sparse", "adaptive", "original")
+FUSED = "softmax, bf16 fused"
+"""Only on a GPU."""
+SIDES = ("softmax", FUSED, "tree", "tree, sparse", "class", "class, sparse", "adaptive", "original")
 MEMORY_OF_ORIGINAL = 10 * 2**30
-Data = tuple[torch.Tensor, torch.Tensor]
+Data = tuple[Tensor, Tensor]
 """Hidden states (N, D) and targets (N,)."""
 
 
@@ -55,9 +60,22 @@ def frequencies(num_units: int) -> np.ndarray:
     return 1.0 / np.arange(1, num_units + 1)
 
 
+class FusedSoftmax(SoftmaxHead):
+    """The flat softmax as under autocast: weights of float32, the product in bfloat16, the cost of it in one kernel."""
+
+    def loss(self, hidden: Tensor, targets: Tensor, smoothing: float = 0.0, kind: SmoothingKind = "leaf") -> Tensor:
+        from wenet_hs.heads.kernels.softmax_triton import softmax_cost
+
+        on_target, on_all, constant = smoothing_weights(smoothing, self.num_units)
+        factors = (value.bfloat16() for value in (hidden, self.output.weight, self.output.bias))
+        return softmax_cost(*factors, targets, on_target, on_all) + constant
+
+
 def make_head(side: str, num_units: int) -> nn.Module:
     """The head of one side, with equal weights in each call."""
     torch.manual_seed(0)
+    if side == FUSED:
+        return FusedSoftmax(DIM, num_units)
     counts = frequencies(num_units)
     kind, _, option = side.partition(", ")
     match kind:
@@ -72,6 +90,11 @@ def make_head(side: str, num_units: int) -> nn.Module:
         case "original":
             return OriginalHead(DIM, Tree.huffman(counts))
     raise ValueError(f"{side}: no such side")
+
+
+def sides_of(device: str) -> list[str]:
+    """The sides that the device can compute."""
+    return [side for side in SIDES if side != FUSED or (device != "cpu" and has_triton())]
 
 
 def fits(side: str, num_units: int) -> bool:
@@ -131,7 +154,7 @@ def measure(num_units: int, args: argparse.Namespace) -> list[Facts]:
     data = batch(num_units, args.device)
     heads = {side: make_head(side, num_units).to(args.device) for side in args.sides if fits(side, num_units)}
     records = []
-    for smoothing in [args.smoothing] if args.smoothing else ["none"] if args.quick else SMOOTHINGS:
+    for smoothing in args.smoothing or (["none"] if args.quick else SMOOTHINGS):
         record: Facts = {"units": num_units, "tokens": len(data[1]), "smoothing": smoothing}
         for what in ("step", "with optimizer"):
             sides = {
@@ -205,21 +228,28 @@ def main() -> None:
     parser = make_parser(__doc__, rounds=7)
     parser.add_argument("--units", type=int, nargs="+", default=SIZES, help="sizes of the vocabulary")
     parser.add_argument("--quick", action="store_true", help="without memory, and without smoothing")
-    parser.add_argument("--sides", choices=SIDES, nargs="+", default=SIDES, help="with softmax (default: all)")
+    parser.add_argument(
+        "--sides", choices=SIDES, nargs="+", help=f"with softmax (default: all, on a CPU without '{FUSED}')"
+    )
     parser.add_argument("--memory", choices=SIDES, help=argparse.SUPPRESS)
-    parser.add_argument("--smoothing", choices=SMOOTHINGS, help="only this one")
+    parser.add_argument("--smoothing", choices=SMOOTHINGS, nargs="+", help="only these")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     if args.memory:
         head = make_head(args.memory, args.units[0]).to(args.device)
-        step = partial(make_step, head, smoothing=args.smoothing, steps=())
+        step = partial(make_step, head, smoothing=args.smoothing[0], steps=())
         print(extra_megabytes(head, step, batch(args.units[0], args.device), args.device))
         return
-    args.sides = [BASELINE, *(side for side in args.sides if side != BASELINE)]
+    possible = sides_of(args.device)
+    lacking = [side for side in args.sides or () if side not in possible]
+    if lacking:
+        parser.error(f"--sides '{lacking[0]}': needs a GPU with Triton; leave it out, or give --device cuda")
+    args.sides = [BASELINE, *(side for side in args.sides or possible if side != BASELINE)]
     records = [record for num_units in args.units for record in measure(num_units, args)]
     between = ", in brackets the quartiles of the rounds" if len(args.sides) == 2 else ""
+    but = f" but for `{FUSED}`" if FUSED in args.sides else ""
     parts = [
-        f"Width {DIM}, Zipf targets, float32. × is how many times faster than the flat softmax in the same rounds "
+        f"Width {DIM}, Zipf targets, float32{but}. × is how many times faster than the flat softmax in the same rounds "
         f"(median of {args.rounds}{between}); below 1 is slower. `original`: the V × depth algorithm, – where it would "
         f"need more than {MEMORY_OF_ORIGINAL / 2**30:.0f} GiB.",
         "## Forward and backward",

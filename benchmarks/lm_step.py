@@ -34,11 +34,11 @@ SIDES = {"cHSM": "class, sparse", "p-tHSM": "p-tHSM, sparse", "tree, dense": "tr
 """Rows under their names in p_thsm_table2.py."""
 
 
-def make_loss(row: str, num_units: int) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
-    """The output layer of a row, and its loss per target."""
+def make_loss(row: str, num_units: int, device: str) -> tuple[nn.Module, Callable[[Tensor, Tensor], Tensor]]:
+    """The output layer of a row, and its loss per target. `device`: of the noise."""
     if row in ("nce", "blackout"):
         head = make_head("softmax", num_units)
-        sampled = SampledLoss(row, torch.as_tensor(frequencies(num_units)), num_units // 20, 0.4)
+        sampled = SampledLoss(row, torch.as_tensor(frequencies(num_units)), num_units // 20, 0.4).to(device)
         return head, lambda hidden, targets: sampled(head, hidden, targets)
     found = make_head(SIDES.get(row, row), num_units)
     return found, found.nll
@@ -52,16 +52,20 @@ class LevelHead(nn.Module):
         self.inner, self.dim, self.num_units = inner, DIM, num_units
 
 
-def training_step(row: str, num_units: int) -> Callable[[], None]:
+def training_step(row: str, num_units: int, device: str) -> Callable[[], None]:
     """One optimizer step on the same batch, with the state carried."""
     torch.manual_seed(0)
-    head, loss = make_loss(row, num_units)
+    head, loss = make_loss(row, num_units, device)
     of_model = LevelHead(head, num_units) if isinstance(head, LevelByLevel) else head
     options = {"kind": "gru", "embedding_size": DIM, "num_layers": 1, "dropout_rate": 0.5}
-    model = RnnLm(of_model, **options, sparse_grad=row != "tree, dense").train()
+    model = RnnLm(of_model, **options, sparse_grad=row != "tree, dense").train().to(device)
     optimizer = build_optimizer(model, LmConfig())
     weights = torch.as_tensor(frequencies(num_units)).double()
-    units = torch.multinomial(weights / weights.sum(), BATCH * (STEPS + 1), replacement=True).view(BATCH, STEPS + 1)
+    units = (
+        torch.multinomial(weights / weights.sum(), BATCH * (STEPS + 1), replacement=True)
+        .view(BATCH, STEPS + 1)
+        .to(device)
+    )
     carried = {"state": model.start(BATCH)}
 
     def step() -> None:
@@ -98,7 +102,7 @@ def main() -> None:
     ms: dict[str, dict[int, float]] = {row: {} for row in ROWS}
     gains: dict[str, dict[int, float]] = {row: {} for row in ROWS}
     for size in args.sizes:
-        times = alternate({row: training_step(row, size) for row in ROWS}, args.rounds, device="cpu")
+        times = alternate({row: training_step(row, size, args.device) for row in ROWS}, args.rounds, device=args.device)
         for row, value in medians_ms(times).items():
             ms[row][size] = value * 1000 / (BATCH * STEPS)
         for row, value in ratios(times, BASELINE).items():
@@ -113,9 +117,10 @@ def main() -> None:
     )
     if args.out is not None:
         image = args.out.with_suffix(".svg")
+        image.parent.mkdir(parents=True, exist_ok=True)
         plot(ms, image)
         text += f"\n\n![Milliseconds per 1,000 units against the vocabulary]({image.name})"
-    publish("Figure 4 of the p-tHSM paper", text, {"ms_per_1000": ms, "ratio": gains}, device="cpu", out=args.out)
+    publish("Figure 4 of the p-tHSM paper", text, {"ms_per_1000": ms, "ratio": gains}, device=args.device, out=args.out)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,13 @@ the rows that the search needs.
 Features are noise and made beforehand: no audio is read. A real-time factor (RTF) is seconds a second of audio.
 
 Example: python benchmarks/recognize.py --threads 2 --out benchmarks/notes/recognize_cpu
+         python benchmarks/recognize.py --device cuda --parts languages --dtypes fp32 bf16    Table 6's rows
 """
 
 import argparse
 import json
 from collections.abc import Sequence
+from itertools import product
 from statistics import median
 
 import torch
@@ -57,6 +59,7 @@ UNITS_A_SECOND, FRAMES_A_SECOND = 12, 25
 NUM_CHARACTERS = 40
 VOCABULARIES = {"char 300": 300, "BPE 500": 500, "BPE 5,000": 5_000, "BPE 10,000": 10_000}
 MODES = ("attention", "attention_rescoring")
+PARTS = ("wenet", "languages", "lengths", "vocabularies")
 ENDS = (30, 39, 47, 56, 64, 73, 81, 90)
 """Units after which the end of each utterance becomes likely."""
 CASES = {
@@ -82,28 +85,33 @@ def options_of(units_a_second: float | None = None) -> DecodeOptions:
     return DecodeOptions(beam_size=BEAM, ctc_weight=CTC_WEIGHT, **ratio)
 
 
-def compare_heads(said: Speech, num_units: int, mode: str, args: argparse.Namespace, *, scale: float = PEAKED) -> Facts:
+def compare_heads(
+    said: Speech, num_units: int, mode: str, args: argparse.Namespace, *, scale: float = PEAKED, dtype: str = "fp32"
+) -> Facts:
     """RTF of both heads, and how many times faster the tree is."""
     build = {"scale": scale, "device": args.device, "quick": args.quick}
     models = {head: spread_ctc(make_model(num_units, head=head, **build), said) for head in HEADS}
     sides: dict[str, Side] = {
         head: ours(model, said, mode, options_of(UNITS_A_SECOND)) for head, model in models.items()
     }
-    times = alternate(sides, args.rounds_of_heads, device=args.device)
+    with torch.autocast(args.device, torch.bfloat16, enabled=dtype == "bf16"):  # as `recognize --dtype`
+        times = alternate(sides, args.rounds_of_heads, device=args.device)
     rtf = {head: median(times[head]) / said.seconds for head in HEADS}
-    return {"mode": mode, "rtf": rtf, "ratio": ratios(times, "softmax")["hsoftmax"]}
+    return {"mode": mode, "dtype": dtype, "rtf": rtf, "ratio": ratios(times, "softmax")["hsoftmax"]}
 
 
 def by_language_and_length(args: argparse.Namespace) -> list[Facts]:
     """Table 6's rows: languages by the mean length of their clips, and sentences of one length."""
-    num = 2 if args.quick else 16
-    sets = {f"{lang}, {mean_s:g} s a clip": read_speech(mean_s, num) for lang, mean_s in LANGUAGES.items()}
-    sets |= {f"{tokens} tokens a sentence": [tokens / UNITS_A_SECOND] * (num // 2) for tokens in TOKENS}
+    num, sets = 2 if args.quick else 16, dict[str, list[float]]()
+    if "languages" in args.parts:
+        sets = {f"{lang}, {mean_s:g} s a clip": read_speech(mean_s, num) for lang, mean_s in LANGUAGES.items()}
+    if "lengths" in args.parts:
+        sets |= {f"{tokens} tokens a sentence": [tokens / UNITS_A_SECOND] * (num // 2) for tokens in TOKENS}
     records = []
     for name, seconds in sets.items():
         said = speech(seconds, args.device)
-        for mode in MODES:
-            records.append({"set": name, **compare_heads(said, NUM_CHARACTERS, mode, args)})
+        for mode, dtype in product(MODES, args.dtypes):
+            records.append({"set": name, **compare_heads(said, NUM_CHARACTERS, mode, args, dtype=dtype)})
             print(json.dumps(records[-1]), flush=True)
     return records
 
@@ -204,18 +212,28 @@ def main() -> None:
         "--rounds_of_heads", type=int, default=5, help="timed rounds of each head (default: %(default)s)"
     )
     parser.add_argument("--quick", action="store_true", help="small models and one round: whether it runs, no figures")
+    parser.add_argument("--parts", choices=PARTS, nargs="+", default=PARTS, help="only these (default: all)")
+    parser.add_argument("--dtypes", choices=("fp32", "bf16"), nargs="+", default=("fp32",), help="by language, length")
     args = parser.parse_args()
     if args.quick:
         args.rounds = args.rounds_of_heads = 1
     torch.set_num_threads(args.threads)
-    wholes, sets, sizes = against_wenet(args), by_language_and_length(args), by_vocabulary(args)
+    wholes = against_wenet(args) if "wenet" in args.parts else []
+    sets = by_language_and_length(args)
+    sizes = by_vocabulary(args) if "vocabularies" in args.parts else []
     size = "tiny layers, no figures" if args.quick else "12 conformer blocks × 256 and 6 decoder blocks"
-    text = (
-        f"{body_of(__doc__)}\n\n"
-        f"Beam {BEAM}, {size}, float32; the sides in the same rounds, medians of {args.rounds}.\n\n"
-        f"## Against WeNet's searches (8 × 5 s, V = 300)\n\n{table_of_wholes(wholes)}\n\n{NOT_PAIRED}\n\n"
-        f"## By language and length of sentence (V = {NUM_CHARACTERS})\n\n{table_of_heads(sets, ('set', 'mode'))}\n\n"
-        f"## By vocabulary (8 × 5 s, attention)\n\n{table_of_heads(sizes, ('vocabulary', 'weights'))}"
+    by_set = table_of_heads(sets, ("set", "mode", "dtype"))
+    tables = {
+        "Against WeNet's searches (8 × 5 s, V = 300)": f"{table_of_wholes(wholes)}\n\n{NOT_PAIRED}" if wholes else "",
+        f"By language and length of sentence (V = {NUM_CHARACTERS})": by_set if sets else "",
+        "By vocabulary (8 × 5 s, attention)": table_of_heads(sizes, ("vocabulary", "weights")) if sizes else "",
+    }
+    text = "\n\n".join(
+        [
+            f"{body_of(__doc__)}\n\nBeam {BEAM}, {size}; the sides in the same rounds, medians of {args.rounds}, of "
+            f"heads {args.rounds_of_heads}. float32 where no dtype stands; bf16: encoder and decoder.",
+            *(f"## {title}\n\n{table}" for title, table in tables.items() if table),
+        ]
     )
     facts = {"wenet": wholes, "sets": sets, "vocabularies": sizes, "quick": args.quick}
     publish("Recognition", text, facts, device=args.device, out=args.out)

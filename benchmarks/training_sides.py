@@ -35,6 +35,7 @@ SPECIAL = SpecialIds(blank=0, unk=1, sos=2, eos=2)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 RATE = 16000
 LABELS_A_SECOND = 10
+TREE = {"tree": "tree.json"}
 BOTH_HEADS = ("plain", "fp32", "bf16")
 
 
@@ -73,11 +74,18 @@ def paper_config(*, quick: bool, **sections: object) -> ExperimentConfig:
 
 
 def build_with_head(config: ExperimentConfig, head: str, num_units: int) -> AsrModel:
-    """A model with random weights; `hsoftmax` has the Huffman tree of Zipf's frequencies."""
-    if head == "hsoftmax":
-        others = config.model_dump(exclude={"head", "head_conf"})
-        config = ExperimentConfig.model_validate({**others, "head": head, "head_conf": {"tree": "tree.json"}})
-    return build_model(config, num_units, SPECIAL, tree=Tree.huffman(1.0 / np.arange(1, num_units + 1)))
+    """A model with random weights; trees are the Huffman tree of Zipf's frequencies. "hsoftmax, sparse" is possible."""
+    kind, _, option = head.partition(", ")
+    if kind == "hsoftmax":
+        of_head = {"head": kind, "head_conf": {**TREE, "sparse_grad": option == "sparse"}}
+        config = changed(config, **of_head)
+    tree = Tree.huffman(1.0 / np.arange(1, num_units + 1))
+    return build_model(config, num_units, SPECIAL, tree=tree, ctc_tree=tree)
+
+
+def changed(config: ExperimentConfig, **sections: object) -> ExperimentConfig:
+    """The same with other values of some settings, and sections with all of their settings anew."""
+    return ExperimentConfig.model_validate(config.model_dump(exclude=set(sections)) | sections)
 
 
 def options(size: Size, head: str, device: torch.device, *, compiled: bool) -> list[str]:

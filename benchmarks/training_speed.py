@@ -28,7 +28,6 @@ from paired import (
     publish,
     ratios,
 )
-from torch.utils.flop_counter import FlopCounterMode
 from training_sides import (
     Size,
     batch_of,
@@ -44,7 +43,8 @@ from training_sides import (
 
 from wenet_hs.config.dataset import BatchConf, DatasetConf
 from wenet_hs.data.batching import plan_epoch
-from wenet_hs.data.dataset import batches
+from wenet_hs.data.dataset import SpeechDataset, batches
+from wenet_hs.gpu import is_gpu
 from wenet_hs.manifest import Utterance
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import Monitor
@@ -124,22 +124,25 @@ def padding(groups: Sequence[Sequence[int]]) -> float:
 
 
 def measure_loop(size: Size, utterances: Sequence[Utterance], args: argparse.Namespace) -> dict[str, float]:
-    """What of the wall time of the real loop, log included, is not forward, backward or optimizer.
-
-    Files are read, features computed and batches made beside the steps, as in every training.
-    """
-    device = torch.device(args.device)
-    dtype = options(size, "hsoftmax", device, compiled=False)[-1]
-    state, config = make_state(size, "softmax", dtype, device)
+    """What of the wall time of the real loop, log included, is not forward, backward or optimizer."""
+    dtype = options(size, "hsoftmax", torch.device(args.device), compiled=False)[-1]
     conf = DatasetConf(batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=round(100 * size.audio_seconds)))
-    dataset = make_dataset(utterances, conf, {})
+    return run_loop(size, dtype, make_dataset(utterances, conf, {}), torch.device(args.device))
+
+
+def run_loop(
+    size: Size, dtype: str, dataset: SpeechDataset, device: torch.device, *, num_workers: int = 0
+) -> dict[str, float]:
+    """An epoch as in every training: files are read, features computed and batches made beside the steps."""
+    state, config = make_state(size, "softmax", dtype, device)
     list(run_epoch(state, [batch_of(size)], config))
+    loaded = batches(dataset, dataset.plan(0), 0, num_workers=num_workers, pin=is_gpu(device))
     with (
         tempfile.TemporaryDirectory() as folder,
         Monitor(Path(folder), state.progress, config, total_steps=0, device=device) as monitor,
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
-        for stats in run_epoch(state, batches(dataset, dataset.plan(0), 0), config):
+        for stats in run_epoch(state, loaded, config):
             monitor.step(stats)
             busy, waited, steps = busy + stats.compute_seconds, waited + stats.wait_seconds, steps + 1
         wall = time.perf_counter() - start
@@ -161,24 +164,6 @@ def measure_data(utterances: Sequence[Utterance], folder: Path, args: argparse.N
     return {name: total / statistics.median(values) for name, values in times.items()}
 
 
-def measure_gpu(size: Size, args: argparse.Namespace) -> dict[str, float]:
-    """Audio hours an hour in bfloat16, and the share of the rate of a large product of matrices on the same device."""
-    device = torch.device(args.device)
-    state, config = make_state(size, "softmax", "bf16", device)
-    step = training_step(state, config, [batch_of(size)])
-    with FlopCounterMode(display=False) as counter:
-        step()
-    wide = torch.randn(8192, 8192, device=device, dtype=torch.bfloat16)
-    times = alternate({"step": step, "product": lambda: wide @ wide}, args.rounds, device=args.device)
-    seconds = {name: statistics.median(values) for name, values in times.items()}
-    peak = 2 * 8192**3 / seconds["product"]
-    return {
-        "audio_hours_an_hour": size.audio_seconds / seconds["step"],
-        "share_of_matrix_rate": counter.get_total_flops() / seconds["step"] / peak,
-        "matrix_tflops": peak / 1e12,
-    }
-
-
 def options_table(records: Sequence[Facts]) -> str:
     """A row for each size, head and option."""
     rows = []
@@ -195,7 +180,7 @@ def options_table(records: Sequence[Facts]) -> str:
 
 def text_of(facts: Facts) -> str:
     """The note."""
-    records, waste, loop, data, gpu = (facts[name] for name in ("options", "padding", "loop", "data", "gpu"))
+    records, waste, loop, data = (facts[name] for name in ("options", "padding", "loop", "data"))
     fastest = {
         record["size"]: max(record["audio_seconds_a_second"].values())
         for record in records
@@ -207,7 +192,6 @@ def text_of(facts: Facts) -> str:
         for name, one in loop.items()
     ]
     speeds = [_speed(name, speed, fastest) for name, speed in data.items()]
-    on_gpu = [f"{name}: {number(value)}" for name, value in gpu.items()]
     return "\n\n".join(
         [
             "Whole steps: forward, backward, clipping, Adam. `plain`: float32 with torch's dropout, what WeNet "
@@ -220,7 +204,6 @@ def text_of(facts: Facts) -> str:
             f"batch: {waste['waste_of_plan']:.1%}.",
             "The real loop, files to log lines: " + "; ".join(loops) + ".",
             "Audio to batches (and how many times the fastest step of a size): " + ", ".join(speeds) + ".",
-            "GPU: " + ("; ".join(on_gpu) if on_gpu else "none here, not measured") + ".",
         ]
     )
 
@@ -238,8 +221,7 @@ def measure(args: argparse.Namespace) -> Facts:
         utterances = write_corpus(Path(folder), speech_lengths(12 if args.quick else 60, seed=3).tolist())
         loop = {size.name: measure_loop(size, utterances, args) for size in (paper, mini)}
         data = measure_data(utterances, Path(folder), args)
-    gpu = {} if args.device == "cpu" else measure_gpu(paper, args)
-    return {"options": records, "padding": measure_padding(mini, args), "loop": loop, "data": data, "gpu": gpu}
+    return {"options": records, "padding": measure_padding(mini, args), "loop": loop, "data": data}
 
 
 def main() -> None:

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """WeNet's command lines of today and of older versions: read as ours, or refused with what to do instead."""
 
+import argparse
 import logging
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 from command_line import Capsys, error_line, run_line
 
-from wenet_hs.bin import average, recognize, train
+from wenet_hs.bin import average, cmvn, recognize, train
 from wenet_hs.bin.wenet_flags import FLAGS, translate_flags
 from wenet_hs.errors import ConfigError
 from wenet_hs.train.average import write_final
@@ -35,6 +37,13 @@ def test_wenets_command_line_of_training_is_read(caplog: pytest.LogCaptureFixtur
     assert "--num_workers 8: read as --override_config num_workers=8" in caplog.messages
     assert "--prefetch 500: a flag of WeNet without effect here: batches are always loaded ahead" in caplog.messages
     assert len(caplog.messages) == 9, "every flag is named, except an engine that is ours"
+
+
+@pytest.mark.parametrize("command", [average, cmvn, recognize, train])
+def test_no_flag_of_ours_is_taken_for_one_of_wenets(command: Any) -> None:
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    assert not FLAGS[command.__name__.rpartition(".")[2]].keys() & parser._option_string_actions.keys()
 
 
 def test_help_is_never_the_value_of_a_flag() -> None:

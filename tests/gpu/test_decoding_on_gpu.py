@@ -2,6 +2,7 @@
 """Every decoding mode on the device of `fake_gpu`: the hypotheses of the CPU, and few waits for the device."""
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,12 @@ from unittest.mock import patch
 
 import pytest
 import torch
-from fake_gpu import DEVICE, Record, on_gpu
+from fake_gpu import DEVICE, NAME, Record, on_gpu
+from model_folders import HSOFTMAX, write_clip, write_model_folder
 from small_models import NUM_UNITS, SPECIAL, small_batch, small_model
 
+from wenet_hs.bin import recognize
+from wenet_hs.bin.main import run_command
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.attention_search import AttentionSearch, BeamSearch
 from wenet_hs.decode.joint import FinishedListSearch
@@ -19,6 +23,7 @@ from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
 from wenet_hs.lm.backoff import ArpaReader, NgramModel
 from wenet_hs.lm.language_model import AnyLanguageModel, TextModel
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
+from wenet_hs.manifest import write_data_list
 from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
@@ -137,3 +142,27 @@ def test_the_prefix_search_asks_a_language_model_once_per_frame(tmp_path: Path) 
         frames = there.encode(*data)[0].size(1)
     waits = sum(count for line, count in record.waits.items() if line.startswith("decode/ctc_search.py"))
     assert waits <= 1 + frames + 3, str(record)
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "bf16"])
+def test_recognize_writes_the_texts_of_the_cpu(dtype: str, tmp_path: Path) -> None:
+    """The command: clips are loaded beside the device, and the time of each stage waits for it."""
+    folder = write_model_folder(tmp_path / "model", **HSOFTMAX)
+    clips = [write_clip(tmp_path / f"utt{n}.wav", seconds, seed=n) for n, seconds in enumerate((0.5, 1.1, 0.7, 0.9))]
+    write_data_list(tmp_path / "data.list", clips)
+
+    def run(device: str, *flags: str) -> dict[str, list[str]]:
+        out = tmp_path / device
+        line = (
+            f"--model_dir {folder} --test_data {tmp_path}/data.list --result_dir {out} --device {device} --batch_size 2"
+        )
+        assert run_command(recognize, [*line.split(), *flags]) == 0
+        assert json.loads((out / "rtf.json").read_text("utf-8"))["device"] == device
+        return {mode: (out / mode / "text").read_text("utf-8").splitlines() for mode in MODES}
+
+    expected = run("cpu")
+    with on_gpu():
+        found = run(NAME, "--dtype", dtype)
+    if dtype == "fp32":
+        assert found == expected
+    assert {mode: len(lines) for mode, lines in found.items()} == dict.fromkeys(MODES, len(clips))

@@ -95,6 +95,27 @@ def check_softmax(num_units: int, dim: int, num_rows: int) -> None:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
 
 
+def check_softmax_in_bf16(num_units: int, dim: int, num_rows: int) -> None:
+    """Costs are float32 from scores of bfloat16, gradients are of the dtype of their tensors."""
+    from wenet_hs.heads.kernels import softmax_triton
+
+    torch.manual_seed(num_units)
+    head = SoftmaxHead(dim, num_units).bfloat16()
+    exact = SoftmaxHead(dim, num_units).double()
+    exact.load_state_dict(head.state_dict())
+    hidden, grad = torch.randn(num_rows, dim, dtype=torch.bfloat16), torch.randn(num_rows)
+    targets = torch.randint(num_units, (num_rows,))
+    for on_target, on_all in ((1.0, 0.0), (0.9 - 0.1 / num_units, 0.1 / num_units)):
+        wide = hidden.double().requires_grad_()
+        costs = exact._cross_entropy(wide, targets, on_target, on_all)
+        expected = values_and_gradients(costs, grad, (wide, *exact.parameters()))
+        leaf = hidden.clone().requires_grad_()
+        inputs = leaf, head.output.weight, head.output.bias
+        costs = softmax_triton.softmax_cost(*inputs, targets, on_target, on_all)
+        assert costs.dtype == torch.float32
+        torch.testing.assert_close(values_and_gradients(costs, grad, inputs), expected, rtol=2e-2, atol=2e-2)
+
+
 def main() -> None:
     torch.set_num_threads(1)
     for kind in TREES:
@@ -103,6 +124,7 @@ def main() -> None:
                 check_tree(kind, *size)
     for size in SIZES:
         check_softmax(*size)
+        check_softmax_in_bf16(*size)
 
 
 TYPES = {
@@ -126,17 +148,20 @@ def test_compile_without_a_gpu(capability: int, dim: int, ones: tuple[str, ...])
 
     from wenet_hs.heads.kernels import softmax_triton, tree_triton
 
-    kernels: list[tuple[Any, dict[str, Any]]] = [
+    block = {"BLOCK": softmax_triton.block_size(200 * dim)}
+    kernels: list[tuple[Any, ...]] = [
         (tree_triton.walk_kernel, tree_triton.walk_constants(dim, has_bias=dim == 300)),
         (tree_triton.sum_by_node_kernel, tree_triton.sum_constants(dim, has_bias=dim == 300)),
         (tree_triton.walk_scores_kernel, {}),
         (tree_triton.all_leaves_kernel, {"BLOCK": tree_triton.SCORES_BLOCK}),
         (tree_triton.add_path_kernel, {"BLOCK": 32}),
-        (softmax_triton.softmax_kernel, {"BLOCK": softmax_triton.block_size(200 * dim)}),
+        (softmax_triton.softmax_kernel, block),
+        (softmax_triton.softmax_kernel, block, {"scores": "*bf16"}),
     ]
-    for kernel, sizes in kernels:
+    for kernel, sizes, *others in kernels:
         constants = sizes | {name: 1 for name in ones if name in kernel.arg_names}
-        types = {name: "constexpr" if name in constants else TYPES[name] for name in kernel.arg_names}
+        types = TYPES | dict(*others)
+        types = {name: "constexpr" if name in constants else types[name] for name in kernel.arg_names}
         source = ASTSource(kernel, types, constexprs=constants)
         assert triton.compile(source, target=GPUTarget("cuda", capability, 32)).asm["cubin"]
 

@@ -233,6 +233,49 @@ def test_ucla_with_other_heads_over_another_tree(tmp_path: Path, forked: Path) -
 
 
 @pytest.mark.recipe
+def test_trainings_for_a_gpu_in_their_small_form(tmp_path: Path, forked: Path) -> None:
+    """One of three fails: the others have their results, and the table says what is missing."""
+    corpus, script = ucla_corpus(tmp_path)[1], ROOT / "benchmarks" / "gpu_trainings.sh"
+    command = tmp_path / "bin" / "wenet-hs"
+    command.parent.mkdir()
+    command.write_text(
+        f'#!/bin/sh\ncase "$*" in train*exp/softmax*) echo broken; exit 3;; esac\nexec "{forked}/wenet-hs" "$@"\n'
+    )
+    command.chmod(0o755)
+    path = os.pathsep.join([str(command.parent), str(BIN), os.environ["PATH"]])
+    environment = {**os.environ, "PATH": path, "PYTHON": sys.executable}
+
+    def run(*options: str) -> subprocess.CompletedProcess[str]:
+        line = [str(script), *options]
+        return subprocess.run(line, capture_output=True, text=True, env=environment, timeout=300, check=False)
+
+    out = tmp_path / "out"
+    done = run("--small", "--corpus", corpus, "--out", str(out))
+    assert done.returncode == 1, done.stderr
+    trees = {"hsoftmax", "hsoftmax-random"}
+    names = {"gpu_trainings.json", "gpu_trainings.md", "data.log", "softmax.log", "results"}
+    assert {path.name for path in out.iterdir()} == names | {f"{t}.{end}" for t in trees for end in ("rtf.json", "log")}
+    assert {path.name for path in out.glob("results/*")} == {f"{tree}-seed777.json" for tree in trees}
+    assert "broken" in (out / "softmax.log").read_text("utf-8")
+    records = json.loads((out / "gpu_trainings.json").read_text("utf-8"))["trainings"]
+    assert [record["result"] for record in records] == [
+        "missing: not done in the time, or failed (its log)",
+        "ok",
+        "ok",
+    ]
+    assert all(set(record["per"]) == {*MODES, "joint"} and record["steps"] for record in records[1:])
+    assert done.stdout.count("not measured (small form on the CPU: ") == 3
+    assert re.search(r"^\| scheduler_conf.warmup_steps \| 25000 \| 2 \|$", done.stdout, re.MULTILINE)
+    for options, message in (
+        (("--out", str(out)), "--corpus '': no such folder; give that of the UCLA corpus (try --help)"),
+        (("--corpus", corpus), "--out DIR is required (try --help)"),
+        (("--head", "x"), "unknown option '--head' (try --help)"),
+    ):
+        refused = run(*options)
+        assert (refused.returncode, refused.stderr) == (2, f"{script}: {message}\n")
+
+
+@pytest.mark.recipe
 def test_commonvoice(tmp_path: Path, forked: Path) -> None:
     header = "client_id\tpath\tsentence\tup_votes\tdown_votes\tage\tgender\taccents\tlocale\tsegment\n"
     for lang in ("ca", "tr"):

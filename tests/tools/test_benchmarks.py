@@ -47,8 +47,7 @@ def test_recognize_writes_its_note(tmp_path: Path) -> None:
 
 
 def test_training_speed_writes_its_note(tmp_path: Path) -> None:
-    note, facts = quick_note("training_speed.py", tmp_path)
-    assert "GPU: none here, not measured." in note
+    _, facts = quick_note("training_speed.py", tmp_path)
     assert [(record["size"], record["head"]) for record in facts["options"]] == [
         *(("paper", "softmax"), ("paper", "hsoftmax"), ("mini", "softmax"), ("mini", "hsoftmax"))
     ]
@@ -95,13 +94,24 @@ def test_gpu_runs_its_parts_on_a_cpu_and_goes_on_after_one_that_fails(tmp_path: 
     done = run("--small", "--out", tmp_path / "out")
     assert done.returncode == 1, done.stderr
     facts = json.loads((tmp_path / "out" / "gpu.json").read_text("utf-8"))
-    checks = ("heads", "search", "steps-fp32", "steps-bf16", "one-rank", "recognition", "commands")
-    results = dict.fromkeys(checks, "ok") | {"head_training": "ok", "head_search": "failed", "p_thsm_table2": "ok"}
-    results |= {"training_speed": "not run", "recognize": "not run"}
+    checks = ("heads", "ctc", "search", "steps-fp32", "steps-bf16", "one-rank", "recognition", "language-models")
+    measured = ("head_training", "p_thsm_table2", "lm_step", "training_rate", "recognize")
+    results = dict.fromkeys((*checks, "commands", *measured), "ok") | {"head_search": "failed"}
     shown = {name: f"not measured (small form on the CPU: {result})" for name, result in results.items()}
-    assert {name: result for name, result, *_ in facts["parts"]} == shown
-    assert [found for name, *_, found in facts["parts"] if name == "head_search"] == ["broken"]
-    assert list(facts["notes"]) == ["head_training", "p_thsm_table2"]
+    assert {part["part"]: part["result"] for part in facts["parts"]} == shown
+    assert [part["found"] for part in facts["parts"] if part["part"] == "head_search"] == ["broken"]
+    assert tuple(facts["notes"]) == measured
+    files = {name: tmp_path / "out" / name for name in ("parts", "notes")}
+    assert {path.stem for path in files["parts"].iterdir()} == set(shown), "each part has a file of its own"
+    assert {path.stem for path in files["notes"].glob("*.json")} == set(measured)
+    heads = facts["notes"]["head_training"]["records"]
+    assert [record["smoothing"] for record in heads] == ["none", "leaf"]
+    assert all("softmax, bf16 fused" not in record["step"]["ratio"] for record in heads), "it needs a GPU"
+    rates = facts["notes"]["training_rate"]
+    assert {record["size"] for record in rates["steps"]} == {"paper_ucla", "paper_cv"}
+    assert all(record["share_of_matrix_rate"] > 0 for record in rates["steps"])
+    assert all(0 <= record["wait"] < 1 for record in rates["loops"])
+    assert {record["dtype"] for record in facts["notes"]["recognize"]["sets"]} == {"fp32", "bf16"}
     note = (tmp_path / "out" / "gpu.md").read_text("utf-8")
     assert "- command: benchmarks/gpu.sh --small\n" in note and "\n## Table 2 of the p-tHSM paper\n" in note
     assert "| one-rank | not measured (small form on the CPU: ok) |" in done.stdout

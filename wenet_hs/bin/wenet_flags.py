@@ -78,7 +78,6 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_refused("give --result_dir DIR: the text is in DIR/<mode>/text", "--result_file"),
         **_refused("give --length_penalty", "--penalty", harmless=("0", "0.0")),
         **_refused("not implemented; leave it out", "--blank_penalty", harmless=("0", "0.0")),
-        **_refused("decoding computes in float32; leave it out", "--dtype", harmless=("fp32",)),
         **_refused(_STREAMING, "--decoding_chunk_size", "--num_decoding_left_chunks", harmless=("-1",)),
         **_refused(_STREAMING, "--simulate_streaming", has_value=False),
         **_refused("decoding reads MODEL_DIR/train.yaml; change it there", "--override_config"),

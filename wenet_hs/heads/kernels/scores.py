@@ -33,10 +33,11 @@ class _CostOfScores(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, slopes_NI = ctx.saved_tensors
         grad_hidden = grad_weight = grad_bias = None
+        grad_N = grads[0].to(slopes_NI.dtype)
         if slopes_NI.shape[1] <= hidden.shape[1]:  # of the two, scale the smaller
-            slopes_NI, grad_N1 = slopes_NI * grads[0][:, None], None
+            slopes_NI, grad_N1 = slopes_NI * grad_N[:, None], None
         else:
-            grad_N1 = grads[0][:, None]
+            grad_N1 = grad_N[:, None]
         if ctx.needs_input_grad[0]:
             grad_hidden = linear(slopes_NI, weight.t())
             if grad_N1 is not None:
@@ -48,7 +49,7 @@ class _CostOfScores(torch.autograd.Function):
             else:  # oneDNN is faster in this order
                 grad_weight = linear(scaled_ND.t(), slopes_NI.t()).t()
         if ctx.needs_input_grad[2]:
-            grad_bias = slopes_NI.sum(0) if grad_N1 is None else (grads[0][None] @ slopes_NI)[0]
+            grad_bias = slopes_NI.sum(0) if grad_N1 is None else (grad_N[None] @ slopes_NI)[0]
         return grad_hidden, grad_weight, grad_bias, None
 
 
@@ -56,8 +57,10 @@ def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute:
     """(N,) costs from the scores of all nodes, edges or units; differentiable once in hidden, weight and bias.
 
     Args:
-        hidden: (N, D), weight: (I, D), bias: (I,) or none; float32.
-        compute: from the scores (N, I) to the costs (N,); it replaces each score by the derivative of its row's cost.
+        hidden: (N, D), weight: (I, D), bias: (I,) or none; of one dtype, in which the
+            products are computed.
+        compute: from the scores (N, I) to the costs (N,), in float32 or that dtype; it replaces each score by the
+            derivative of its row's cost.
     """
     cost: Tensor = _CostOfScores.apply(hidden, weight, bias, compute)  # type: ignore[no-untyped-call]
     return cost

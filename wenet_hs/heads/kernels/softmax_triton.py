@@ -6,6 +6,7 @@ Tested with Triton's interpreter and by compilation for sm_80, sm_90 and sm_100.
 Dimension key: N rows, D width, V units, B width of a block.
 """
 
+import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -20,17 +21,18 @@ MAX_BLOCK = 4096
 def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
     """The cost of a row, and its derivatives, which replace the scores.
 
-    It is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w = on_target + on_all · V.
+    It is w · log Σ exp(score) - on_target · score[target] - on_all · Σ score, with w = on_target + on_all · V. Computed
+    in float32, whatever the dtype of the scores.
     """
     row = tl.program_id(0).to(tl.int64)
     scores += row * num_units
-    top = tl.load(scores)
+    top = tl.load(scores).to(tl.float32)
     total = 0.0
     plain = 0.0
     start = 0
     while start < num_units:
         unit_B = start + tl.arange(0, BLOCK)
-        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf"))
+        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(tl.float32)
         higher = tl.maximum(top, tl.max(score_B, axis=0))
         total = total * tl.exp(top - higher) + tl.sum(tl.exp(score_B - higher), axis=0)
         plain += tl.sum(tl.where(unit_B < num_units, score_B, 0.0), axis=0)
@@ -39,14 +41,15 @@ def softmax_kernel(scores, targets, costs, num_units, on_target, on_all, BLOCK: 
     log_total = top + tl.log(total)
     weight = on_target + on_all * num_units
     target = tl.load(targets + row)
-    tl.store(costs + row, weight * log_total - on_target * tl.load(scores + target) - on_all * plain)
+    of_target = tl.load(scores + target).to(tl.float32)
+    tl.store(costs + row, weight * log_total - on_target * of_target - on_all * plain)
     tl.debug_barrier()  # the target's score is read before it is replaced
     start = 0
     while start < num_units:
         unit_B = start + tl.arange(0, BLOCK)
-        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf"))
+        score_B = tl.load(scores + unit_B, mask=unit_B < num_units, other=float("-inf")).to(tl.float32)
         slope_B = weight * tl.exp(score_B - log_total) - on_all - tl.where(unit_B == target, on_target, 0.0)
-        tl.store(scores + unit_B, slope_B, mask=unit_B < num_units)
+        tl.store(scores + unit_B, slope_B.to(scores.dtype.element_ty), mask=unit_B < num_units)
         start += BLOCK
 
 
@@ -58,14 +61,15 @@ def block_size(num_units: int) -> int:
 def softmax_cost(
     hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, on_target: float, on_all: float
 ) -> Tensor:
-    """(N,): -on_target·log p(target) - on_all·Σ_v log p(v) of softmax(W·h + b).
+    """(N,) float32: -on_target·log p(target) - on_all·Σ_v log p(v) of softmax(W·h + b).
 
     Args:
-        hidden: (N, D), weight: (V, D), bias: (V,) or none; float32 on a GPU. targets: (N,) int64.
+        hidden: (N, D), weight: (V, D), bias: (V,) or none; all float32 or all bfloat16, on a GPU.
+        targets: (N,) int64.
     """
 
     def compute(scores_NV: Tensor, targets_N: Tensor) -> Tensor:
-        costs_N, size = scores_NV.new_empty(len(scores_NV)), scores_NV.size(1)
+        costs_N, size = scores_NV.new_empty(len(scores_NV), dtype=torch.float32), scores_NV.size(1)
         arguments = scores_NV, targets_N, costs_N, size, on_target, on_all
         launch(softmax_kernel, (len(scores_NV),), *arguments, BLOCK=block_size(size), num_warps=8)
         return costs_N
