@@ -183,8 +183,8 @@ def read_table(path: Path, language: Language) -> list[Utterance]:
             own_key = key if name and key not in utterances else where
             rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
-        facts = {"lang": lang, "duration": durations.get(name), "speaker": client_id or None}
-        utterances[key] = Utterance(key=key, wav=str(clips / name), txt=text, **facts)
+        wav, seconds, speaker = str(clips / name), durations.get(name), client_id or None
+        utterances[key] = Utterance(key=key, wav=wav, txt=text, lang=lang, duration=seconds, speaker=speaker)
     return [*utterances.values()]
 
 

@@ -87,7 +87,8 @@ def _facts(u: Utterance) -> str:
 
 def ctc_frames_needed(ids: Sequence[int]) -> int:
     """The fewest encoder frames that CTC can align with a label: one per unit, and a blank between equal neighbours."""
-    return len(ids) + sum(map(eq, ids, islice(ids, 1, None)))
+    num_repeated: int = sum(map(eq, ids, islice(ids, 1, None)))
+    return len(ids) + num_repeated
 
 
 def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf) -> str | None:
