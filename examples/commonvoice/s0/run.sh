@@ -52,9 +52,9 @@ fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  of=${shards:+shards/}  # the batches are the same, so a training may continue with the other lists
-  [ -f "$data/train/${of}data.list" ] || [ -z "$shards" ] || fail "--shards $shards: no tars in $data/train/shards; run stage 0 with it"
-  train=("${wenet_hs[@]}" train --config "$config" --train_data "$data/train/${of}data.list" --cv_data "$data/dev/${of}data.list"
+  tars=${shards:+shards/}  # the batches are the same, so a training may continue with the other lists
+  [ -f "$data/train/${tars}data.list" ] || [ -z "$shards" ] || fail "--shards $shards: no tars in $data/train/shards; run stage 0 with it"
+  train=("${wenet_hs[@]}" train --config "$config" --train_data "$data/train/${tars}data.list" --cv_data "$data/dev/${tars}data.list"
     ${shards:+--data_type shard} --cmvn "$data/global_cmvn" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}" --override_config "${more[@]}")
   for seed in $seeds; do  # the first part
     name=$(name_of base "$seed")
