@@ -245,7 +245,7 @@ def test_commonvoice(tmp_path: Path, forked: Path) -> None:
         (tmp_path / "corpus" / lang / "validated.tsv").write_text("".join(rows), "utf-8")
     folders = ["--data", str(tmp_path / "data"), "--exp", str(tmp_path / "exp")]
     small = f"{FEW_STEPS} scheduler=warmup_cosine encoder_conf.linear_units=32 decoder_conf.linear_units=32"
-    small += " decoder_conf.num_blocks=1 accum_grad=1"
+    small += " decoder_conf.num_blocks=1 accum_grad=1 num_workers=1"
     corpus = ["--corpus", str(tmp_path / "corpus"), "--langs", "ca tr", "--ratio", "0.9", "--shards", "30"]
     done = run_recipe("commonvoice", *corpus, *folders, "--override", small, bin_dir=forked)
     check_results(tmp_path, done.stdout, "CER")
