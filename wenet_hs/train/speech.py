@@ -230,7 +230,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
             _report_rejected(sets[name], flag, model_dir)
             if frontend is not None:
                 frontend.warn_about_windows(flag, sets[name].durations.tolist(), "cut them at pauses")
-    lists_bytes = resident_bytes() - before
+    lists_bytes = max(0, resident_bytes() - before)
     state = TrainState(
         model,
         build_optimizer(model, config, where=where),
