@@ -48,14 +48,14 @@ def write_list(path: Path, num_utterances: int) -> None:
                 file.write(json.dumps({**record, "duration": seconds[i]}) + "\n")
 
 
-def measure(path: Path) -> dict[str, float]:
+def measure(path: Path, units: UnitTable) -> dict[str, float]:
     """Processor seconds and memory of each stage."""
     conf = DatasetConf(
         speed_perturb=True,
         batch_conf=BatchConf(batch_type="dynamic", max_frames_in_batch=12000),
         sampling=SamplingConf(temperature=2.0),
     )
-    tokenizer = make_tokenizer("char", UnitTable.from_units([*LETTERS, "▁"]))
+    tokenizer = make_tokenizer("char", units)
     facts, before_mb, start = {}, resident_mb(), time.process_time()
     table = open_lists((path,))
     facts["open_s"], start = time.process_time() - start, time.process_time()
@@ -80,10 +80,12 @@ def main() -> None:
     parser.add_argument("--millions", type=float, nargs="+", default=[0.1, 1.0], help="lengths of the lists")
     parser.add_argument("--folder", type=Path, help="where to write the lists (default: a temporary folder)")
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
-    parser.add_argument("--list", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--list", type=Path, help="measure this list, in this process, and print its record only")
+    parser.add_argument("--units", type=Path, help="unit table of --list (default: letters)")
     args = parser.parse_args()
     if args.list:
-        print(json.dumps(measure(args.list)))
+        units = UnitTable.read(args.units) if args.units else UnitTable.from_units([*LETTERS, "▁"])
+        print(json.dumps(measure(args.list, units)))
         return
     records = {}
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:

@@ -3,7 +3,7 @@
 """Print the progress of the trainings of a recipe until it is stopped: step of total, loss, time left of all parts.
 
 Reads the logs in a folder that have changed since it began. In a terminal every training has a live line, in a file one
-line per minute.
+line per minute. What a training states once is printed once: the resources that it needs, and its expected duration.
 
 Example: python tools/progress.py --jobs 2 --total 6 exp
 """
@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -24,7 +24,8 @@ from rich.text import Text
 
 INTERVAL_S = 60
 END_BYTES = 65536
-"""Of a log, which are read every second."""
+"""Of the begin and the end of a log, which are read every second."""
+_ONCE = re.compile(r"(?:INFO|WARNING) ((?:resources|duration without validations): .*)\n")
 _STEP = re.compile(
     r"step (\d+) of ((?:at most )?)(\d+) \| (loss [\d.]+|loss nan).*?(?:\| ([\d.]+) min left)?$", re.MULTILINE
 )
@@ -46,18 +47,22 @@ class Training:
     is_over: bool
     elapsed: float
     """Minutes since it began."""
+    statements: list[str]
+    """The lines that a training logs once."""
 
 
 def read_log(path: Path, elapsed: float) -> Training:
-    """The state of a training by the end of its log."""
+    """The state of a training by the begin and the end of its log."""
     with path.open("rb") as file:
+        statements = _ONCE.findall(file.read(END_BYTES).decode("utf-8", errors="replace"))
         file.seek(max(0, file.seek(0, os.SEEK_END) - END_BYTES))
         text = file.read().decode("utf-8", errors="replace")
     found = _STEP.findall(text)
     step, limit, total, loss, minutes = found[-1] if found else ("0", "", "0", "", "")
     name = f"{path.parent.name}/{path.stem}"
     is_over = _END.search(text) is not None
-    return Training(name, int(step), limit, int(total), loss, float(minutes) if minutes else None, is_over, elapsed)
+    time_left = float(minutes) if minutes else None
+    return Training(name, int(step), limit, int(total), loss, time_left, is_over, elapsed, statements)
 
 
 def minutes_of_all(trainings: Sequence[Training], jobs: int, total: int) -> float | None:
@@ -86,6 +91,20 @@ def lines_of(trainings: Sequence[Training], jobs: int, total: int) -> list[str]:
     return lines
 
 
+class Statements:
+    """Prints the statements of trainings, each once."""
+
+    def __init__(self) -> None:
+        self._printed: set[str] = set()
+
+    def print_new(self, trainings: Sequence[Training]) -> None:
+        """Print those that were not printed before."""
+        for line in [f"{one.name}: {statement}" for one in trainings for statement in one.statements]:
+            if line not in self._printed:
+                self._printed.add(line)
+                print(f"{time.strftime('%T')} {line}", flush=True)
+
+
 def stop(number: int, frame: FrameType | None) -> None:
     """End in a way that restores the terminal."""
     sys.exit(0)
@@ -101,14 +120,27 @@ def main() -> None:
     signal.signal(signal.SIGTERM, stop)
     began = time.time() - 2  # the first log may be older than this process
     first_seen: dict[Path, float] = {}
+    statements = Statements()
+
+    def read_trainings() -> list[Training]:
+        logs = sorted(path for path in args.folder.glob("*.log") if path.stat().st_mtime >= began)
+        now = time.monotonic()
+        return [read_log(path, (now - first_seen.setdefault(path, now)) / 60) for path in logs]
 
     def read_lines() -> list[str]:
         time.sleep(1)
-        logs = sorted(path for path in args.folder.glob("*.log") if path.stat().st_mtime >= began)
-        now = time.monotonic()
-        trainings = [read_log(path, (now - first_seen.setdefault(path, now)) / 60) for path in logs]
+        trainings = read_trainings()
+        statements.print_new(trainings)  # in a terminal above the live lines
         return lines_of(trainings, args.jobs, args.total)
 
+    try:
+        show(read_lines)
+    finally:
+        statements.print_new(read_trainings())  # of trainings that took less than a second
+
+
+def show(read_lines: Callable[[], list[str]]) -> None:
+    """Print the lines without end."""
     if sys.stdout.isatty():
         with Live(transient=True, auto_refresh=False) as live:
             while True:

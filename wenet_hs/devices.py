@@ -70,6 +70,12 @@ def peak_memory_bytes(device: torch.device) -> int:
     return resident if sys.platform == "darwin" else 1024 * resident
 
 
+def resident_bytes() -> int:
+    """The memory of this process now; 0 where there is no /proc."""
+    statm = Path("/proc/self/statm")
+    return int(statm.read_text().split()[1]) * resource.getpagesize() if statm.exists() else 0
+
+
 def lacks_memory(error: Exception) -> bool:
     """Whether the error reports that the memory is too small."""
     return isinstance(error, MemoryError) or any(text in str(error) for text in _NO_MEMORY)

@@ -7,12 +7,12 @@ import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.errors import DataError, refuse_faults
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.files import iterate_lines, read_lines, write_atomic
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +59,7 @@ class BadClip:
 _TEXTS = ("key", "wav", "txt", "lang", "speaker")
 _SECONDS = ("duration", "start", "end")
 _FIELDS = (*_TEXTS, *_SECONDS, "channel")
+_ORDER = tuple(field.name for field in fields(Utterance))
 
 
 def read_data_list(path: Path | str) -> list[Utterance]:
@@ -90,8 +91,7 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     Raises DataError at the end of the list, with one line per fault (the first ten): not JSON, a field missing or
         mistyped, a duplicate key.
     """
-    lines = read_lines(path)
-    beginning = next(filter(str.strip, lines), "{").strip()
+    beginning = next(filter(str.strip, iterate_lines(path)), "{").strip()
     if beginning.endswith(".tar"):
         found = "a list of shards (tars), which are trained with --data_type shard"
         raise DataError(path, found, "give their data.list")
@@ -100,7 +100,7 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
         raise DataError(path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`")
     first_line: dict[str, int] = {}
     faults: list[str] = []
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(iterate_lines(path), start=1):
         if not line.strip():
             continue
         try:
@@ -172,7 +172,7 @@ def write_data_list(path: Path | str, utterances: Iterable[Utterance]) -> None:
 
 def format_utterance(utterance: Utterance) -> str:
     """The line of a `data.list`, without its line end; fields that are None are omitted."""
-    record = {name: value for name, value in asdict(utterance).items() if value is not None}
+    record = {name: value for name in _ORDER if (value := getattr(utterance, name)) is not None}
     return json.dumps(record, ensure_ascii=False)
 
 

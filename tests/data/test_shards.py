@@ -87,6 +87,27 @@ def test_packing_again_gives_the_same_bytes(utterances: list[Utterance], tmp_pat
     assert b"PEAK" not in first, "libsndfile's chunk contains the time"
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_several_processes_write_the_bytes_of_one(utterances: list[Utterance], tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("one", "two", "many")]
+    for folder, num_workers in zip(folders, (0, 2, 9), strict=True):
+        written = list(write_shards(utterances, folder, num_utts_per_shard=2, num_workers=num_workers))
+        assert written == [folder / f"shards_{number:09d}.tar" for number in range(4)]
+        assert (folder / "data.list").read_text() == "".join(f"{path}\n" for path in written)
+    one, *others = ([path.read_bytes() for path in sorted(folder.glob("*.tar"))] for folder in folders)
+    assert all(other == one for other in others)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_shard_that_cannot_be_written_is_one_line_and_there_is_no_list(
+    utterances: list[Utterance], tmp_path: Path, num_workers: int
+) -> None:
+    listed = [*utterances, Utterance(key="gone", wav="/none.wav", txt="a")]
+    with pytest.raises(DataError, match=r"^utterance gone: /none.wav: missing; restore"):
+        list(write_shards(listed, tmp_path / "out", num_utts_per_shard=2, num_workers=num_workers))
+    assert not (tmp_path / "out" / "data.list").exists() and not list((tmp_path / "out").glob(".*"))
+
+
 def test_wenets_own_shards_are_read(utterances: list[Utterance], tmp_path: Path) -> None:
     """KEY.txt with a line end, KEY.wav, no KEY.json."""
     texts = [(f"{u.key}.txt", u.txt.encode() + b"\n") for u in utterances[:3]]

@@ -4,6 +4,7 @@
 import logging
 import multiprocessing
 import os
+import threading
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +16,8 @@ import torch
 from noise_clips import PLAIN, RANDOM, assert_equal_batches, conv2d_length, make_dataset, write_clips
 
 from wenet_hs.config.dataset import DatasetConf, FilterConf
-from wenet_hs.data.audio import ClipError
+from wenet_hs.data import dataset
+from wenet_hs.data.audio import ClipError, segment_duration
 from wenet_hs.data.batching import Example, collate
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.features import utterance_features
@@ -193,6 +195,29 @@ def test_missing_durations_are_read_from_the_header(utterances: list[Utterance],
         make_dataset([gone])
     data = make_dataset([*utterances, gone], PLAIN.model_copy(update={"max_bad_clips": 0.2}))
     assert (len(data), data.rejected) == (8, [("gone", "unreadable: missing")])
+
+
+def test_headers_are_read_at_the_same_time_with_the_results_of_one_after_the_other(
+    utterances: list[Utterance], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bad.wav").write_bytes(b"no audio")
+    bad = [Utterance(key=key, wav=str(tmp_path / name), txt="a") for key, name in (("x", "bad.wav"), ("y", "none.wav"))]
+    listed = [replace(u, duration=None) for u in utterances]
+    listed = [*listed[:3], bad[0], *listed[3:], bad[1]]
+    meet = threading.Barrier(2)  # two headers at a time, or BrokenBarrierError
+
+    def read(utterance: Utterance) -> float:
+        meet.wait(timeout=20)
+        return segment_duration(utterance)
+
+    monkeypatch.setattr(dataset, "segment_duration", read)
+    monkeypatch.setattr(dataset, "HEADERS_AT_ONCE", 4)
+    data = make_dataset(listed, PLAIN.model_copy(update={"max_bad_clips": 0.2}))
+    assert data.durations.tolist() == [segment_duration(u) for u in utterances]
+    (x, reason), missing = data.rejected
+    assert (x, missing) == ("x", ("y", "unreadable: missing")) and reason.startswith("unreadable: not audio")
+    with pytest.raises(DataError, match=r"^utterance y: .*/none.wav: missing; 2 of 10 clips cannot be read, .*0.15: r"):
+        make_dataset(listed, PLAIN.model_copy(update={"max_bad_clips": 0.15}))
 
 
 def test_examples_are_padded_to_the_longest() -> None:

@@ -254,6 +254,32 @@ def test_no_stage_begins_if_the_options_are_refused(checkout: Path) -> None:
         assert not call(checkout, recipe, *(["--corpus", f"{checkout}/text"] if recipe != "mini" else []), code=2)[1]
 
 
+# ---- examples/commonvoice
+
+
+def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: Path) -> None:
+    _, calls = call(checkout, "commonvoice", "--corpus", "c", "--stop_stage", "4", "--head", "class")
+    assert "shards" not in [one[0] for one in calls] and "--data_type" not in calls[-1]
+    options = ["--corpus", "c", "--shards", "500", "--head", "class"]
+    error, calls = call(checkout, "commonvoice", *options, "--stage", "4", code=2)
+    assert error.endswith("s0/data/train/shards; run stage 0 with it\n") and not calls
+    _, calls = call(checkout, "commonvoice", *options, "--stop_stage", "0")
+    assert [one[0] for one in calls] == ["prepare", "shards", "shards"]
+    for one, name in zip(calls[1:], ("train", "dev"), strict=True):
+        expected = f"--data_list data/{name}/data.list --num_utts_per_shard 500 --out data/{name}/shards"
+        assert one[1:] == expected.split()
+    tars = checkout / "examples/commonvoice/s0/data/train/shards"
+    tars.mkdir(parents=True)
+    (tars / "data.list").touch()
+    _, (cmvn, train, *_, report) = call(checkout, "commonvoice", *options, "--stage", "3")
+    assert (flag(train, "--train_data"), flag(train, "--cv_data"), flag(train, "--data_type")) == (
+        *("data/train/shards/data.list", "data/dev/shards/data.list", "shard"),
+    )
+    assert (flag(cmvn, "--data_list"), flag(report, "--data_list")) == ("data/train/data.list", "data/test/data.list")
+    error, _ = call(checkout, "commonvoice", "--corpus", "c", "--shards", "0", code=2)
+    assert "--shards 0: must be a whole number from 1 on, or empty" in error
+
+
 # ---- examples/ucla
 
 

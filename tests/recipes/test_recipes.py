@@ -288,10 +288,18 @@ def test_commonvoice(tmp_path: Path, forked: Path) -> None:
         (tmp_path / "corpus" / lang / "validated.tsv").write_text("".join(rows), "utf-8")
     folders = ["--data", str(tmp_path / "data"), "--exp", str(tmp_path / "exp")]
     small = f"{FEW_STEPS} scheduler=warmup_cosine encoder_conf.linear_units=32 decoder_conf.linear_units=32"
-    small += " decoder_conf.num_blocks=1 accum_grad=1"
-    corpus = ["--corpus", str(tmp_path / "corpus"), "--langs", "ca tr", "--ratio", "0.9"]
+    small += " decoder_conf.num_blocks=1 accum_grad=1 num_workers=1"
+    corpus = ["--corpus", str(tmp_path / "corpus"), "--langs", "ca tr", "--ratio", "0.9", "--shards", "30"]
     done = run_recipe("commonvoice", *corpus, *folders, "--override", small, bin_dir=forked)
     check_results(tmp_path, done.stdout, "CER")
+    log = (tmp_path / "exp" / "softmax.log").read_text("utf-8")
+    resources = next(line for line in log.splitlines() if "resources: " in line).partition(" INFO ")[2]
+    assert f"exp/softmax: {resources}" in done.stdout
+    weights = (tmp_path / "exp" / "softmax" / "final.pt").read_bytes()
+    options = [*folders, "--override", small, "--shards", "", "--head", "softmax", "--stage", "4", "--stop_stage", "5"]
+    options[3] = str(tmp_path / "clips")
+    run_recipe("commonvoice", *corpus, *options, bin_dir=forked)
+    assert (tmp_path / "clips" / "softmax" / "final.pt").read_bytes() == weights, "tars train the model of the clips"
 
 
 @pytest.mark.recipe

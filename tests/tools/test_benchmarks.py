@@ -79,6 +79,22 @@ def test_table6_has_a_row_per_language_and_mode(tmp_path: Path) -> None:
     assert all(record["tokens"] == 3 and record["faster"]["hsoftmax"] > 0 for record in records)
 
 
+def test_release_measures_each_command_and_extrapolates(tmp_path: Path) -> None:
+    line = [sys.executable, str(BENCHMARKS / "release.py"), "--rows", "300", "--clips", "20", "--millions", "0.003"]
+    subprocess.run([*line, "--out", str(tmp_path / "n")], capture_output=True, check=True, timeout=300)
+    records = json.loads((tmp_path / "n.json").read_text("utf-8"))["records"]
+    assert len(records) == 8 and "extrapolated" in (tmp_path / "n.md").read_text("utf-8")
+    assert all(of_rows["300"]["processor_s"] > 0 for of_rows in records.values())
+
+
+def test_features_counts_audio_per_core_second(tmp_path: Path) -> None:
+    line = [sys.executable, str(BENCHMARKS / "features.py"), "--threads", "1", "--clips", "4", "--rounds", "1"]
+    subprocess.run([*line, "--out", str(tmp_path / "n")], capture_output=True, check=True, timeout=300)
+    facts = json.loads((tmp_path / "n.json").read_text("utf-8"))
+    assert {*facts["audio_seconds_per_second"]} == {"worker", "device"}
+    assert facts["core_hours"]["worker"] == pytest.approx(45_000 / facts["audio_seconds_per_second"]["worker"])
+
+
 def test_gpu_runs_its_parts_on_a_cpu_and_goes_on_after_one_that_fails(tmp_path: Path) -> None:
     python = tmp_path / "python"
     python.write_text(

@@ -85,3 +85,34 @@ def test_a_log_gets_a_line_per_minute_and_logs_of_before_none(
         tool.main()
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2 and lines[0].endswith("exp/softmax: step 1000 of 2000 | loss 0.431 | 4 min left")
+
+
+def test_resources_and_duration_are_printed_once_per_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool, folder, num_reads = load_tool(), tmp_path / "exp", 0
+    folder.mkdir()
+    resources = "resources: training 9 utterances, 0.01 h | disk: checkpoints at most 0.10 GB"
+    duration = "duration without validations: 1 s per step | 1.0 min per epoch (60 steps) | 0.1 h in all (300)"
+
+    def sleep(seconds: float) -> None:
+        nonlocal num_reads
+        num_reads += 1
+        for name in ("softmax", "class"):
+            end = f"12:00:05 INFO {duration}\n" + 900 * ("x" * 99 + "\n") if num_reads > 2 or name == "class" else ""
+            write_log(folder, name, 50, "300", end=f"12:00:01 WARNING {resources}\n{end}")
+        if num_reads == 4:
+            raise SystemExit
+
+    monkeypatch.setattr(tool.time, "sleep", sleep)
+    monkeypatch.setattr(tool.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "argv", ["progress.py", str(folder)])
+    with pytest.raises(SystemExit):
+        tool.main()
+    lines = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    expected = [f"exp/class: {resources}", f"exp/class: {duration}", f"exp/softmax: {resources}"]
+    assert lines == [*expected, f"exp/softmax: {duration}"]
+    monkeypatch.setattr(tool.time, "sleep", lambda _: sys.exit())
+    with pytest.raises(SystemExit):
+        tool.main()
+    assert len(capsys.readouterr().out.splitlines()) == 4, "also of trainings that ended before they were read"

@@ -6,8 +6,10 @@ import json
 import logging
 import math
 import re
+import shutil
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -53,7 +55,7 @@ def config_of(log_interval: int, warmup_steps: int = 0, max_minutes: float | Non
 
 
 def monitored(folder: Path, progress: Progress, *, log_interval: int = 1, total_steps: int = 9) -> Monitor:
-    return Monitor(folder, progress, config_of(log_interval), total_steps=total_steps, device=CPU)
+    return Monitor(folder, progress, config_of(log_interval), total_steps=total_steps, steps_per_epoch=4, device=CPU)
 
 
 @pytest.mark.parametrize(("warmup", "early_loss"), [(0, 2.4), (2, 2.6)])
@@ -61,7 +63,7 @@ def test_reports_a_ctc_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int, early_loss: float
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
+    options: dict[str, Any] = {"total_steps": 10, "steps_per_epoch": 10, "device": CPU, "plateau_ctc": 3.0}
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(1, warmup), **options) as monitor:
         for progress.step, loss_ctc in ((1, 3.0), (2, early_loss), (3, 2.6)):
             monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc, "blank_share": 0.25})
@@ -101,7 +103,7 @@ def test_only_blank_is_a_warning_once_its_share_has_not_fallen_at_three_validati
     losses = dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": 2.6}
     earlier = [losses] * 3  # of a version that did not measure the share
     progress = Progress(step=9, validations=[*earlier, *(losses | {"blank_share": share} for share in shares[:-1])])
-    options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
+    options: dict[str, Any] = {"total_steps": 10, "steps_per_epoch": 10, "device": CPU, "plateau_ctc": 3.0}
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(1), **options) as monitor:
         monitor.valid(losses | {"blank_share": shares[-1]})
     assert f" | blank {100 * shares[-1]:.1f} % | 0 s of training" in caplog.messages[0]
@@ -113,7 +115,7 @@ def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitt
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"total_steps": 10, "device": CPU, "plateau_ctc": 3.0}
+    options: dict[str, Any] = {"total_steps": 10, "steps_per_epoch": 10, "device": CPU, "plateau_ctc": 3.0}
     losses = ((1, 3.1, 3.0), (2, 2.0, 3.1), (3, 0.8, 3.6), (4, 0.1, 5.0))
     with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, config_of(1), **options) as monitor:
         for progress.step, train_ctc, valid_ctc in losses:
@@ -291,18 +293,64 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
 
 def test_each_line_has_the_time_that_is_left_once_it_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress(step=100, seconds=60.0)  # a resumed run
-    options: dict[str, Any] = {"total_steps": 796, "device": CPU}
+    options: dict[str, Any] = {"total_steps": 796, "steps_per_epoch": 796, "device": CPU}
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(49), **options) as monitor:
         for progress.step in range(101, 197):
             monitor.step(stats(seconds=90.0 if progress.step < 110 else 3.0))
-    assert [m.partition(" | ")[0] for m in caplog.messages] == ["step 147 of 796", "step 196 of 796"]
-    assert ["left" in message for message in caplog.messages] == [False, True], "the first steps compile"
-    assert caplog.messages[1].endswith("| 30.0 min left")
+    begins = [m.partition(" | ")[0] for m in caplog.messages]
+    assert begins == ["step 147 of 796", "duration without validations: 3 s per step", "step 196 of 796"]
+    assert caplog.messages[1].endswith(" | 39.8 min per epoch (796 steps) | 0.66 h in all (796)")
+    assert ["left" in message for message in caplog.messages] == [False, False, True], "the first steps compile"
+    assert caplog.messages[2].endswith("| 30.0 min left")
     limited = config_of(49, max_minutes=21)
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, limited, **options) as monitor:
         for progress.step in range(197, 295):
             monitor.step(stats(seconds=3.0))
     assert caplog.messages[-1].endswith("| 20.0 min left"), "max_minutes comes first"
+    assert caplog.messages[-2].endswith(" | 0.35 h in all (at most 796)")
+
+
+@pytest.mark.parametrize("cache", ["false", "true"])
+def test_the_first_lines_state_data_memory_and_disk(
+    tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture, cache: str
+) -> None:
+    few = ("max_epoch=3", "keep_best=0", "keep_checkpoints=2", f"dataset_conf.cache_features={cache}")
+    with caplog.at_level(logging.INFO):
+        tiny_corpus.train(tmp_path / "m", *few)
+    (line,) = [message for message in caplog.messages if message.startswith("resources: ")]
+    features = r", features 0\.\d\d GB that all processes share" if cache == "true" else ""
+    disk = r"disk: checkpoints at most 0\.00 GB \(0\.00 GB each\), free [\d.]+ GB"
+    hours = r"training 10 utterances, 0\.00 h \| validation 3 utterances, 0\.00 h"
+    assert re.fullmatch(rf"resources: {hours} \| memory: lists 0\.\d\d GB{features} \| {disk}", line)
+    assert caplog.messages.index(line) < next(i for i, m in enumerate(caplog.messages) if m.startswith("first batch"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "num_kept"),
+    [(("keep_checkpoints=1", "keep_best=2"), 3), ((), 4), (("keep_checkpoints_gb=0.00000002",), 1)],
+)
+def test_a_disk_too_small_for_the_checkpoints_is_a_warning_at_the_begin(
+    tiny_corpus: TinyCorpus,
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    settings: tuple[str, ...],
+    num_kept: int,
+) -> None:
+    """Four checkpoints are written; a new one is on the disk before an old one is deleted."""
+    task = load_task(load_config(trained / "train.yaml"), tiny_corpus.options(trained), {}, World())
+    size = task.state.checkpoint_bytes()
+    on_disk = [sum(file.stat().st_size for file in path.iterdir()) for path in (trained / "checkpoints").glob("step-*")]
+    assert 0 < max(on_disk) - size < 150_000, "a file has about 1 kB per weight more than its values"
+    for name, free in (("enough", 1.01 * size * (num_kept + 1)), ("small", 0.99 * size * (num_kept + 1))):
+        usage = SimpleNamespace(free=round(free))
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, usage=usage: usage)
+        with caplog.at_level(logging.INFO):
+            tiny_corpus.train(tmp_path / name, "max_epoch=1", *settings)
+    enough, small = (record for record in caplog.records if record.getMessage().startswith("resources: "))
+    assert (enough.levelno, small.levelno) == (logging.INFO, logging.WARNING)
+    assert small.getMessage().endswith(" free 0.00 GB; free some space, or set keep_checkpoints_gb")
 
 
 def test_max_epoch_before_the_end_of_the_schedule_is_a_warning_with_both_settings(

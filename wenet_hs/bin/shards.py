@@ -15,20 +15,25 @@ from rich.progress import track
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.data.shards import open_list, write_shards
+from wenet_hs.options import NUM_CORES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--data_list", type=Path, required=True, help="the list to pack")
     parser.add_argument("--num_utts_per_shard", type=int, default=1000, help="utterances per tar (default: 1000)")
+    workers_help = "processes, which write a tar each; 0: only this one (default: one per core)"
+    parser.add_argument("--num_workers", type=int, default=NUM_CORES, help=workers_help)
     parser.add_argument("--out", type=Path, required=True, help="folder to write")
 
 
 def run(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "num_utts_per_shard")
+    check_at_least(args, 0, "num_workers")
     utterances = open_list(args.data_list)
     num_shards = -(-len(utterances) // args.num_utts_per_shard)
     console = Console(stderr=True)
-    shards = write_shards(utterances, args.out, num_utts_per_shard=args.num_utts_per_shard)
+    size, num_workers = args.num_utts_per_shard, args.num_workers
+    shards = write_shards(utterances, args.out, num_utts_per_shard=size, num_workers=num_workers)
     shown = track(shards, "shards", num_shards, console=console, disable=not console.is_terminal)
     size = sum(path.stat().st_size for path in shown)
     print(f"{args.out / 'data.list'}: {num_shards} shards, {len(utterances)} utterances, {size / 1e6:.1f} MB")

@@ -121,7 +121,8 @@ class ClipChecker:
             if result.is_incomplete:
                 self._incomplete.add(utterance.key)
             if result.reason is None:
-                usable.append(replace(utterance, duration=result.duration_s))
+                is_same = utterance.duration == result.duration_s
+                usable.append(utterance if is_same else replace(utterance, duration=result.duration_s))
             else:
                 rejected.append(Rejected(utterance.key, utterance.wav, result.reason, utterance.lang or ""))
         return usable, rejected

@@ -15,7 +15,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -183,8 +183,8 @@ def read_table(path: Path, language: Language) -> list[Utterance]:
             own_key = key if name and key not in utterances else where
             rejected.append(Rejected(own_key, str(clips / name) if name else "", reason, lang))
             continue
-        utterance = Utterance(key=key, wav=str(clips / name), txt=text, lang=lang, duration=durations.get(name))
-        utterances[key] = replace(utterance, speaker=client_id or None)
+        wav, seconds, speaker = str(clips / name), durations.get(name), client_id or None
+        utterances[key] = Utterance(key=key, wav=wav, txt=text, lang=lang, duration=seconds, speaker=speaker)
     return [*utterances.values()]
 
 

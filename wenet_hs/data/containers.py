@@ -195,15 +195,22 @@ def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
 def _mp3_frame(data: bytes, position: int) -> tuple[int, int]:
     """Bytes and samples per channel of the frame of layer III that begins here and is followed by another one or the
     end; 0 if there is none."""
-    first, second, third = data[position : position + 3]
+    length, num_samples = _mp3_header(data[position : position + 3])
+    following = data[position + length : position + length + 2]
+    is_followed = (
+        len(following) < 2 or following in (b"ID", b"TA", b"AP") or (following[0] == 0xFF and following[1] >= 0xE0)
+    )
+    return (length, num_samples) if length and is_followed else (0, 0)
+
+
+@lru_cache(maxsize=4096)
+def _mp3_header(header: bytes) -> tuple[int, int]:
+    """Bytes and samples per channel of a frame that begins with these three bytes; 0 if none does."""
+    first, second, third = header
     version, layer, rate = second >> 3 & 3, second >> 1 & 3, third >> 2 & 3
     if first != 0xFF or second < 0xE0 or version == 1 or layer != 1 or rate == 3:
         return 0, 0
     num_samples = 1152 if version == 3 else 576
     bits_per_s = 1000 * _KBITS[1 if version == 3 else 2][third >> 4]
     length = num_samples // 8 * bits_per_s // (_RATES[rate] // _DIVISORS[version]) + (third >> 1 & 1)
-    following = data[position + length : position + length + 2]
-    is_followed = (
-        len(following) < 2 or following in (b"ID", b"TA", b"AP") or (following[0] == 0xFF and following[1] >= 0xE0)
-    )
-    return (length, num_samples) if bits_per_s and is_followed else (0, 0)
+    return (length, num_samples) if bits_per_s else (0, 0)

@@ -9,6 +9,7 @@ import logging
 import multiprocessing
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -39,6 +40,9 @@ logger = logging.getLogger(__name__)
 
 MAX_CACHED_S = 600
 """Features of longer utterances are not kept."""
+HEADER_THREADS, HEADERS_AT_ONCE = 16, 1024
+"""Threads that read the headers of clips without a duration, which on a network disk is mostly waiting; and headers
+that are read before the next ones are begun."""
 MAX_REPLACEMENTS = 1000
 """Clips to try for a batch in which all clips are bad; so many bad clips in a row mean that the disk is not there."""
 
@@ -252,16 +256,15 @@ class SpeechDataset:
         table, limit = self._table, self._conf.max_bad_clips
         durations = table.columns["duration"].copy()
         unreadable: dict[int, str] = {}
-        for row in np.flatnonzero(np.isnan(durations)).tolist():
-            utterance = table[row]
-            try:
-                durations[row] = segment_duration(utterance)
-            except AudioError as error:
-                durations[row], unreadable[row] = 0.0, f"unreadable: {error.found}"
-                if len(unreadable) > limit * len(table):
-                    found = f"{utterance.wav}: {error.found}; {len(unreadable)} of {len(table)} clips cannot be read"
-                    to_do = f"dataset_conf.max_bad_clips allows {limit:g}: restore them"
-                    raise DataError(f"utterance {utterance.key}", f"{found}, {to_do}") from error
+        for row, utterance, found in _read_headers(table, np.flatnonzero(np.isnan(durations)).tolist()):
+            if isinstance(found, float):
+                durations[row] = found
+                continue
+            durations[row], unreadable[row] = 0.0, f"unreadable: {found.found}"
+            if len(unreadable) > limit * len(table):
+                text = f"{utterance.wav}: {found.found}; {len(unreadable)} of {len(table)} clips cannot be read"
+                to_do = f"dataset_conf.max_bad_clips allows {limit:g}: restore them"
+                raise DataError(f"utterance {utterance.key}", f"{text}, {to_do}") from found
         return durations, unreadable
 
     def _encoder_frames(self, frames: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -285,6 +288,22 @@ class SpeechDataset:
 
     def _generator(self, *parts: object) -> torch.Generator:
         return torch.Generator().manual_seed(self._hash(*parts))
+
+
+def _read_headers(table: UtteranceTable, rows: Sequence[int]) -> Iterator[tuple[int, Utterance, float | AudioError]]:
+    """Each row, its utterance, and its duration or why that cannot be read, in order; threads read the headers."""
+    with ThreadPoolExecutor(HEADER_THREADS) as pool:
+        for first in range(0, len(rows), HEADERS_AT_ONCE):
+            some = rows[first : first + HEADERS_AT_ONCE]
+            utterances = [table[row] for row in some]
+            yield from zip(some, utterances, pool.map(_duration_or_error, utterances), strict=True)
+
+
+def _duration_or_error(utterance: Utterance) -> float | AudioError:
+    try:
+        return segment_duration(utterance)
+    except AudioError as error:
+        return error
 
 
 def batches(

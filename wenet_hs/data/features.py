@@ -62,7 +62,7 @@ class FeatureCache:
         self._starts_NS = max_frames_NS.cumsum().reshape(max_frames_NS.shape) - max_frames_NS
         num_slots, num_frames = max_frames_NS.size, int(max_frames_NS.sum())
         values = np.dtype(np.float16 if is_half else np.float32)
-        num_bytes = 8 * num_slots + values.itemsize * num_frames * width
+        self.num_bytes = num_bytes = 8 * num_slots + values.itemsize * num_frames * width
         if path.exists() and path.stat().st_size != num_bytes:  # cut off: the space of its end is not reserved
             path.unlink()
         if not path.exists():

@@ -11,7 +11,8 @@ A draw is the number i + N * copy of a virtual item of utterance i: copies in on
 import hashlib
 import logging
 from collections.abc import Iterable, Sequence
-from itertools import islice, pairwise
+from itertools import islice
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -86,7 +87,8 @@ def _facts(u: Utterance) -> str:
 
 def ctc_frames_needed(ids: Sequence[int]) -> int:
     """The fewest encoder frames that CTC can align with a label: one per unit, and a blank between equal neighbours."""
-    return len(ids) + sum(left == right for left, right in pairwise(ids))
+    num_repeated: int = sum(map(eq, ids, islice(ids, 1, None)))
+    return len(ids) + num_repeated
 
 
 def reason_to_reject(ids: Sequence[int], duration_s: float, num_encoder_frames: int, conf: FilterConf) -> str | None:

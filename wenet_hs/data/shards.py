@@ -12,10 +12,11 @@ import io
 import json
 import logging
 import tarfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import replace
-from itertools import accumulate, chain, islice
+from functools import partial
+from itertools import accumulate, chain
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Literal
 
@@ -32,6 +33,7 @@ from wenet_hs.data.audio import (
 )
 from wenet_hs.data.containers import SourceError
 from wenet_hs.data.decoders import open_decoder
+from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.errors import DataError, refuse_faults
@@ -209,24 +211,32 @@ def _text(file: IO[bytes], member: tarfile.TarInfo) -> str:
 # Writing
 
 
-def write_shards(utterances: Iterable[Utterance], out: Path, *, num_utts_per_shard: int) -> Iterator[Path]:
+def write_shards(
+    utterances: Sequence[Utterance], out: Path, *, num_utts_per_shard: int, num_workers: int = 0
+) -> Iterator[Path]:
     """Write OUT/shards_000000000.tar … and, when all are complete, OUT/data.list with one shard per line.
 
     The bytes of an audio file are copied unchanged. A segment or a channel becomes a float wav of its samples, so that
-    the shards give exactly the features of the list. The same list gives the same bytes.
+    the shards give exactly the features of the list. The same list gives the same bytes, with any number of workers.
 
-    Yields: each complete shard. Raises: DataError naming the utterance whose audio cannot be read.
+    num_workers: processes that write a shard each at the same time; 0: none but this one.
+    Yields: each complete shard, in order. Raises: DataError naming the utterance whose audio cannot be read.
     """
     paths: list[Path] = []
-    rest = iter(utterances)
-    while group := list(islice(rest, num_utts_per_shard)):
-        path = out / f"shards_{len(paths):09d}.tar"
-        with open_atomic(path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for utterance in group:
-                _add(tar, utterance)
+    numbers = range(-(-len(utterances) // num_utts_per_shard))
+    write = partial(_write_shard, utterances, out, num_utts_per_shard)
+    for path in load_ahead(write, numbers, num_workers=min(num_workers, len(numbers))):
         paths.append(path)
         yield path
     write_atomic(out / "data.list", "".join(f"{path}\n" for path in paths))
+
+
+def _write_shard(utterances: Sequence[Utterance], out: Path, size: int, number: int) -> Path:
+    path = out / f"shards_{number:09d}.tar"
+    with open_atomic(path) as file, tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
+        for position in range(number * size, min(len(utterances), (number + 1) * size)):
+            _add(tar, utterances[position])
+    return path
 
 
 def _add(tar: tarfile.TarFile, utterance: Utterance) -> None:

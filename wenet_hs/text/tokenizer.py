@@ -35,6 +35,8 @@ class Tokenizer(ABC):
         self.table = table
         self.marked_units = table.marked_units
         """Units such as `<noise>`, which stay whole where a transcript has them."""
+        self._ids = {unit: unit_id for unit_id, unit in enumerate(table.units) if unit_id not in table.special_ids}
+        """For speed: the ids of units that are written as in the table."""
 
     @abstractmethod
     def split(self, text: str) -> list[str]:
@@ -52,7 +54,7 @@ class Tokenizer(ABC):
         """The ids of a transcript. A unit that is not in the table is `<unk>`, or a DataError if the table has none."""
         ids = []
         for unit in self.split(text):
-            unit_id = self._text_id(unit)
+            unit_id = self._ids[unit] if unit in self._ids else self._text_id(unit)
             unit_id = self.table.special.unk if unit_id is None else unit_id
             if unit_id is None:
                 found = f"unit {unit!r} is not in the unit table, which has no <unk>"

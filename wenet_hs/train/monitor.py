@@ -98,6 +98,7 @@ class Monitor:
         config: TrainingConfig,
         *,
         total_steps: int,
+        steps_per_epoch: int,
         device: torch.device,
         plateau_ctc: float | None = None,
     ) -> None:
@@ -108,7 +109,8 @@ class Monitor:
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
         earlier = model_dir / "tensorboard"  # of a training that began when the files were there
         self._board = EventFile(earlier if earlier.is_dir() else model_dir, step=progress.step + 1)
-        self._log_interval, self._device, self._total_steps = config.log_interval, device, total_steps
+        self._log_interval, self._device, self.total_steps = config.log_interval, device, total_steps
+        self.steps_per_epoch, self._num_steps = steps_per_epoch, 0
         self._max_seconds = math.inf if config.max_minutes is None else 60 * config.max_minutes
         self._last_seconds = deque[float](maxlen=EXPECTED_AFTER)
         self._plateau_ctc, self._has_warned = plateau_ctc, False
@@ -142,6 +144,9 @@ class Monitor:
         self._recent.append(stats)
         step = self._progress.step
         self._last_seconds.append(stats.seconds)
+        self._num_steps += 1
+        if self._num_steps == EXPECTED_AFTER:
+            self._log_duration()
         if stats.suspects and stats.loss_scale > SMALLEST_SCALE and math.isfinite(stats.loss):
             logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", step, stats.loss_scale)
         elif stats.suspects:
@@ -164,7 +169,7 @@ class Monitor:
                 record.pop(named_in_warnings, None)
             logger.info(
                 "step %d of %s%d | %s | lr %.2e%s | grad %.2f | %.0f %s | wait %.0f %%%s",
-                *(step, "at most " if self._max_seconds < math.inf else "", self._total_steps, _losses(record)),
+                *(step, "at most " if self._max_seconds < math.inf else "", self.total_steps, _losses(record)),
                 *(stats.lr, "".join(f", {part} {rate:.2e}" for part, rate in stats.lr_of.items())),
                 *(stats.grad_norm, throughput, per_second),
                 *(100 * speed["wait_share"], self._time_left()),
@@ -172,11 +177,20 @@ class Monitor:
             self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})
             self._recent.clear()
 
+    def _log_duration(self) -> None:
+        """State the expected time of an epoch and of all steps, once per run."""
+        seconds = median(self._last_seconds)
+        hours = min(seconds * self.total_steps, self._max_seconds) / 3600
+        text = "duration without validations: %.3g s per step | %.1f min per epoch (%d steps) | %.2f h in all (%s%d)"
+        limit = "at most " if self._max_seconds < math.inf else ""
+        values = (seconds, seconds * self.steps_per_epoch / 60, self.steps_per_epoch, hours, limit, self.total_steps)
+        logger.info(text, *values)
+
     def _time_left(self) -> str:
         """The time without validations, as a field of the log line; empty before it is known."""
         if len(self._last_seconds) < EXPECTED_AFTER:
             return ""
-        seconds = median(self._last_seconds) * (self._total_steps - self._progress.step)
+        seconds = median(self._last_seconds) * (self.total_steps - self._progress.step)
         return f" | {max(0.0, min(seconds, self._max_seconds - self._progress.seconds)) / 60:.1f} min left"
 
     def valid(self, facts: Mapping[str, float]) -> None:

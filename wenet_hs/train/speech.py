@@ -23,7 +23,7 @@ from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
-from wenet_hs.devices import find_device
+from wenet_hs.devices import find_device, resident_bytes
 from wenet_hs.distributed import World, join_process_group, local_rank
 from wenet_hs.encoders.outputs import EncoderOutputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
@@ -75,8 +75,10 @@ class SpeechTask(Task):
         config: ExperimentConfig,
         state: TrainState[AsrModel],
         sets: tuple[SpeechDataset, SpeechDataset],
+        lists_bytes: int,
     ) -> None:
-        """`sets`: for training and validation."""
+        """`sets`: for training and validation; `lists_bytes`: the memory of their lists."""
+        self._lists_bytes = lists_bytes
         self.config, self.state, self.accum_grad = config, state, config.accum_grad
         self.train_set, self.valid_set = sets
         self._num_bad, self._has_begun = 0, False
@@ -113,6 +115,13 @@ class SpeechTask(Task):
             open_output_caches(sets, encoder, self.state.world)
         elif self.config.dataset_conf.cache_features:
             open_feature_caches(sets, self.state.world)
+
+    def describe_data(self) -> Sequence[str]:
+        sets = {"training": self.train_set, "validation": self.valid_set}
+        facts = [f"{name} {len(one):,} utterances, {one.durations.sum() / 3600:,.2f} h" for name, one in sets.items()]
+        shared = sum(one.cache.num_bytes for one in sets.values() if one.cache)
+        cache = f", features {shared / 1e9:.2f} GB that all processes share" if shared else ""
+        return [*facts, f"memory: lists {self._lists_bytes / 1e9:.2f} GB{cache}"]
 
     def num_batches(self) -> int:
         return len(self.train_set.plan(self.state.progress.epoch))
@@ -200,7 +209,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         compile_layers(model)
         if frontend is not None:
             logger.warning("compile: the layers of the pretrained encoder are not compiled")
-    sets = {}
+    sets, before = {}, resident_bytes()
     fingerprint = dict(hashes)
     for name, flag, paths in (
         ("training", "--train_data", options.train_data),
@@ -221,6 +230,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
             _report_rejected(sets[name], flag, model_dir)
             if frontend is not None:
                 frontend.warn_about_windows(flag, sets[name].durations.tolist(), "cut them at pauses")
+    lists_bytes = max(0, resident_bytes() - before)
     state = TrainState(
         model,
         build_optimizer(model, config, where=where),
@@ -231,7 +241,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         world=world,
         seed=config.seed,
     )
-    return SpeechTask(config, state, (sets["training"], sets["validation"]))
+    return SpeechTask(config, state, (sets["training"], sets["validation"]), lists_bytes)
 
 
 def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World) -> None:

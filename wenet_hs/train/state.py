@@ -212,6 +212,12 @@ class TrainState(Generic[Model]):
             with report_full_disk(target, folder, count_bytes(frozen)), open_atomic(target) as file:
                 self.frozen = {"file": FROZEN, **write_hashed(file, frozen)}
 
+    def checkpoint_bytes(self) -> int:
+        """The size of a checkpoint, about: its weights, and Adam's two moments of those that are trained."""
+        frozen, trained = {*self._frozen_names()}, [one for one in self.model.parameters() if one.requires_grad]
+        weights = {name: value for name, value in self.model.state_dict().items() if name not in frozen}
+        return count_bytes(weights) + 2 * count_bytes(trained)
+
     def to_files(self) -> dict[str, Content]:
         """The files of a checkpoint (name → content) on rank 0, nothing on other ranks. Every rank must call it.
 

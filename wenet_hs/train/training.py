@@ -6,11 +6,12 @@ import json
 import logging
 import math
 import os
+import shutil
 import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from importlib.metadata import version
 from pathlib import Path
@@ -106,6 +107,10 @@ class Task(ABC):
     def prepare(self) -> None:  # noqa: B027
         """Called once before the first step. A signal waits until it is done."""
 
+    def describe_data(self) -> Sequence[str]:
+        """The amount of the data and its memory, for the first lines of the log."""
+        return ()
+
     @abstractmethod
     def num_batches(self) -> int:
         """Batches of the current epoch, of all ranks together."""
@@ -150,6 +155,8 @@ class Training:
         monitoring = self._monitor() if self.world.is_first else nullcontext()
         with monitoring as monitor, self.stop, matmul_precision(self.config.matmul_precision, self.state.device):
             self.task.prepare()
+            if monitor is not None:
+                self._log_resources(-(-monitor.total_steps // (self.config.save_interval or monitor.steps_per_epoch)))
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
@@ -197,19 +204,36 @@ class Training:
             )
 
     def _monitor(self) -> Monitor:
+        steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
+        total_steps = self._count_steps(steps_per_epoch)
         return Monitor(
             self.model_dir,
             self.state.progress,
             self.config,
-            total_steps=self._count_steps(),
+            total_steps=total_steps,
+            steps_per_epoch=steps_per_epoch,
             device=self.state.device,
             plateau_ctc=self.task.plateau_ctc(),
         )
 
-    def _count_steps(self) -> int:
+    def _log_resources(self, num_saves: int) -> None:
+        """One line: the data, and the checkpoints that are kept, of `num_saves`, against the free disk."""
+        config, each = self.config, self.state.checkpoint_bytes()
+        num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
+        kept = each * min(num_saves, config.keep_checkpoints + num_best)
+        if config.keep_checkpoints_gb is not None:
+            kept = min(kept, max(each, round(1e9 * config.keep_checkpoints_gb)))
+        there = sum(file.stat().st_size for path in list_checkpoints(self._checkpoints) for file in path.iterdir())
+        free = shutil.disk_usage(self.model_dir).free
+        lacks_disk = kept + each > there + free  # the next one is written before another is deleted
+        disk = f"disk: checkpoints at most {kept / 1e9:.2f} GB ({each / 1e9:.2f} GB each), free {free / 1e9:.2f} GB"
+        to_do = "; free some space, or set keep_checkpoints_gb" if lacks_disk else ""
+        level = logging.WARNING if lacks_disk else logging.INFO
+        logger.log(level, "resources: %s%s", " | ".join([*self.task.describe_data(), disk]), to_do)
+
+    def _count_steps(self, steps_per_epoch: int) -> int:
         """The steps that will run without a time limit. Warns if `max_epoch` ends the training before its schedule."""
         config, planned = self.config, self.config.scheduler_conf.total_steps
-        steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
         of_epochs, warmup = steps_per_epoch * config.max_epoch, config.scheduler_conf.warmup_steps
         if (steps := min(planned or of_epochs, of_epochs)) <= warmup:
             logger.warning(

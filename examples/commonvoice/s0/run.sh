@@ -4,6 +4,7 @@
 #   ./run.sh --corpus /data/cv --stage 2 --head "hsoftmax class" --tree brown    other heads, another tree
 #   ./run.sh --corpus /data/cv --alpha 1 --ratio 1                               all the speech; default: that of Liu et al. 2023
 #   ./run.sh --corpus /data/cv --unit bpe:500 --data data-bpe --exp exp-bpe      word pieces
+#   ./run.sh --corpus /data/cv --shards 1000   training reads tars of 1,000 utterances: for disks that are slow with many files
 #   ./run.sh --corpus /data/cv --nproc 4       by torchrun: a step has the batches of 4 processes, 4 times the speech
 # Stages: 0 lists, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
 # shellcheck disable=SC2086  # lists of names are words
@@ -16,16 +17,21 @@ langs="ca es fr it pt be cs pl ru uk ba ky tr tt uz"  # folders of the release
 alpha=0.5                     # smoothing of the languages' shares; 1: as in the corpus
 ratio=0.082                   # share of all training hours to keep
 data_seed=1                   # of the random choices that stage 0 makes
+shards=                       # utterances per tar of the lists that training reads; empty: no tars, single clips
 config=$root/conf/paper_cv.yaml  # YAML of the experiment
 base_steps=0                  # of a first training per seed, with CTC alone, from which its heads start; 0: none
 average_num=10                # checkpoints whose mean is the final model (wenet-hs average)
 OF_DATA="corpus langs alpha ratio" OF_EXP="base_steps"
 read_options "$@"
+[[ $shards =~ ^([1-9][0-9]*)?$ ]] || fail "--shards $shards: must be a whole number from 1 on, or empty"
 wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
 
 if at 0 "data lists"; then
   [ -n "$corpus" ] || fail "--corpus DIR is required (try --help)"
   wenet-hs prepare commonvoice --corpus "$corpus" --langs "$langs" --alpha "$alpha" --ratio "$ratio" --seed "$data_seed" --out "$data"
+  for list in ${shards:+train dev}; do
+    wenet-hs shards --data_list "$data/$list/data.list" --num_utts_per_shard "$shards" --out "$data/$list/shards"
+  done
   keep_options data
 fi
 
@@ -46,8 +52,10 @@ fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  train=("${wenet_hs[@]}" train --config "$config" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
-    --cmvn "$data/global_cmvn" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}" --override_config "${more[@]}")
+  tars=${shards:+shards/}  # the batches are the same, so a training may continue with the other lists
+  [ -f "$data/train/${tars}data.list" ] || [ -z "$shards" ] || fail "--shards $shards: no tars in $data/train/shards; run stage 0 with it"
+  train=("${wenet_hs[@]}" train --config "$config" --train_data "$data/train/${tars}data.list" --cv_data "$data/dev/${tars}data.list"
+    ${shards:+--data_type shard} --cmvn "$data/global_cmvn" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}" --override_config "${more[@]}")
   for seed in $seeds; do  # the first part
     name=$(name_of base "$seed")
     [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" "model_conf.ctc_only_steps=$base_steps" \
