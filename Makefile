@@ -59,6 +59,7 @@ recipes: setup
 
 slow: setup
 	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto -m slow tests/gpu
 
 clean:
 	rm -rf .venv .venv-docs build dist *.egg-info

@@ -139,7 +139,7 @@ def run_loop(
     loaded = batches(dataset, dataset.plan(0), 0, num_workers=num_workers, pin=is_gpu(device))
     with (
         tempfile.TemporaryDirectory() as folder,
-        Monitor(Path(folder), state.progress, config, total_steps=0, device=device) as monitor,
+        Monitor(Path(folder), state.progress, config, total_steps=0, steps_per_epoch=1, device=device) as monitor,
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
         for stats in run_epoch(state, loaded, config):
