@@ -249,6 +249,13 @@ def test_exhaustive_prefix_search_is_sum_over_alignments_plus_language_model(tmp
         assert one.score == pytest.approx(sums[one.ids] + fusion, abs=1e-4)
 
 
+def test_prefix_search_of_no_utterances_with_a_language_model_is_empty(tmp_path: Path) -> None:
+    empty = torch.zeros(0, 3, 7), torch.zeros(0, 3, 7, dtype=torch.int64), torch.zeros(0, dtype=torch.int64)
+    options = DecodeOptions(beam_size=4, lm_weight=0.7)
+    found = prefix_beam_search_with_lm(*empty, blank=0, eos=SPECIAL.eos, options=options, lm=model_of(tmp_path))
+    assert found == ([], [])
+
+
 def test_a_language_model_changes_every_mode_but_the_greedy_one(tmp_path: Path) -> None:
     lm, model, batch = model_of(tmp_path), small_model(seed=1), small_batch([24], [1])
     arguments = (model, batch.features, batch.feature_lengths, MODES)

@@ -15,7 +15,8 @@ from model_folders import write_clip, write_model_folder
 from thread_ranks import run_on_ranks
 
 from wenet_hs.decode import DecodeOptions, job
-from wenet_hs.decode.job import DecodedBatch, Job, PartialResults, assign_batches, recognize
+from wenet_hs.decode.job import Job, assign_batches, recognize
+from wenet_hs.decode.partial_results import DecodedBatch, PartialResults
 from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_results
 from wenet_hs.decode.segments import Piece, plan_batches
 from wenet_hs.errors import ConfigError, DataError

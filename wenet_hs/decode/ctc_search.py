@@ -93,7 +93,7 @@ def prefix_beam_search_with_lm(
     scorer = _FusionScorer(lm, len(searches)) if lm is not None and options.lm_weight else None
     values_BTK, ids_BTK, lengths_B = values.tolist(), ids.tolist(), lengths.tolist()
     results, by_ctc = [list[Hypothesis]() for _ in searches], [list[Hypothesis]() for _ in searches]
-    for t in range(1 + max(lengths_B, default=0)):  # after its frames each utterance has its end
+    for t in range(1 + max(lengths_B, default=-1)):  # after its frames each utterance has its end
         running = [row for row, length in enumerate(lengths_B) if t <= length]
         frames = [
             dict(zip(ids_BTK[row][t], values_BTK[row][t], strict=True)) if t < lengths_B[row] else {eos: 0.0}

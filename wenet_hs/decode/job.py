@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Restartable decoding of a data list: batches by length, shared by the ranks, results appended per batch.
 
-    RESULT_DIR/partial/plan.json            the settings, and the batches of the list
-    RESULT_DIR/partial/batches-RANK.jsonl   one line per decoded batch
-
 A crash loses at most the batches in progress. The batches do not depend on the number of ranks, and each is decoded as
 a whole. So an interrupted or shared run gives the same bits as a run of one process. The folder is removed when the
 results are written, unless clips could not be read: then the next run tries these again.
@@ -11,19 +8,15 @@ results are written, unless clips could not be read: then the next run tries the
 Dimension key: N samples, T frames, F features.
 """
 
-import json
 import logging
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
-from pydantic import TypeAdapter
 from torch import Tensor
 
 from wenet_hs.data.audio import segment_duration
@@ -31,6 +24,7 @@ from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import StageTimes, decode, pad_features, warn_about_options
+from wenet_hs.decode.partial_results import FORMAT, DecodedBatch, PartialResults
 from wenet_hs.decode.recognition import Recognition, Segment, make_segment
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
@@ -45,7 +39,6 @@ from wenet_hs.decode.segments import (
 from wenet_hs.distributed import World
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.experiment import Experiment
-from wenet_hs.files import remove_incomplete_line, write_atomic
 from wenet_hs.gpu import is_gpu
 from wenet_hs.lm.language_model import AnyLanguageModel
 from wenet_hs.manifest import Utterance
@@ -105,7 +98,7 @@ def recognize(
     world, encoder = world or World(), experiment.model.encoder
     partial = PartialResults(folder)
     job = replace(job, max_segment_s=limit_segment(job.max_segment_s, encoder.longest_s))
-    settings = {"format": _FORMAT, **(settings or {})}
+    settings = {"format": FORMAT, **(settings or {})}
     batches, done, failed = _share_plan(partial, utterances, job, settings, world, encoder.max_batch_s)
     numbers = assign_batches(batches, done, world.size)[world.rank]
     total = sum(len(batches[number]) for number in numbers)
@@ -116,22 +109,10 @@ def recognize(
         experiment.frontend.warn_about_windows(f"max_segment_s {job.max_segment_s:g}", seconds, CUT_AT_PAUSES)
     if numbers:
         _warm_up(experiment, job)
-    device = next(experiment.model.parameters()).device
-
-    def load(position: int) -> "LoadedBatch":
-        return _load_batch(experiment, utterances, batches[numbers[position]])
-
-    loaded = iter((load_ahead if is_gpu(device) else map)(load, range(len(numbers))))  # beside a GPU
     with partial.appending(world.rank) as append:
-        for number in numbers:
-            batch, times = batches[number], StageTimes(device)
-            clips = [piece.select(utterances) for piece in batch]
-            with out_of_memory_as_error(clips, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
-                with times.measure(FEATURES):
-                    ready = next(loaded)
-                result = _decode_batch(experiment, ready, job, times)
+        for number, result in _decode_batches(experiment, utterances, {n: batches[n] for n in numbers}, job):
             append(replace(result, number=number, rank=world.rank))
-            on_progress(len(batch), total)
+            on_progress(len(batches[number]), total)
     world.barrier()
     if not world.is_first:
         return None
@@ -159,7 +140,7 @@ def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], nu
 
 
 def _share_plan(
-    partial: "PartialResults",
+    partial: PartialResults,
     utterances: Sequence[Utterance],
     job: Job,
     settings: Mapping[str, Any],
@@ -199,104 +180,7 @@ def _share_plan(
     return batches, done, {row: reason for _, failed_of_rank in of_ranks for row, reason in failed_of_rank.items()}
 
 
-# ---- partial results
-
-
-@dataclass(frozen=True)
-class DecodedBatch:
-    """The results of one batch: a line of `batches-RANK.jsonl`."""
-
-    pieces: list[dict[str, Segment] | str]
-    """Per piece its results by mode, or the reason why it could not be read."""
-    seconds: dict[str, float]
-    """By stage."""
-    started_at: float
-    """Time of the machine's clock in seconds; orders the attempts at one batch."""
-    number: int = 0
-    """In the plan."""
-    rank: int = 0
-    incomplete: list[str] = field(default_factory=list)
-    """Keys of the clips that lack a little of the length in their header."""
-
-    @property
-    def has_failures(self) -> bool:
-        """Whether a piece could not be read."""
-        return any(isinstance(piece, str) for piece in self.pieces)
-
-
-_FORMAT = "wenet_hs.partial/2"
-_BATCHES = TypeAdapter(list[list[Piece]])
-_DECODED_BATCH = TypeAdapter(DecodedBatch)
-
-
-class PartialResults:
-    """The folder of a recognition in progress."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._plan = folder / "plan.json"
-
-    def find(self, settings: Mapping[str, Any]) -> tuple[list[list[Piece]], set[int]] | None:
-        """The batches of an interrupted run with the same settings, and those that are done; None if there is none.
-
-        A batch with a clip that could not be read is not done: the clip may have been repaired. If the settings differ,
-        a warning states this, and the results are not used.
-        """
-        try:
-            record = json.loads(self._plan.read_bytes())
-            batches, previous = _BATCHES.validate_python(record["batches"]), dict(record["settings"])
-        except FileNotFoundError:
-            return None
-        except (ValueError, KeyError, TypeError):
-            logger.warning("%s: damaged; starting from the beginning", self._plan)
-            return None
-        present = json.loads(json.dumps(settings))
-        for name in sorted({*previous, *present}):
-            if previous.get(name) != present.get(name):
-                message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
-                logger.warning(message, self._plan, name)
-                return None
-        done = {result.number for result in self.read().values() if not result.has_failures}
-        logger.info("%s: %d of %d batches are decoded already; continuing", self.folder, len(done), len(batches))
-        return batches, done
-
-    def write_plan(self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool) -> None:
-        """Write the plan. A new one discards previous results."""
-        if is_new and self.folder.exists():
-            shutil.rmtree(self.folder)
-        write_atomic(self._plan, json.dumps({"settings": settings, "batches": batches}))
-
-    @contextmanager
-    def appending(self, rank: int) -> Iterator[Callable[[DecodedBatch], None]]:
-        """A function that saves a batch in the file of a rank: from then on a killed process does not lose it.
-
-        An incomplete line at the end of the file, of a killed run, is removed.
-        """
-        path = self.folder / f"batches-{rank}.jsonl"
-        remove_incomplete_line(path)
-        with path.open("ab") as file:
-
-            def append(result: DecodedBatch) -> None:
-                file.write(json.dumps(result, default=vars).encode() + b"\n")
-                file.flush()
-
-            yield append
-
-    def read(self) -> dict[int, DecodedBatch]:
-        """The decoded batches by number: of several attempts one without failures, otherwise the last one.
-
-        A damaged line is left out: its batch is decoded again.
-        """
-        best: dict[int, DecodedBatch] = {}
-        for path in sorted(self.folder.glob("batches-*.jsonl")):
-            for line in path.read_bytes().split(b"\n")[:-1]:
-                try:
-                    result = _DECODED_BATCH.validate_python(json.loads(line))
-                except ValueError:
-                    continue
-                attempts = (best.get(result.number, result), result)
-                best[result.number] = max(attempts, key=lambda one: (not one.has_failures, one.started_at))
-        return best
+# ---- one result
 
 
 def _merge(
@@ -380,6 +264,27 @@ def _load_batch(experiment: Experiment, utterances: Sequence[Utterance], batch: 
         except DataError as error:
             loaded.failed[piece] = str(error).removeprefix(f"utterance {clip.key}: ")
     return loaded
+
+
+def _decode_batches(
+    experiment: Experiment, utterances: Sequence[Utterance], batches: Mapping[int, Sequence[Piece]], job: Job
+) -> Iterator[tuple[int, DecodedBatch]]:
+    """Decode batches, given by number. Beside a GPU the audio of the next ones is loaded meanwhile."""
+    device = next(experiment.model.parameters()).device
+    of_position = list(batches.values())
+
+    def load(position: int) -> LoadedBatch:
+        return _load_batch(experiment, utterances, of_position[position])
+
+    loaded = iter((load_ahead if is_gpu(device) else map)(load, range(len(of_position))))
+    for number, batch in batches.items():
+        times = StageTimes(device)
+        clips = [piece.select(utterances) for piece in batch]
+        with out_of_memory_as_error(clips, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
+            with times.measure(FEATURES):
+                ready = next(loaded)
+            result = _decode_batch(experiment, ready, job, times)
+        yield number, result
 
 
 def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: Job, times: StageTimes) -> DecodedBatch:

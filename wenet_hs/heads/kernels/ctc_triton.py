@@ -39,14 +39,15 @@ def _bounded(x_S, is_state_S):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _states(targets, utterance, num_states, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Per state its class, and whether the state two before it may be followed by it."""
+def _open(frames, targets, labels, max_labels, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    """This program's utterance, its numbers of frames and states; per state where its label is, and its class."""
+    utterance = tl.program_id(0).to(tl.int64)
+    num_states = 2 * tl.load(labels + utterance) + 1
     state_S = tl.arange(0, BLOCK)
     is_label_S = ((state_S & 1) == 1) & (state_S < num_states)
-    label = targets + utterance * max_labels + state_S // 2
-    class_S = tl.load(label, mask=is_label_S, other=0)
-    before_S = tl.load(label - 1, mask=is_label_S & (state_S > 1), other=0)
-    return state_S, class_S, is_label_S & (state_S > 1) & (class_S != before_S)
+    label_S = targets + utterance * max_labels + state_S // 2
+    class_S = tl.load(label_S, mask=is_label_S, other=0)
+    return utterance, tl.load(frames + utterance), num_states, state_S, is_label_S, label_S, class_S
 
 
 @triton.jit
@@ -64,11 +65,13 @@ def forward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
     BLOCK: tl.constexpr,
 ):
     """The log sums over the beginnings of alignments, (T, S), and the cost; 0 where no alignment is possible."""
-    utterance = tl.program_id(0).to(tl.int64)
-    num_frames = tl.load(frames + utterance)
-    num_states = 2 * tl.load(labels + utterance) + 1
-    state_S, class_S, may_skip_S = _states(targets, utterance, num_states, max_labels, BLOCK)
+    utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _open(
+        frames, targets, labels, max_labels, BLOCK
+    )
     is_state_S = state_S < num_states
+    # Whether the state may follow the one two before it.
+    may_skip_S = is_label_S & (state_S > 1)
+    may_skip_S = may_skip_S & (tl.load(label_S - 1, mask=may_skip_S, other=0) != class_S)
     frame = log_probs + utterance * max_frames * num_classes
     row = alphas + utterance * max_frames * max_states
     alpha_S = tl.where(is_state_S & (state_S < 2), tl.load(frame + class_S), NEVER)
@@ -110,15 +113,13 @@ def backward_kernel(  # type: ignore[no-untyped-def]  # noqa: PLR0913
 
     `betas` (2, S) per utterance: sums over the rest of alignments, with the frame itself, of this frame and the next.
     """
-    utterance = tl.program_id(0).to(tl.int64)
-    num_frames = tl.load(frames + utterance)
-    num_states = 2 * tl.load(labels + utterance) + 1
-    state_S, class_S, _ = _states(targets, utterance, num_states, max_labels, BLOCK)
+    utterance, num_frames, num_states, state_S, is_label_S, label_S, class_S = _open(
+        frames, targets, labels, max_labels, BLOCK
+    )
     is_state_S = state_S < num_states
-    # Whether the state may be followed by the one two after it.
-    label = targets + utterance * max_labels + state_S // 2
-    has_second_S = ((state_S & 1) == 1) & (state_S + 2 < num_states)
-    may_skip_S = has_second_S & (tl.load(label + 1, mask=has_second_S, other=0) != class_S)
+    # Whether the state two after it may follow the state.
+    may_skip_S = is_label_S & (state_S + 2 < num_states)
+    may_skip_S = may_skip_S & (tl.load(label_S + 1, mask=may_skip_S, other=0) != class_S)
     cost = tl.load(costs + utterance)
     t = num_frames - 1
     frame = log_probs + (utterance * max_frames + t) * num_classes

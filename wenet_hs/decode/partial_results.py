@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a recognition in progress: what is kept if the process is killed.
+
+FOLDER/plan.json            the settings, and the batches of the list
+FOLDER/batches-RANK.jsonl   one line per decoded batch
+"""
+
+import json
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from wenet_hs.decode.recognition import Segment
+from wenet_hs.decode.segments import Piece
+from wenet_hs.files import remove_incomplete_line, write_atomic
+
+logger = logging.getLogger(__name__)
+
+FORMAT = "wenet_hs.partial/2"
+
+
+@dataclass(frozen=True)
+class DecodedBatch:
+    """The results of one batch: a line of `batches-RANK.jsonl`."""
+
+    pieces: list[dict[str, Segment] | str]
+    """Per piece its results by mode, or the reason why it could not be read."""
+    seconds: dict[str, float]
+    """By stage."""
+    started_at: float
+    """Time of the machine's clock in seconds; orders the attempts at one batch."""
+    number: int = 0
+    """In the plan."""
+    rank: int = 0
+    incomplete: list[str] = field(default_factory=list)
+    """Keys of the clips that lack a little of the length in their header."""
+
+    @property
+    def has_failures(self) -> bool:
+        """Whether a piece could not be read."""
+        return any(isinstance(piece, str) for piece in self.pieces)
+
+
+_BATCHES = TypeAdapter(list[list[Piece]])
+_DECODED_BATCH = TypeAdapter(DecodedBatch)
+
+
+class PartialResults:
+    """The folder of a recognition in progress."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._plan = folder / "plan.json"
+
+    def find(self, settings: Mapping[str, Any]) -> tuple[list[list[Piece]], set[int]] | None:
+        """The batches of an interrupted run with the same settings, and those that are done; None if there is none.
+
+        A batch with a clip that could not be read is not done: the clip may have been repaired. If the settings differ,
+        a warning states this, and the results are not used.
+        """
+        try:
+            record = json.loads(self._plan.read_bytes())
+            batches, previous = _BATCHES.validate_python(record["batches"]), dict(record["settings"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, KeyError, TypeError):
+            logger.warning("%s: damaged; starting from the beginning", self._plan)
+            return None
+        present = json.loads(json.dumps(settings))
+        for name in sorted({*previous, *present}):
+            if previous.get(name) != present.get(name):
+                message = "%s: of an interrupted run with other settings (%s); starting from the beginning"
+                logger.warning(message, self._plan, name)
+                return None
+        done = {result.number for result in self.read().values() if not result.has_failures}
+        logger.info("%s: %d of %d batches are decoded already; continuing", self.folder, len(done), len(batches))
+        return batches, done
+
+    def write_plan(self, settings: Mapping[str, Any], batches: Sequence[Sequence[Piece]], *, is_new: bool) -> None:
+        """Write the plan. A new one discards previous results."""
+        if is_new and self.folder.exists():
+            shutil.rmtree(self.folder)
+        write_atomic(self._plan, json.dumps({"settings": settings, "batches": batches}))
+
+    @contextmanager
+    def appending(self, rank: int) -> Iterator[Callable[[DecodedBatch], None]]:
+        """A function that saves a batch in the file of a rank: from then on a killed process does not lose it.
+
+        An incomplete line at the end of the file, of a killed run, is removed.
+        """
+        path = self.folder / f"batches-{rank}.jsonl"
+        remove_incomplete_line(path)
+        with path.open("ab") as file:
+
+            def append(result: DecodedBatch) -> None:
+                file.write(json.dumps(result, default=vars).encode() + b"\n")
+                file.flush()
+
+            yield append
+
+    def read(self) -> dict[int, DecodedBatch]:
+        """The decoded batches by number: of several attempts one without failures, otherwise the last one.
+
+        A damaged line is left out: its batch is decoded again.
+        """
+        best: dict[int, DecodedBatch] = {}
+        for path in sorted(self.folder.glob("batches-*.jsonl")):
+            for line in path.read_bytes().split(b"\n")[:-1]:
+                try:
+                    result = _DECODED_BATCH.validate_python(json.loads(line))
+                except ValueError:
+                    continue
+                attempts = (best.get(result.number, result), result)
+                best[result.number] = max(attempts, key=lambda one: (not one.has_failures, one.started_at))
+        return best
