@@ -150,6 +150,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write OUT.md and OUT.json (default: print only)")
     args = parser.parse_args()
     costs: dict[str, dict[int, Cost]] = {}
+    if args.folder is not None:
+        args.folder.mkdir(parents=True, exist_ok=True)
     for num_rows in args.rows:
         folder = Path(tempfile.mkdtemp(dir=args.folder))
         try:
