@@ -407,6 +407,15 @@ def test_a_pretrained_encoder_has_a_config_of_its_own_and_no_statistics(checkout
     assert "/other: " in error and "/exp was made with --encoder " in error and "/my encoder; " in error
 
 
+def test_ucla_with_an_encoder_goes_on_with_the_same_command(checkout: Path) -> None:
+    options = "--corpus", "c", "--encoder", "e", "--stop_stage", "4"
+    for _ in range(2):
+        _, calls = call(checkout, "ucla", *options)
+        trainings = [one for one in calls if one[0] == "train"]
+        assert {flag(one, "--config").endswith("/conf/ucla_whisper.yaml") for one in trainings} == {True}
+        assert not any(one[0] == "cmvn" or "--cmvn" in one for one in calls)
+
+
 def test_a_config_without_steps_and_an_encoder_that_cannot_be_read(checkout: Path) -> None:
     tool = checkout / "tools/pretrained.py"
     tool.write_text("print('/mine.yaml')")

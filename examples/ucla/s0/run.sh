@@ -26,13 +26,13 @@ place_unseen=                 # where units of --inventory are placed that the m
 unit=phone                    # char, phone, or bpe:N with N pieces
 OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree encoder"
 read_options "$@"
-cmvn=(--cmvn "$data/global_cmvn") kept=dataset_conf.cache_features=true not_kept=dataset_conf.cache_features=false
+yaml=$config cmvn=(--cmvn "$data/global_cmvn") kept=dataset_conf.cache_features=true not_kept=dataset_conf.cache_features=false
 if [ -n "$encoder" ]; then  # no statistics; kept are the encoder's outputs, of simulated words (25 GB for 14 h) at one speed only
   cmvn=() kept=encoder_conf.cache=$data/encoder_outputs not_kept=dataset_conf.speed_perturb=false
-  [ "$config" != "$root/conf/ucla.yaml" ] || config=$root/conf/ucla_whisper.yaml
+  [ "$config" != "$root/conf/ucla.yaml" ] || yaml=$root/conf/ucla_whisper.yaml
   more=("encoder_conf.path=$encoder" "$kept" "${more[@]}")
 fi
-wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" \
+wenet-hs check-options --config "$yaml" --head $head --tree "$tree" --modes $modes --unit "$unit" \
   --seeds $seeds ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"} ${inventory:+--inventory "$inventory"} \
   ${place_unseen:+--place_unseen "$place_unseen"} --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
 [[ $pretrain = 0 || ($base_steps != 0 && $unit = phone) ]] || fail "--pretrain $pretrain: needs --base_steps above 0, and --unit phone"
@@ -56,11 +56,11 @@ if at 2 "trees"; then
   done
 fi
 
-if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"; fi
+if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn"; fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  train=("${wenet_hs[@]}" train --config "$config" "${cmvn[@]}" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
+  train=("${wenet_hs[@]}" train --config "$yaml" "${cmvn[@]}" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
     ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"})
   for seed in $seeds; do  # the first part
     name=$(name_of base "$seed")
