@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from wenet_hs.config.encoders import ConformerConf, PretrainedConf, StackConf, TransformerConf
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import DecoderConf, ExperimentConfig
-from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.encoders.base import ChunkRule, SpeechEncoder
 from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.encoders.kinds import make_pretrained
 from wenet_hs.encoders.pretrained import PretrainedEncoder, memory_size, state_size
@@ -137,7 +137,14 @@ def _stack(conf: ConformerConf | TransformerConf, feature_dim: int, cmvn: Cmvn |
         normalize_before=conf.normalize_before,
         norm_eps=conf.norm_eps,
         recompute=conf.gradient_checkpointing,
+        chunk_rule=_chunk_rule(conf),
     )
+
+
+def _chunk_rule(conf: StackConf) -> ChunkRule | None:
+    if not conf.use_dynamic_chunk:
+        return ChunkRule(conf.static_chunk_size) if conf.static_chunk_size > 0 else None
+    return ChunkRule(None, draws_left=conf.use_dynamic_left_chunk)
 
 
 def _subsampling(conf: StackConf, feature_dim: int) -> Subsampling:
@@ -168,7 +175,11 @@ def _encoder_layer(conf: ConformerConf | TransformerConf) -> nn.Module:
             norm_eps=conf.norm_eps,
         )
     convolution = ConvolutionModule(
-        size, conf.cnn_module_kernel, activation=conf.activation_type, norm=conf.cnn_module_norm
+        size,
+        conf.cnn_module_kernel,
+        activation=conf.activation_type,
+        norm=conf.cnn_module_norm,
+        is_causal=conf.causal,
     )
     return ConformerLayer(
         _self_attention(conf),

@@ -17,7 +17,7 @@ from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.heads.base import OutputHead, SmoothingKind
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.restricted import restrict_head
-from wenet_hs.nn.layers import length_mask
+from wenet_hs.nn.layers import Chunk, length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
 
@@ -147,9 +147,19 @@ class AsrModel(nn.Module):
         restricted.loss_weights = self.loss_weights
         return restricted.eval()
 
-    def encode(self, features: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
-        """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'."""
-        memory, memory_lengths, _ = self.encoder(features, lengths)
+    def encode(
+        self,
+        features: Tensor,
+        lengths: Tensor,
+        decoding_chunk_size: int = -1,
+        num_decoding_left_chunks: int = -1,
+    ) -> tuple[Tensor, Tensor]:
+        """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'.
+
+        decoding_chunk_size, num_decoding_left_chunks: for an encoder with a `chunk_rule`, as in `DecodeOptions`.
+        """
+        chunk = None if decoding_chunk_size == -1 else Chunk(decoding_chunk_size, num_decoding_left_chunks)
+        memory, memory_lengths, _ = self.encoder(features, lengths, (), chunk)
         return memory, memory_lengths
 
     def forward(self, batch: "Batch") -> Losses:

@@ -75,7 +75,7 @@ def test_overrides_with_a_space_are_wenets() -> None:
         ("--config exp/train.yaml --checkpoint exp/a.pt", "--model_dir exp --checkpoint exp/a.pt"),
         ("--gpu -1 --mode attention --penalty 0.0", "--device cpu --modes attention"),
         ("--gpu 1 --modes attention ctc_greedy_search", "--device cuda:1 --modes attention ctc_greedy_search"),
-        ("--dict u.txt --bpe_model b --connect_symbol ▁ --decoding_chunk_size -1 --beam_size 3", "--beam_size 3"),
+        ("--dict u.txt --bpe_model b --connect_symbol ▁ --beam_size 3", "--beam_size 3"),
     ],
 )
 def test_wenets_command_line_of_recognition_is_read(line: str, expected: str) -> None:
@@ -114,12 +114,6 @@ def test_averaging_writes_the_named_file_of_the_last_or_best_checkpoints(
         ),
         (train, "--jit", "--jit: a flag of WeNet: not implemented; leave it out"),
         (recognize, "--result_file text", "--result_file text: a flag of WeNet: give --result_dir DIR: the text is in"),
-        (
-            recognize,
-            "--decoding_chunk_size 16",
-            "--decoding_chunk_size 16: a flag of WeNet: streaming encoders are not",
-        ),
-        (recognize, "--simulate_streaming", "--simulate_streaming: a flag of WeNet: streaming encoders are not"),
         (recognize, "--penalty 0.5", "--penalty 0.5: a flag of WeNet: give --length_penalty"),
         (average, "--max_epoch 20", "--max_epoch 20: a flag of WeNet: give --num N: the N best or last"),
     ],

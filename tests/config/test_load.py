@@ -76,12 +76,12 @@ def test_one_fault_is_one_line_with_file_line_and_key(write: Write, text: str, f
 
 
 def test_all_faults_come_at_once_in_the_order_of_the_file(write: Write) -> None:
-    path = write("head: hsoft\nencoder_conf:\n  num_block: 3\n  causal: true\nseed: x\nseed: 1\noptim: {}\n")
+    path = write("head: hsoft\nencoder_conf:\n  num_block: 3\n  conv_bias: false\nseed: x\nseed: 1\noptim: {}\n")
     assert faults(path, "max_epoch=none", "nope") == [
         f"a.yaml:1: head: must be one of {', '.join(HEADS)}, got 'hsoft'",
         "a.yaml:3: encoder_conf.num_block: unknown key; did you mean `num_blocks`?",
-        "a.yaml:4: encoder_conf.causal: true is not supported (streaming encoders are not implemented); "
-        "remove it or set false",
+        "a.yaml:4: encoder_conf.conv_bias: false is not supported (layers are WeNet's standard ones); "
+        "remove it or set true",
         "a.yaml:5: seed: must be a whole number, got 'x'",
         "a.yaml:6: seed: duplicate of the key at a.yaml:5; keep one",
         "a.yaml:7: optim: must be one of adam, adamw, got a section",

@@ -105,7 +105,12 @@ def test_values_outside_of_their_range_are_refused(settings: str) -> None:
 CONFLICTS = """
 encoder_conf: {output_size: 30} => attention_heads: output_size 30 is not divisible by 4 heads
 encoder_conf: {output_size: 64}, decoder_conf: {attention_heads: 3} => decoder_conf.attention_heads:
-encoder_conf: {cnn_module_kernel: 8} => cnn_module_kernel: must be odd, got 8
+encoder_conf: {cnn_module_kernel: 8} => cnn_module_kernel: must be odd without causal, got 8
+encoder_conf: {use_dynamic_chunk: true} => use_dynamic_chunk: the convolutions see frames after the chunk; set
+encoder_conf: {static_chunk_size: 8} => static_chunk_size: the convolutions see frames after the chunk; set
+encoder_conf: {causal: true, use_dynamic_left_chunk: true} => use_dynamic_left_chunk: has no effect without
+encoder_conf: {causal: true, use_dynamic_chunk: true, static_chunk_size: 4} => static_chunk_size: has no effect with
+dataset_conf: {features_on: device, fbank_conf: {profile: sherpa}} => features_on: device pads before it mirrors
 encoder_conf: {input_layer: linear, subsampling_conv_channels: 32} => subsampling_conv_channels: has no effect with
 encoder: transformer, encoder_conf: {macaron_style: true} => encoder_conf.macaron_style: Extra inputs are not permitted
 decoder: transformer, decoder_conf: {r_num_blocks: 3} => decoder_conf.r_num_blocks: needs decoder: bitransformer

@@ -125,8 +125,8 @@ def nested(dotted: str, value: object) -> str:
 
 
 REFUSED = """
-encoder_conf.causal=true encoder_conf.use_dynamic_chunk=true encoder_conf.static_chunk_size=16 encoder_conf.n_kv_head=2
-encoder_conf.mlp_type=moe encoder_conf.layer_norm_type=rms_norm encoder_conf.final_norm=false encoder_conf.query_bias=1
+encoder_conf.n_kv_head=2 encoder_conf.mlp_type=moe
+encoder_conf.layer_norm_type=rms_norm encoder_conf.final_norm=false encoder_conf.query_bias=1
 encoder_conf.conv_norm_eps=0.001 decoder_conf.tie_word_embedding=true decoder_conf.input_layer=no_pos model=transducer
 decoder_conf.src_key_bias=false tokenizer_conf.non_lang_syms_path=a.txt tokenizer_conf.connect_symbol="▁"
 model_conf.ignore_id=0 model_conf.apply_non_blank_embedding=true cmvn_conf.is_json_cmvn=false dataset_conf.spec_sub=true

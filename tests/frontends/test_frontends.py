@@ -3,6 +3,7 @@
 
 import re
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
 from wenet_hs.errors import ConfigError
 from wenet_hs.frontends import Fbank, Waveform, build_frontend
+from wenet_hs.frontends.stream import FbankStream
 
 PACKAGE = Path(__file__).parents[2] / "wenet_hs"
 
@@ -53,6 +55,20 @@ def test_a_frame_stands_for_the_middle_of_its_window() -> None:
     wave = Waveform(16000)
     assert (wave.frame_s, wave.offset_s, wave.span_s(400)) == pytest.approx((1 / 16000, 0.0, 0.025))
     assert wave.compute(waveform) is waveform
+
+
+@pytest.mark.parametrize("profile", ["wenet", "sherpa"])
+@settings(max_examples=40, deadline=None)
+@given(num_samples=st.integers(0, 3000), cuts=st.lists(st.integers(0, 3000), max_size=5))
+def test_a_stream_has_the_frames_of_the_whole(
+    profile: Literal["wenet", "sherpa"], num_samples: int, cuts: list[int]
+) -> None:
+    frontend, wave = Fbank(profile=profile), noise(num_samples)
+    stream, ends = FbankStream(frontend), [*sorted(min(cut, num_samples) for cut in cuts), num_samples]
+    parts = [stream.advance(wave[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+    found = torch.cat([*parts, stream.finish()])
+    assert len(found) == frontend.length(num_samples)
+    torch.testing.assert_close(found, frontend.compute(wave), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("num_samples", [400, 1234, 16000])

@@ -13,7 +13,7 @@ from torch import nn
 from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.nn.conformer import ConvolutionModule, GlobalCmvn, MaskedBatchNorm
-from wenet_hs.nn.layers import PositionalEncoding, causal_mask, length_mask, sinusoids
+from wenet_hs.nn.layers import Chunk, PositionalEncoding, causal_mask, length_mask, sinusoids
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 
 KINDS = {
@@ -175,26 +175,30 @@ def test_frames_depend_only_on_what_is_visible_and_on_speech(kind: str) -> None:
         if has_convolution:
             encoder.encoders[0].conv_module = ConvolutionModule(16, 5).eval()  # two frames before and after
             assert changed_frames(encoder, past, 5) == frames[3:]
-            encoder.encoders[0].conv_module = ConvolutionModule(16, 5, padding=(4, 0)).eval()
+            encoder.encoders[0].conv_module = ConvolutionModule(16, 5, is_causal=True).eval()
         assert changed_frames(encoder, past, 5) == frames[5:]
         chunks = torch.arange(12) // 4
         seen = chunks[:, None] >= chunks  # chunks of four frames
         assert changed_frames(encoder, seen, 5) == frames[4:]
 
 
-def test_padding_of_the_convolution_by_hand() -> None:
-    convolutions = [ConvolutionModule(3, 5, padding=padding) for padding in (None, (2, 2), (4, 0))]
-    for other in convolutions[1:]:
-        other.load_state_dict(convolutions[0].state_dict())
-    x, is_speech = torch.randn(2, 9, 3), torch.ones(2, 9, dtype=torch.bool)
-    symmetric, same, causal = (module.eval()(x, is_speech) for module in convolutions)
-    assert torch.equal(symmetric, same)
-    torch.testing.assert_close(causal[:, 2:], symmetric[:, :-2])  # the same, two frames later
+def test_a_causal_convolution_by_hand() -> None:
+    """The same convolution two frames later, where the zeros before the utterance are inputs of its first layer."""
+    symmetric, causal = ConvolutionModule(3, 5), ConvolutionModule(3, 5, is_causal=True)
+    causal.load_state_dict(symmetric.state_dict())
+    x, is_speech = torch.randn(2, 9, 3), torch.ones(2, 11, dtype=torch.bool)
+    expected = symmetric.eval()(torch.nn.functional.pad(x, (0, 0, 2, 0)), is_speech)[:, 2:-2]
+    torch.testing.assert_close(causal.eval()(x, is_speech[:, :9])[:, 2:], expected)
+    parts = torch.cat([causal(x[:, :3], is_speech[:, :3]), causal(x[:, 4:], is_speech[:, :5], x[:, :4])], dim=1)
+    torch.testing.assert_close(parts, causal(x, is_speech[:, :9])[:, [0, 1, 2, 4, 5, 6, 7, 8]])
 
 
 def test_masks_and_cmvn_by_hand() -> None:
     assert length_mask(torch.tensor([2, 0, 3]), 3).int().tolist() == [[1, 1, 0], [0, 0, 0], [1, 1, 1]]
     assert causal_mask(2).int().tolist() == [[1, 0], [1, 1]]
+    assert Chunk(2).mask(5).int().tolist() == [*2 * [[1, 1, 0, 0, 0]], *2 * [[1, 1, 1, 1, 0]], [1] * 5]
+    assert Chunk(2, 1).mask(5).int().tolist() == [*2 * [[1, 1, 0, 0, 0]], *2 * [[1, 1, 1, 1, 0]], [0, 0, 1, 1, 1]]
+    assert Chunk(1, 0).mask(2).int().tolist() == [[1, 0], [0, 1]]
     cmvn = GlobalCmvn(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 0.5]))
     assert cmvn(torch.tensor([[[3.0, 4.0]]])).tolist() == [[[4.0, 1.0]]]
     assert set(cmvn.state_dict()) == {"mean", "istd"}

@@ -38,7 +38,6 @@ _ALSO_REFUSED = {
     **_refused("adapters are not implemented; `freeze` trains a part of a model", "--use_lora", "--only_optimize_lora"),
     **_refused("with it WeNet converts all text to upper case; write such symbols in units.txt", "--non_lang_syms"),
 }
-_STREAMING = "streaming encoders are not implemented; leave it out"
 FLAGS: dict[str, dict[str, Flag]] = {
     "train": {
         **dict.fromkeys(("--symbol_table", "--dict"), Flag("--units {}")),
@@ -78,8 +77,6 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_refused("give --result_dir DIR: the text is in DIR/<mode>/text", "--result_file"),
         **_refused("give --length_penalty", "--penalty", harmless=("0", "0.0")),
         **_refused("not implemented; leave it out", "--blank_penalty", harmless=("0", "0.0")),
-        **_refused(_STREAMING, "--decoding_chunk_size", "--num_decoding_left_chunks", harmless=("-1",)),
-        **_refused(_STREAMING, "--simulate_streaming", has_value=False),
         **_refused("decoding reads MODEL_DIR/train.yaml; change it there", "--override_config"),
         **_refused("give an n-gram model over words: --lm FILE.arpa", "--hlg", "--word"),
         **_refused("lists of words are not implemented; --lm takes a model of such text", "--context_list_path"),

@@ -102,6 +102,13 @@ class FbankConf(Section):
     """Distance between frames, ms."""
     dither: PositiveOrZero = 0.0
     """Standard deviation of the noise that is added to the scaled samples, in training only."""
+    profile: Literal["wenet", "sherpa"] = "wenet"
+    """`wenet`: whole windows, Mel bins up to half the rate. `sherpa`, for a model that is to stream in sherpa-onnx
+    (docs/export.md): the ends are mirrored, and the Mel bins end 400 Hz lower."""
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.profile == "sherpa" and (self.frame_length, self.frame_shift) != (25.0, 10.0):
+            yield "profile", "sherpa has windows of 25 ms every 10 ms; set frame_length: 25, frame_shift: 10"
 
 
 class SpecAugConf(Section):
@@ -218,6 +225,8 @@ class DatasetConf(Section):
             yield "features_on", "device does not keep features; set cache_features: false, or worker"
         if self.features_on == "device" and self.fbank_conf.dither:
             yield "features_on", "device has no dither; set fbank_conf.dither: 0, or worker"
+        if self.features_on == "device" and self.fbank_conf.profile == "sherpa":
+            yield "features_on", "device pads before it mirrors the ends; set fbank_conf.profile: wenet, or worker"
         for name, conf in {"noise_conf": self.noise_conf, "reverb_conf": self.reverb_conf}.items():
             if conf is not None and self.cache_features:
                 yield name, "cache_features would repeat the same noise; set cache_features: false"

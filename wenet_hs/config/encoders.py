@@ -54,8 +54,22 @@ class StackConf(LayersConf):
     """Whether the attention scores use the positional encoding (`rel_selfattn`) or not."""
     activation_type: Activation = "swish"
     """Activation function of feed-forward and convolution."""
+    static_chunk_size: Annotated[int, Field(ge=-1)] = 0
+    """Encoder frames per chunk of the attention: a frame sees its chunk and those before it; 0, -1: all frames."""
+    use_dynamic_chunk: bool = False
+    """Whether each training batch has chunks of another size, drawn at random (U2, Zhang et al. 2020): such a model
+    recognises whole utterances, and streams with chunks of any size."""
+    use_dynamic_left_chunk: bool = False
+    """Whether the number of chunks before its own that a frame sees is drawn too; otherwise it sees all of them."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
+        if self.use_dynamic_left_chunk and not self.use_dynamic_chunk:
+            yield (
+                "use_dynamic_left_chunk",
+                "has no effect without use_dynamic_chunk; set that to true, or this to false",
+            )
+        if self.use_dynamic_chunk and self.static_chunk_size > 0:
+            yield "static_chunk_size", "has no effect with use_dynamic_chunk: true; set one of them"
         if self.output_size % self.attention_heads:
             yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
         if self.subsampling_conv_channels and self.input_layer == "linear":
@@ -70,14 +84,19 @@ class ConformerConf(StackConf):
     use_cnn_module: bool = True
     """Whether layers have a convolution module."""
     cnn_module_kernel: Count = 15
-    """Width of the depthwise convolution in encoder frames; odd."""
+    """Width of the depthwise convolution in encoder frames; odd, unless `causal`."""
+    causal: bool = False
+    """Whether the convolution sees no later frame; for chunks, so for streaming."""
     cnn_module_norm: Literal["batch_norm", "layer_norm"] = "batch_norm"
     """Normalization inside the convolution module."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         yield from super().conflicts()
-        if self.cnn_module_kernel % 2 == 0:
-            yield "cnn_module_kernel", f"must be odd, got {self.cnn_module_kernel}"
+        if self.cnn_module_kernel % 2 == 0 and not self.causal:
+            yield "cnn_module_kernel", f"must be odd without causal, got {self.cnn_module_kernel}"
+        if self.use_cnn_module and not self.causal and (self.use_dynamic_chunk or self.static_chunk_size > 0):
+            name = "use_dynamic_chunk" if self.use_dynamic_chunk else "static_chunk_size"
+            yield name, "the convolutions see frames after the chunk; set causal: true"
 
 
 class TransformerConf(StackConf):
@@ -103,6 +122,12 @@ class UpperConf(ConformerConf):
     count."""
     mask_feature: BelowOne = 0.0
     """Share of the dimensions that masks of 10 dimensions set to 0 there."""
+
+    def conflicts(self) -> Iterator[tuple[str, str]]:
+        yield from super().conflicts()
+        for name in ("causal", "use_dynamic_chunk"):
+            if getattr(self, name):
+                yield name, "is for streaming, and the pretrained encoder reads whole utterances; remove it"
 
 
 class PretrainedConf(Section):

@@ -20,7 +20,7 @@ _IGNORED = {
     ),
     "the feature it configures is off": (
         *("dataset_conf.mfcc_conf", "dataset_conf.log_mel_spectrogram_conf", "dataset_conf.spec_sub_conf"),
-        *("dataset_conf.spec_trim_conf", "encoder_conf.use_dynamic_left_chunk", "wav2vec_conf", "data2vec_conf"),
+        *("dataset_conf.spec_trim_conf", "wav2vec_conf", "data2vec_conf"),
         *("encoder_conf.n_expert", "encoder_conf.n_expert_activated"),
         *("decoder_conf.n_expert", "decoder_conf.n_expert_activated"),
     ),
@@ -52,11 +52,6 @@ _LAYER_SETTINGS: dict[str, Scalar] = {
     "head_dim": None,
 }
 _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
-    "streaming encoders are not implemented": {
-        "encoder_conf.causal": False,
-        "encoder_conf.use_dynamic_chunk": False,
-        "encoder_conf.static_chunk_size": (0, -1),
-    },
     "layers are WeNet's standard ones": {
         "encoder_conf.conv_bias": True,
         "encoder_conf.conv_norm_eps": 1e-5,

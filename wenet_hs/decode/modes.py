@@ -31,6 +31,7 @@ from wenet_hs.decode.ctc_search import (
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
+from wenet_hs.encoders.stream import encode_streamed
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.gpu import is_gpu
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel
@@ -167,6 +168,7 @@ MODES = {
 }
 CTC_MODES = [name for name, mode in MODES.items() if not mode.needs_decoder]
 """The modes of a model without a decoder."""
+STREAMING_SETTINGS = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
 DEFAULT_MODE = "attention_rescoring"
 """Of a model with a decoder; see `default_mode`."""
 
@@ -201,6 +203,15 @@ def check_options(
         if MODES[mode].is_greedy and (options.nbest or 1) > 1:
             found = f"{mode} has only one hypothesis"
             raise ConfigError(f"nbest {options.nbest}", found, "leave out this mode, or use ctc_prefix_beam_search")
+    rule, chunk = model.encoder.chunk_rule, options.chunk
+    if chunk is not None and rule is None:
+        found = "this model's encoder reads whole utterances"
+        raise ConfigError(
+            f"decoding_chunk_size {chunk.size}", found, f"leave it out, or train with {STREAMING_SETTINGS}"
+        )
+    if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
+        found = f"this model was trained with chunks of {rule.size}"
+        raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")
     if options.reverse_weight and model.right_head is None:
         found = "this model has no right-to-left decoder (bitransformer)"
         raise ConfigError(f"reverse_weight {options.reverse_weight:g}", found, "leave it at 0")
@@ -272,13 +283,42 @@ def decode(
     check_options(model, options, modes, lm)
     times = times or StageTimes()
     with times.measure(ENCODER):
-        memory, memory_lengths = model.encode(features, lengths)
+        if options.simulate_streaming and options.chunk is not None:
+            encoded = encode_streamed(model.encoder, features, lengths, options.chunk)
+        else:
+            sizes = options.decoding_chunk_size, options.num_decoding_left_chunks
+            encoded = model.encode(features, lengths, *sizes)
+    return decode_memory(model, encoded, modes, options, lm=lm, align=align, times=times)
+
+
+@torch.no_grad()
+def decode_memory(
+    model: AsrModel,
+    encoded: tuple[Tensor, Tensor],
+    modes: Sequence[str],
+    options: DecodeOptions,
+    *,
+    lm: AnyLanguageModel | None,
+    align: bool,
+    times: StageTimes,
+    prefixes: NBests | None = None,
+) -> dict[str, NBests]:
+    """As `decode`, from the output of the encoder.
+
+    Args:
+        encoded: (B, T, D), and the lengths (B,).
+        prefixes: what the CTC prefix search found, if it is known; only without a language model in the search.
+    """
+    memory, memory_lengths = encoded
+    with times.measure(ENCODER):
         rows = memory_lengths.nonzero().flatten()
         in_search = lm if isinstance(lm, LanguageModel) else None
         batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
         if not bool(batch.memory.isfinite().all()):
             raise CheckpointError("encoder output", "NaN or infinity", DIVERGED)
-    results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(features))] for mode in modes}
+    if prefixes is not None:
+        batch.prefixes = prefixes, prefixes
+    results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes}
     if not len(rows):
         return results
     found: dict[str, NBests] = {}

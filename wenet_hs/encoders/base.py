@@ -4,11 +4,36 @@
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from wenet_hs.frontends.base import Frontend
+from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.subsampling import Length
+
+_LARGEST_DRAWN = 25  # encoder frames
+
+
+@dataclass(frozen=True)
+class ChunkRule:
+    """The chunks with which an encoder was trained."""
+
+    size: int | None
+    """Encoder frames of all chunks; None: drawn for each batch, so that it also recognises whole utterances."""
+    draws_left: bool = False
+    """Whether the number of chunks that a frame sees before its own is drawn too; otherwise it is all of them."""
+
+    def draw(self, length: int) -> Chunk | None:
+        """The chunks of a training batch of `length` encoder frames, by WeNet's distribution; None: one chunk."""
+        if self.size is not None:
+            return Chunk(self.size)
+        size = int(torch.randint(1, max(2, length), ()))
+        if size > length // 2:
+            return None
+        size = size % _LARGEST_DRAWN + 1
+        return Chunk(size, int(torch.randint(0, max(1, (length - 1) // size), ())) if self.draws_left else -1)
 
 
 class SpeechEncoder(nn.Module, ABC):
@@ -28,6 +53,8 @@ class SpeechEncoder(nn.Module, ABC):
     """Longest audio that decoding and alignment let it encode as one whole, seconds."""
     max_batch_s: float = math.inf
     """Maximum seconds of audio per batch of decoding and alignment, including padding: bounds the memory."""
+    chunk_rule: ChunkRule | None = None
+    """None: the encoder reads whole utterances only, so it cannot stream."""
 
     @abstractmethod
     def output_length(self, length: Length) -> Length:
@@ -35,7 +62,7 @@ class SpeechEncoder(nn.Module, ABC):
 
     @abstractmethod
     def forward(
-        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = ()
+        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = (), chunk: Chunk | None = None
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
         """inputs (B, T, F) float32, lengths (B,) in input frames → (memory (B, T', D), lengths (B,) in T', outputs).
 
@@ -44,4 +71,6 @@ class SpeechEncoder(nn.Module, ABC):
         Args:
             layers: numbers of layers from 1 to `num_layers`, whose outputs (B, T', D) are returned by number, after
                 the final normalization, so that the output of the last layer equals the memory.
+            chunk: what the frames see, for an encoder with a `chunk_rule`. None: by the rule in training and where it
+                has one size, otherwise everything.
         """

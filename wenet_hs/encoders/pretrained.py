@@ -21,6 +21,7 @@ from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.base import Frames
 from wenet_hs.nn.attention import attention_kernels
+from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.subsampling import Length
 
 _LONGEST_S = 30.0  # the memory of attention increases with the square
@@ -109,9 +110,9 @@ class PretrainedEncoder(SpeechEncoder):
         return length
 
     def forward(
-        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = ()
+        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = (), chunk: Chunk | None = None
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
-        """inputs: those of `own_frontend`, (B, N) or (B, T, F); see the base class."""
+        """inputs: those of `own_frontend`, (B, N) or (B, T, F); see the base class. There are no chunks."""
         if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
             raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
         of_layers: dict[int, Tensor] = {}

@@ -5,13 +5,15 @@ Dimension key: B batch, T time, F features, D width.
 """
 
 from collections.abc import Sequence
+from typing import cast
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.nn.conformer import GlobalCmvn
-from wenet_hs.nn.layers import length_mask, run_layer
+from wenet_hs.encoders.base import ChunkRule, SpeechEncoder
+from wenet_hs.nn.conformer import ConformerLayer, GlobalCmvn, LayerMemory, TransformerEncoderLayer
+from wenet_hs.nn.layers import Chunk, length_mask, run_layer
 from wenet_hs.nn.subsampling import Length, Subsampling
 
 
@@ -28,9 +30,11 @@ class EncoderStack(SpeechEncoder):
         normalize_before: bool = True,
         norm_eps: float = 1e-5,
         recompute: bool = False,
+        chunk_rule: ChunkRule | None = None,
     ) -> None:
         """`recompute`: compute the activations of each layer again in the backward pass, which saves memory."""
         super().__init__()
+        self.chunk_rule = chunk_rule
         self.recompute, self.normalize_before = recompute, normalize_before
         self.output_size, self.num_layers = output_size, len(layers)
         self.min_frames, self.stride = embed.min_frames, embed.stride
@@ -43,7 +47,7 @@ class EncoderStack(SpeechEncoder):
         return self.embed.output_length(length)
 
     def forward(
-        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = ()
+        self, inputs: Tensor, lengths: Tensor, layers: Sequence[int] = (), chunk: Chunk | None = None
     ) -> tuple[Tensor, Tensor, dict[int, Tensor]]:
         if unknown := [layer for layer in layers if not 1 <= layer <= self.num_layers]:
             raise ValueError(f"layers: {unknown[0]}: must be from 1 to {self.num_layers}")
@@ -53,14 +57,41 @@ class EncoderStack(SpeechEncoder):
         x_BTD, positions_1TD = self.embed(padded_BTF)
         out_lengths_B = self.output_length(lengths)
         is_speech_BT = length_mask(out_lengths_B, x_BTD.size(1))
-        visible_B1T = is_speech_BT[:, None]
+        visible_BTT = is_speech_BT[:, None]
+        if chunk is None and self.chunk_rule is not None and (self.training or self.chunk_rule.size is not None):
+            chunk = self.chunk_rule.draw(x_BTD.size(1))
+        if chunk is not None:
+            visible_BTT = visible_BTT & chunk.mask(x_BTD.size(1), x_BTD.device)
         outputs: dict[int, Tensor] = {}
         for number, layer in enumerate(self.encoders, start=1):
-            x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_B1T, positions_1TD, recompute=self.recompute)
+            x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_BTT, positions_1TD, recompute=self.recompute)
             if number in layers:
                 outputs[number] = x_BTD
         memory_BTD = self._normalize(x_BTD)
         return memory_BTD, out_lengths_B, {number: self._normalize(output) for number, output in outputs.items()}
+
+    def forward_chunk(
+        self, inputs: Tensor, caches: Sequence[LayerMemory], offset: int | Tensor, visible: Tensor
+    ) -> Tensor:
+        """The memory of the next chunk of a stream: what `forward` computes for it with the same chunks.
+
+        Args:
+            inputs: (B, (T' - 1) * stride + min_frames, F), which give T' frames.
+            caches: per layer, of S frames before; they get those of the chunk.
+            offset: position of its first frame, which is their number before it; an int, or 0-dim.
+            visible: (B or 1, T' or 1, S + T') bool: the frames that each frame sees.
+        Returns: (B, T', D).
+        """
+        normalized_BTF = inputs if self.global_cmvn is None else self.global_cmvn(inputs)
+        x_BTD, positions_1SD = self.embed(normalized_BTF, offset, caches[0].attention.size(2))
+        is_speech_BT = x_BTD.new_ones(x_BTD.shape[:2], dtype=torch.bool)
+        for layer, cache in zip(self.encoders, caches, strict=True):
+            x_BTD = layer(x_BTD, is_speech_BT, visible, positions_1SD, cache)
+        return self._normalize(x_BTD)
+
+    def new_caches(self, batch: int = 1) -> list[LayerMemory]:
+        """The caches at the beginning of a stream, for `forward_chunk`."""
+        return [cast(ConformerLayer | TransformerEncoderLayer, layer).new_memory(batch) for layer in self.encoders]
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
         return self.after_norm(output_BTD) if self.normalize_before else output_BTD

@@ -18,4 +18,5 @@ def build_frontend(conf: DatasetConf) -> Frontend:
         frame_length_ms=fbank.frame_length,
         frame_shift_ms=fbank.frame_shift,
         dither=fbank.dither,
+        profile=fbank.profile,
     )

@@ -6,6 +6,7 @@ R frames of all waveforms.
 """
 
 import math
+from typing import Literal
 
 import numpy as np
 import torch
@@ -21,9 +22,12 @@ _FLOOR = torch.finfo(torch.float32).eps  # of a Mel energy
 
 
 class Fbank(Frontend):
-    """Log-Mel energies: Povey window, no energy floor, only whole windows (Kaldi's `snip-edges`).
+    """Log-Mel energies: Povey window, no energy floor.
 
-    The order of the operations is that of torchaudio 2.11, because another order rounds otherwise.
+    Profile `wenet`: only whole windows (Kaldi's `snip-edges`), Mel bins up to half the rate. Profile `sherpa`, that of
+    sherpa-onnx's recognizers for streams: the window of frame t is in the middle of the t-th shift, the audio is
+    mirrored at both ends, and the Mel bins end 400 Hz lower. The order of the operations is that of torchaudio 2.11,
+    because another order rounds otherwise.
     """
 
     def __init__(
@@ -34,6 +38,7 @@ class Fbank(Frontend):
         frame_length_ms: float = 25.0,
         frame_shift_ms: float = 10.0,
         dither: float = 0.0,
+        profile: Literal["wenet", "sherpa"] = "wenet",
     ) -> None:
         """Raises ConfigError where a window or the distance of windows is under two samples.
 
@@ -48,18 +53,46 @@ class Fbank(Frontend):
             lengths = f"frame_length {frame_length_ms:g} ms or frame_shift {frame_shift_ms:g} ms"
             raise ConfigError("fbank_conf", f"{lengths} is under two samples at {rate} Hz", "use more")
         self.rate, self.width, self.dither = rate, num_mel_bins, dither
-        self.frame_s, self.offset_s = self._shift / rate, (self._window - self._shift) / 2 / rate
+        self.mirrored = self._window // 2 - self._shift // 2 if profile == "sherpa" else 0
+        """Samples that are mirrored at the beginning."""
+        self.frame_s = self._shift / rate
+        self.offset_s = ((self._window - self._shift) / 2 - self.mirrored) / rate
         self._fft_size = 1 << (self._window - 1).bit_length()
         self._weight_S = torch.hann_window(self._window, periodic=False, dtype=torch.float32).pow(0.85)
-        self._mel_FK = mel_weights(rate, self._fft_size, num_mel_bins)
+        self._mel_FK = mel_weights(rate, self._fft_size, num_mel_bins, 0.5 * rate - (400 if profile == "sherpa" else 0))
 
     def length(self, num_samples: Length) -> Length:
         frames = 1 + (num_samples - self._window) // self._shift
+        if self.mirrored:
+            frames = (num_samples + self._shift // 2) // self._shift * (num_samples >= self._window)
         return frames.clip(min=0) if isinstance(frames, np.ndarray) else max(0, frames)
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
         if wave_N.size(-1) < self._window:
             return wave_N.new_empty(*wave_N.shape[:-1], 0, self.width)
+        if self.mirrored:
+            wave_N = torch.cat([self.before(wave_N), wave_N, self.after(wave_N, wave_N.size(-1))], dim=-1)
+        return self.compute_windows(wave_N, generator)
+
+    def before(self, wave_N: Tensor) -> Tensor:
+        """The mirrored samples before a waveform (…, N) of at least a window."""
+        return wave_N[..., : self.mirrored].flip(-1)
+
+    def after(self, end_N: Tensor, num_samples: int) -> Tensor:
+        """The mirrored samples after a waveform of `num_samples`, of which the end (…, N) is given: half a window."""
+        last = (self.length(num_samples) - 1) * self._shift + self._window - self.mirrored
+        return end_N[..., end_N.size(-1) - (last - num_samples) :].flip(-1) if self.mirrored else end_N[..., :0]
+
+    def num_windows(self, num_samples: int) -> int:
+        """The number of whole windows, without mirrored samples."""
+        return max(0, 1 + (num_samples - self._window) // self._shift)
+
+    def num_used(self, num_windows: int) -> int:
+        """The samples before the window that follows so many windows."""
+        return num_windows * self._shift
+
+    def compute_windows(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
+        """The frames of all whole windows of a waveform (…, N), of at least one window → (…, T, F)."""
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
             frames_TS = (wave_N * INT16_SCALE).unfold(-1, self._window, self._shift)
             if generator is not None and self.dither:
@@ -82,12 +115,12 @@ class Fbank(Frontend):
         return padded
 
 
-def mel_weights(rate: int, fft_size: int, num_mel_bins: int) -> Tensor:
-    """Kaldi's triangles from 20 Hz to half the rate, (F, K) float32: the weight of each frequency in each Mel bin.
+def mel_weights(rate: int, fft_size: int, num_mel_bins: int, highest_hz: float) -> Tensor:
+    """Kaldi's triangles from 20 Hz to `highest_hz`, (F, K) float32: the weight of each frequency in each Mel bin.
 
     mel(f) = 1127 ln(1 + f / 700). The triangles have equal widths in mel; each ends at the peak of the next one.
     """
-    low, high = (1127.0 * math.log(1.0 + hz / 700.0) for hz in (_LOWEST_HZ, 0.5 * rate))
+    low, high = (1127.0 * math.log(1.0 + hz / 700.0) for hz in (_LOWEST_HZ, highest_hz))
     step = (high - low) / (num_mel_bins + 1)
     bins_F1 = torch.arange(num_mel_bins)[:, None]
     left_F1, center_F1, right_F1 = (low + (bins_F1 + edge) * step for edge in (0.0, 1.0, 2.0))

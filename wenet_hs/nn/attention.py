@@ -32,10 +32,35 @@ class MultiHeadAttention(nn.Module):
         self.linear_out = Linear(size, size)
 
     def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
-        """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D). `positions` are not used."""
+        """query (B, L, D), memory (B, S, D), mask (B or 1, L or 1, S) → (B, L, D).
+
+        positions: (1, S, D) of the keys, for the kinds that use them.
+        """
         # Keys and values first: in self-attention this order of products is the order in which gradients are summed.
         keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
-        return self.linear_out(self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask))
+        return self.linear_out(self._attend_to(query, keys_BHSK, values_BHSK, mask, positions))
+
+    def forward_cached(
+        self, x: Tensor, cache: Tensor, mask: Tensor | None, positions: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Self-attention of the newest frames, to themselves and to those of a cache.
+
+        Args:
+            x: (B, L, D).
+            cache: (B, H, S, 2 K), keys and values of frames before, without positions.
+            mask: (B or 1, L or 1, S + L); positions: (1, S + L, D).
+        Returns: (B, L, D), and keys and values of all frames, (B, H, S + L, 2 K).
+        """
+        new_BHLE = torch.cat([self._split(self.linear_k(x)), self._split(self.linear_v(x))], dim=-1)
+        joined_BHSE = torch.cat([cache, new_BHLE], dim=2)
+        keys_BHSK, values_BHSK = joined_BHSE.chunk(2, dim=-1)
+        return self.linear_out(self._attend_to(x, keys_BHSK, values_BHSK, mask, positions)), joined_BHSE
+
+    def _attend_to(
+        self, query: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None, positions: Tensor | None
+    ) -> Tensor:
+        """The attention of vectors that are not projected yet, without `linear_out`. `positions` are not used."""
+        return self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask)
 
     def forward_with_weights(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The output of `forward` and the attention weights (B, H, L, S) float32 before dropout; slower."""
@@ -103,14 +128,14 @@ class RelPositionAttention(MultiHeadAttention):
         nn.init.xavier_uniform_(self.pos_bias_u)
         nn.init.xavier_uniform_(self.pos_bias_v)
 
-    def forward(self, query: Tensor, memory: Tensor, mask: Tensor | None, positions: Tensor | None = None) -> Tensor:
-        """query (B, L, D), memory (B, S, D), mask (B or 1, 1 or L, S), positions (1, S, D) of the keys → (B, L, D)."""
+    def _attend_to(
+        self, query: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None, positions: Tensor | None
+    ) -> Tensor:
         assert positions is not None
-        keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
         positions_1HSK = self._split(self.linear_pos(positions))
         query_BHLK = self._split(linear(query, self.linear_q.weight, self.linear_q.bias + self.pos_bias_u.flatten()))
         difference_H1K = (self.pos_bias_v - self.pos_bias_u)[:, None] / math.sqrt(self.head_size)
         bias_1H1S = difference_H1K @ positions_1HSK.transpose(-2, -1)
         if mask is not None:
             bias_1H1S = bias_1H1S.masked_fill(~mask[:, None], -math.inf)
-        return self.linear_out(self._attend(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S))
+        return self._attend(query_BHLK, keys_BHSK + positions_1HSK, values_BHSK, bias_1H1S)

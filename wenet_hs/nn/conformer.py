@@ -7,6 +7,7 @@ Dimension key: B batch, T time, F features, D width, W ranks.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -82,17 +83,18 @@ class ConvolutionModule(nn.Module):
         *,
         activation: str = "swish",
         norm: str = "batch_norm",
-        padding: tuple[int, int] | None = None,
+        is_causal: bool = False,
     ) -> None:
         """
         Args:
-            kernel_size: odd.
+            kernel_size: odd, unless `is_causal`.
             norm: batch_norm or layer_norm.
-            padding: frames of zeros (before, after) the utterance; their sum is kernel_size - 1. Default: equal
-                numbers. (kernel_size - 1, 0) is causal.
+            is_causal: whether a frame sees only frames before it.
         """
         super().__init__()
-        self.padding = (kernel_size // 2, kernel_size // 2) if padding is None else padding
+        self.num_before = kernel_size - 1 if is_causal else 0
+        """Inputs before a frame that are needed, of a causal module. Before the utterance there are zeros."""
+        self.padding = 0 if is_causal else kernel_size // 2
         # Conv1d has the shapes of WeNet's parameters; a kernel of one frame is computed as a linear layer.
         self.pointwise_conv1 = nn.Conv1d(size, 2 * size, 1)
         self.depthwise_conv = nn.Conv1d(size, size, kernel_size, groups=size)
@@ -100,11 +102,18 @@ class ConvolutionModule(nn.Module):
         self.pointwise_conv2 = nn.Conv1d(size, size, 1)
         self.activation = ACTIVATIONS[activation]()
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x (B, T, D), mask (B, T) True = speech → (B, T, D); padded frames contain unspecified values."""
+    def forward(self, x: Tensor, mask: Tensor, before: Tensor | None = None) -> Tensor:
+        """x (B, T, D), mask (B, T) True = speech → (B, T, D); padded frames contain unspecified values.
+
+        before: (B, num_before, D), the inputs before x; None: x begins the utterances.
+        """
+        speech_BT = mask
+        if self.num_before:  # before the first layer, as in WeNet: what its bias makes of zeros is an input too
+            x = F.pad(x, (0, 0, self.num_before, 0)) if before is None else torch.cat([before, x], dim=1)
+            speech_BT = F.pad(mask, (self.num_before, 0), value=True)
         x_BTD = F.glu(_pointwise(self.pointwise_conv1, x), dim=-1)
         # WeNet masks before the first layer. Its bias then fills the padding and changes the next convolution.
-        x_BTD = x_BTD.masked_fill(~mask[..., None], 0.0)
+        x_BTD = x_BTD.masked_fill(~speech_BT[..., None], 0.0)
         x_BTD = self._depthwise(x_BTD)
         x_BTD = self.norm(x_BTD, mask) if isinstance(self.norm, MaskedBatchNorm) else self.norm(x_BTD)
         return _pointwise(self.pointwise_conv2, self.activation(x_BTD))
@@ -114,16 +123,47 @@ class ConvolutionModule(nn.Module):
         # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
         weight = self.depthwise_conv.weight[:, :, None]
-        before, after = self.padding
-        if before != after:
-            x_BD1T, before = F.pad(x_BD1T, self.padding), 0
+        padding, bias = (0, self.padding), self.depthwise_conv.bias
         with torch.autocast(x_BTD.device.type, enabled=False):
-            out_BD1T = F.conv2d(x_BD1T, weight, self.depthwise_conv.bias, padding=(0, before), groups=x_BTD.size(-1))
+            out_BD1T = F.conv2d(x_BD1T, weight, bias, padding=padding, groups=x_BTD.size(-1))
         return out_BD1T[:, :, 0].transpose(1, 2)
 
 
 def _pointwise(convolution: nn.Conv1d, x_BTD: Tensor) -> Tensor:
     return linear(x_BTD, convolution.weight[:, :, 0], convolution.bias)
+
+
+@dataclass
+class LayerMemory:
+    """What a layer needs of the frames before a chunk, for streaming. A call of the layer adds the chunk's frames."""
+
+    attention: Tensor
+    """(B, H, S, 2 K): keys and values, without positions."""
+    convolution: Tensor
+    """(B, num_before, D): the last inputs of the convolution; zeros at the beginning; of no frame without one."""
+
+
+def _new_memory(attention: MultiHeadAttention, num_before: int, batch: int) -> LayerMemory:
+    weight = attention.linear_q.weight
+    heads = weight.new_zeros(batch, attention.num_heads, 0, 2 * attention.head_size)
+    return LayerMemory(heads, weight.new_zeros(batch, num_before, len(weight)))
+
+
+def _attend(
+    attention: MultiHeadAttention, x_BTD: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None
+) -> Tensor:
+    if cache is None:
+        return attention(x_BTD, x_BTD, visible, positions)
+    x_BTD, cache.attention = attention.forward_cached(x_BTD, cache.attention, visible, positions)
+    return x_BTD
+
+
+def _convolve(convolution: ConvolutionModule, x_BTD: Tensor, is_speech: Tensor, cache: LayerMemory | None) -> Tensor:
+    if cache is None:
+        return convolution(x_BTD, is_speech)
+    before_BKD = cache.convolution
+    cache.convolution = torch.cat([before_BKD, x_BTD], dim=1)[:, x_BTD.size(1) :]
+    return convolution(x_BTD, is_speech, before_BKD)
 
 
 class ConformerLayer(nn.Module):
@@ -156,24 +196,31 @@ class ConformerLayer(nn.Module):
         self.ff_scale = 1.0 if feed_forward_macaron is None else 0.5
         self.residual = Residual(dropout_rate, normalize_before)
 
-    def forward(self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None = None
+    ) -> Tensor:
         """One layer.
 
         Args:
             x: (B, T, D).
             is_speech: (B, T) bool, False for padding: such frames reach neither the convolution nor its statistics.
-            visible: (B or 1, T or 1, T) bool: the keys that each frame sees in the attention.
-            positions: (1, T, D).
+            visible: (B or 1, T or 1, S + T) bool: the keys that each frame sees in the attention.
+            positions: (1, S + T, D).
+            cache: of S frames before x, which gets those of x; None: x begins the utterances, and S is 0.
         Returns: (B, T, D).
         """
         if self.feed_forward_macaron is not None:
             x = self.residual(x, self.norm_ff_macaron, self.feed_forward_macaron, self.ff_scale)
-        x = self.residual(x, self.norm_mha, lambda y: self.self_attn(y, y, visible, positions))
+        x = self.residual(x, self.norm_mha, lambda y: _attend(self.self_attn, y, visible, positions, cache))
         convolution = self.conv_module
         if convolution is not None:
-            x = self.residual(x, self.norm_conv, lambda y: convolution(y, is_speech))
+            x = self.residual(x, self.norm_conv, lambda y: _convolve(convolution, y, is_speech, cache))
         x = self.residual(x, self.norm_ff, self.feed_forward, self.ff_scale)
         return x if convolution is None else self.norm_final(x)
+
+    def new_memory(self, batch: int) -> LayerMemory:
+        """What `forward` needs as `cache` at the beginning of a stream."""
+        return _new_memory(self.self_attn, 0 if self.conv_module is None else self.conv_module.num_before, batch)
 
 
 class TransformerEncoderLayer(nn.Module):
@@ -196,10 +243,16 @@ class TransformerEncoderLayer(nn.Module):
         self.norm2 = nn.LayerNorm(size, eps=norm_eps)
         self.residual = Residual(dropout_rate, normalize_before)
 
-    def forward(self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, x: Tensor, is_speech: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None = None
+    ) -> Tensor:
         """As `ConformerLayer`. `is_speech` is not used."""
-        x = self.residual(x, self.norm1, lambda y: self.self_attn(y, y, visible, positions))
+        x = self.residual(x, self.norm1, lambda y: _attend(self.self_attn, y, visible, positions, cache))
         return self.residual(x, self.norm2, self.feed_forward)
+
+    def new_memory(self, batch: int) -> LayerMemory:
+        """As that of `ConformerLayer`."""
+        return _new_memory(self.self_attn, 0, batch)
 
 
 class GlobalCmvn(nn.Module):

@@ -7,6 +7,7 @@ Dimension key: B batch, T time, L label, D width.
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +29,22 @@ def length_mask(lengths: Tensor, max_length: int) -> Tensor:
 def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:
     """Each query (row) sees the keys up to its own position: (length, length) bool, True = seen."""
     return torch.ones(length, length, dtype=torch.bool, device=device).tril()
+
+
+class Chunk(NamedTuple):
+    """Chunks of the attention of an encoder: a frame sees its own chunk and some before it (Zhang et al. 2020)."""
+
+    size: int
+    """Encoder frames."""
+    left: int = -1
+    """Chunks before its own that a frame sees; -1: all."""
+
+    def mask(self, length: int, device: torch.device | None = None) -> Tensor:
+        """Which frames (columns) each frame sees: (length, length) bool, True = seen."""
+        frames_T = torch.arange(length, device=device)
+        numbers_T = frames_T // self.size
+        seen_TT = frames_T < (numbers_T[:, None] + 1) * self.size
+        return seen_TT if self.left < 0 else seen_TT & (frames_T >= (numbers_T[:, None] - self.left) * self.size)
 
 
 class FeedForward(nn.Module):
@@ -87,9 +104,12 @@ def _unchanged_buffers(layer: nn.Module) -> Iterator[None]:
 # ---- sinusoidal positions (Vaswani et al. 2017) as WeNet applies them
 
 
-def sinusoids(length: int, size: int, offset: int = 0) -> Tensor:
-    """`length` positions from `offset` on, (length, size) float32: sine on even columns, cosine on odd ones."""
-    positions_T = torch.arange(offset, offset + length, dtype=torch.float32)
+def sinusoids(length: int, size: int, offset: int | Tensor = 0) -> Tensor:
+    """`length` positions from `offset` on, (length, size) float32: sine on even columns, cosine on odd ones.
+
+    Positions below 0 are those of cached frames that do not exist yet; they get 0. `offset`: a number, or 0-dim.
+    """
+    positions_T = (torch.arange(length, dtype=torch.float32) + offset).clamp(min=0)
     rates = torch.exp(torch.arange(0, size, 2, dtype=torch.float32) * -(math.log(10000.0) / size))
     angles = positions_T[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :size]
@@ -109,26 +129,29 @@ class PositionalEncoding(nn.Module):
         # Not a buffer: DistributedDataParallel would broadcast tables of different lengths.
         self._table_TD = torch.empty(0, size)
 
-    def positions(self, length: int, device: torch.device, offset: int = 0) -> Tensor:
-        """The rows of the table from `offset` on, (1, length, D) float32 on `device`."""
-        if torch.compiler.is_compiling():  # torch.export would fix the greatest length
+    def positions(self, length: int, device: torch.device, offset: int | Tensor = 0) -> Tensor:
+        """The positions from `offset` on, (1, length, D) float32 on `device`: rows of the table from 0 on."""
+        # torch.export would fix the greatest length of a table; that of a stream would grow.
+        if torch.compiler.is_compiling() or not isinstance(offset, int) or offset:
             return sinusoids(length, self.size, offset).to(device)[None]
-        end = offset + length
-        if end > len(self._table_TD) or self._table_TD.device != device:
-            rows = max(end, 512, len(self._table_TD))
+        if length > len(self._table_TD) or self._table_TD.device != device:
+            rows = max(length, 512, len(self._table_TD))
             with torch.inference_mode(False):  # training after recognition uses the same table
                 self._table_TD = copy_to(device, sinusoids(1 << (rows - 1).bit_length(), self.size))
-        return self._table_TD[None, offset:end]
+        return self._table_TD[None, :length]
 
-    def forward(self, x: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        """x (B, T, D), whose first frame has position `offset` → (input of the first layer, positions (1, T, D))."""
+    def forward(self, x: Tensor, offset: int | Tensor = 0, cached: int = 0) -> tuple[Tensor, Tensor]:
+        """x (B, T, D) from position `offset` on → (input of the first layer, positions (1, cached + T, D)).
+
+        The positions are those of x and of `cached` frames before it.
+        """
         if self.kind == "no_pos":
-            return self.dropout(x), x.new_zeros(1, x.size(1), self.size)
-        positions_1TD = self.positions(x.size(1), x.device, offset)
+            return self.dropout(x), x.new_zeros(1, cached + x.size(1), self.size)
+        positions_1SD = self.positions(cached + x.size(1), x.device, offset - cached)
         if self.kind == "rel_pos":
             # float32 positions keep the sums of the residual branches in float32 under autocast.
-            return self.dropout(x.to(positions_1TD.dtype) * self.scale), self.dropout(positions_1TD)
-        return self.dropout(x * self.scale + positions_1TD), self.dropout(positions_1TD)
+            return self.dropout(x.to(positions_1SD.dtype) * self.scale), self.dropout(positions_1SD)
+        return self.dropout(x * self.scale + positions_1SD[:, cached:]), self.dropout(positions_1SD)
 
     def at(self, x: Tensor, positions: Tensor, *, bound: int) -> Tensor:
         """x (M, D), each row at its own position (M,), all below `bound` → (M, D), as in `forward` of "abs_pos"."""

@@ -42,8 +42,8 @@ class Subsampling(nn.Module):
             length = (length - kernel) // stride + 1
         return length.clamp(min=0) if isinstance(length, Tensor) else max(length, 0)
 
-    def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        """features (B, T, F) → (x (B, T', D), positions (1, T', D) from `offset` on)."""
+    def forward(self, features: Tensor, offset: int | Tensor = 0, cached: int = 0) -> tuple[Tensor, Tensor]:
+        """features (B, T, F) → (x (B, T', D), positions), the arguments and positions of `PositionalEncoding`."""
         raise NotImplementedError
 
 
@@ -76,11 +76,11 @@ class Conv2dSubsampling(Subsampling):
             self.min_frames = (self.min_frames - 1) * stride + kernel
         self.stride = math.prod(stride for _, stride in self.geometry)
 
-    def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
+    def forward(self, features: Tensor, offset: int | Tensor = 0, cached: int = 0) -> tuple[Tensor, Tensor]:
         x_BCTF = self._convolve(features[:, None])
         project = self.out if self.kind == "conv2d" else self.linear
         x_BTD = project(x_BCTF.transpose(1, 2).flatten(2))
-        return self.pos_enc(x_BTD, offset)
+        return self.pos_enc(x_BTD, offset, cached)
 
     def _convolve(self, x_B1TF: Tensor) -> Tensor:
         # Without gradients on a CPU: one utterance at a time, with the same bits. With a whole batch the first layer
@@ -98,5 +98,5 @@ class LinearSubsampling(Subsampling):
         self.out = nn.Sequential(Linear(feature_dim, size), nn.LayerNorm(size, eps=1e-5), nn.Dropout(dropout_rate))
         self.pos_enc = positional
 
-    def forward(self, features: Tensor, offset: int = 0) -> tuple[Tensor, Tensor]:
-        return self.pos_enc(self.out(features), offset)
+    def forward(self, features: Tensor, offset: int | Tensor = 0, cached: int = 0) -> tuple[Tensor, Tensor]:
+        return self.pos_enc(self.out(features), offset, cached)

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An encoder over a stream: chunk by chunk, with caches of fixed size.
+
+Dimension key: T input frames or frames of the memory, F features, D width, S cached frames.
+"""
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+
+from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.encoders.stack import EncoderStack
+from wenet_hs.nn.layers import Chunk
+
+
+class EncoderStream:
+    """The memory of features that arrive in parts of any size: equal to that of the whole with the same chunks.
+
+    With `chunk.left` of -1 the caches grow with the stream, and so does the time of a chunk.
+    """
+
+    def __init__(self, encoder: EncoderStack, chunk: Chunk) -> None:
+        """`encoder`: in evaluation mode, with a `chunk_rule`."""
+        self._encoder, self.chunk = encoder, chunk
+        self._pending_TF = encoder.after_norm.weight.new_empty(0, 0)
+        self.restart()
+
+    def restart(self) -> None:
+        """Begins a new utterance. Features that no frame was computed from yet belong to it."""
+        self.caches, self.num_frames = self._encoder.new_caches(), 0
+
+    def advance(self, features: Tensor) -> Tensor:
+        """features (T, F) → the memory of all chunks that are complete now, (T', D)."""
+        pending_TF = features if not len(self._pending_TF) else torch.cat([self._pending_TF, features])
+        size, stride = self.chunk.size, self._encoder.stride
+        needed, found = (size - 1) * stride + self._encoder.min_frames, []
+        while len(pending_TF) >= needed:
+            found.append(self._run(pending_TF[:needed]))
+            pending_TF = pending_TF[size * stride :]
+        self._pending_TF = pending_TF.clone()  # not a view of all that was fed
+        return torch.cat(found) if found else features.new_empty(0, self._encoder.output_size)
+
+    def finish(self) -> Tensor:
+        """The memory of the rest, which is less than a chunk, (T', D). Then a new stream may begin."""
+        rest_TF, self._pending_TF = self._pending_TF, self._pending_TF[:0]
+        num_frames = int(self._encoder.output_length(len(rest_TF)))
+        return self._run(rest_TF) if num_frames else rest_TF.new_empty(0, self._encoder.output_size)
+
+    @torch.no_grad()
+    def _run(self, features_TF: Tensor) -> Tensor:
+        past = self.caches[0].attention.size(2)
+        count = int(self._encoder.output_length(len(features_TF)))
+        visible_11S = torch.ones(1, 1, past + count, dtype=torch.bool, device=features_TF.device)
+        memory_1TD = self._encoder.forward_chunk(features_TF[None], self.caches, self.num_frames, visible_11S)
+        self.num_frames += count
+        if self.chunk.left >= 0:
+            kept = self.chunk.left * self.chunk.size
+            for cache in self.caches:
+                first = max(0, cache.attention.size(2) - kept)
+                cache.attention = cache.attention[:, :, first:].contiguous()
+        return memory_1TD[0]
+
+
+def encode_streamed(encoder: SpeechEncoder, features: Tensor, lengths: Tensor, chunk: Chunk) -> tuple[Tensor, Tensor]:
+    """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,), each utterance computed as a stream."""
+    assert isinstance(encoder, EncoderStack)
+    memories = []
+    for features_TF, length in zip(features, lengths.tolist(), strict=True):
+        stream = EncoderStream(encoder, chunk)
+        memories.append(torch.cat([stream.advance(features_TF[:length]), stream.finish()]))
+    return pad_sequence(memories, batch_first=True), encoder.output_length(lengths)
