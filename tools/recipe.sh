@@ -15,6 +15,7 @@ override=                     # more settings for training, as "key=value key=va
 average_num=5                 # checkpoints whose mean is the final model, the best of those that are kept (wenet-hs average)
 modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"  # of decoding (wenet-hs recognize --help)
 eval_set="test"               # the list that stages 6 to 8 decode, score and report: test, or dev for choices
+chunk=                        # of a model that streams: encoder frames per chunk, and chunks before it, as "16 4" (docs/streaming.md)
 nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
 jobs=2                        # trainings at a time (one at a time if nproc is above 1)
 threads=1                     # cores of each training
@@ -26,8 +27,7 @@ fail() { echo "$0: $1" >&2; exit 2; }
 
 _defaults() {  # one line per option: its name, its value, its comment
   while IFS='=' read -r _name _rest; do
-    _value=${!_name}
-    [[ $_value != *" "* ]] || _value="\"$_value\""
+    _value=${!_name}; [[ $_value != *" "* ]] || _value="\"$_value\""
     printf '  %-30s  %s\n' "--$_name $_value" "${_rest#* # }"
   done < <(sed -sn -e '/^read_options\|^fail/,$d' -e '/^here=/d' -e '/^[a-z][a-z0-9_]*=.* # /p' "$0" "${BASH_SOURCE[0]}" | awk -F= '!seen[$1]++') |
     grep -vE "^  --(${NOT_HERE:+${NOT_HERE// /|}|}-) " | sed 's/ *$//'
@@ -52,6 +52,8 @@ read_options() {  # sets the options of the command line, and what follows from 
   [[ $stop_stage =~ ^[0-9]+$ && $stage -le $stop_stage ]] || fail "--stop_stage $stop_stage: must be a stage from $stage on"
   for _name in average_num nproc jobs threads; do [[ ${!_name} =~ ^[1-9][0-9]*$ ]] || fail "--$_name ${!_name}: must be a whole number from 1 on"; done
   [[ $eval_set =~ ^(test|dev)$ ]] || fail "--eval_set $eval_set: must be test or dev"
+  [[ -z $chunk || $chunk =~ ^[1-9][0-9]*\ [0-9]+$ ]] || fail "--chunk '$chunk': must be two numbers, as '16 4'"
+  decoded=$eval_set${chunk:+-chunk${chunk% *}} chunks=(${chunk:+--decoding_chunk_size ${chunk% *} --num_decoding_left_chunks ${chunk#* }})
   command -v wenet-hs > /dev/null || PATH="$root/.venv/bin:$PATH"  # the checkout's environment
   command -v wenet-hs > /dev/null || fail "no wenet-hs on the PATH; run 'make setup' first"
   kind=${unit%%:*} pieces=() bpe=()  # options of commands that only units of bpe have
@@ -71,8 +73,7 @@ _options_of() {
   local _name _value _names="${OF_DATA:-} data_seed unit"
   [ "$1" = data ] || _names="${OF_EXP:-} data config"
   for _name in $_names; do
-    _value=${!_name}
-    [[ ! $_name =~ ^(corpus|elan|praat|kaldi|folder)$ ]] || _value=${_value:+$(realpath -sm "$_value")}
+    _value=${!_name}; [[ ! $_name =~ ^(corpus|elan|praat|kaldi|folder)$ ]] || _value=${_value:+$(realpath -sm "$_value")}
     [[ ! $_name =~ ^(base|config|data|ctc_tree|encoder)$ ]] || _value=${_value:+$(realpath -sm --relative-to "$here" "$_value")}
     echo "--$_name $_value"
   done
@@ -93,8 +94,7 @@ name_of() {
 }
 
 # ---- trainings side by side
-declare -A running=(); logs=() progress=""
-trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives the recipe
+declare -A running=(); logs=() progress=""; trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives the recipe
 beside() {  # LOG COMMAND…: starts a training as soon as fewer than $jobs run
   wait_below "$jobs"
   [ ! -f "$1" ] || mv "$1" "$1.old"

@@ -40,6 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data_list", type=Path, required=True, help="the training list")
     add("--data_type", choices=DATA_TYPES, default="raw", help="the list contains JSON lines or tars (default: raw)")
     add("--config", type=Path, required=True, help="YAML of the experiment, for its dataset_conf")
+    settings_help = "settings of the YAML to change, as in training"
+    add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help=settings_help)
     add("--out", type=Path, required=True, help="the file to write")
     workers_help = "processes per rank (default: the cores divided by the ranks); does not change the result"
     add("--num_workers", type=int, help=workers_help)
@@ -51,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     if num_workers is None:
         num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
     with join_process_group(torch.device("cpu")) as world:
-        config = load_config(args.config)
+        config = load_config(args.config, args.override_config)
         conf = config.dataset_conf
         if config.encoder == "pretrained":
             raise ConfigError(args.config, "encoder: pretrained normalizes its input itself", "leave out this command")

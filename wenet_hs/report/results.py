@@ -38,6 +38,7 @@ from wenet_hs.train.monitor import TAKE_OFF_NATS
 FORMAT = "wenet_hs.results/2"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
+_CHUNKS = ("decoding_chunk_size", "num_decoding_left_chunks", "simulate_streaming")
 _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen")
 _SETTINGS = ("dtype", "ctc_conf.")
 """Beginnings of the settings that are kept: those that `training_of` reads. Of a language model: all that differ from
@@ -100,7 +101,8 @@ class Results(TrainingPart):
     """The reference units of each utterance by language, in the order of the keys."""
     modes: dict[str, ModeResults] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
-    """The options of decoding that are not 0 or absent: beam size, weights, language model, known units."""
+    """The options of decoding that are not 0 or absent: beam size, weights, language model, known units. Chunks are not
+    among them: their size is in the name of the system."""
     implausible: dict[str, list[int]] | None = None
     """The clips of implausible duration by language, as indices of `units`; None if `prepare` named none."""
     is_simulated: bool = False
@@ -158,14 +160,17 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         raise DataError(experiment.folder, what, "train, decode and score first")
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
+    names = _identify(experiment.folder, int(settings["seed"]), provenance)
+    if (chunk := experiment.rtf.get(_CHUNKS[0], -1)) > 0:
+        names["system"] += f"-chunk{chunk}"
     return Results(
-        **_identify(experiment.folder, int(settings["seed"]), provenance),
+        **names,
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
         **asdict(_part_of(experiment, clips)),
         first=_read_first_part(provenance),
         units={lang: [one.counts.num_units for one in of.values()] for lang, of in _by_language(first).items()},
         modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
-        decoding={key: experiment.rtf[key] for key in _DECODING if experiment.rtf.get(key)},
+        decoding={key: experiment.rtf[key] for key in _DECODING if key not in _CHUNKS and experiment.rtf.get(key)},
         implausible=_find_implausible(first, data_folders),
         is_simulated=any(SIMULATED_KEY.search(key) for found in experiment.scores.values() for key in found.utterances),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,

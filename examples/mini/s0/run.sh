@@ -36,7 +36,7 @@ if at 2 "trees"; then
 fi
 
 if at 3 "feature statistics"; then
-  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn"
+  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn" --override_config "${more[@]}"
 fi
 
 if at 4 "training (logs: $exp/*.log)"; then
@@ -57,15 +57,15 @@ fi
 for dir in "${experiments[@]}"; do
   if at 5 "average of $dir"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
   if at 6 "decoding with $dir"; then
-    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$eval_set" --modes $modes
+    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoded" "${chunks[@]}" --modes $modes
   fi
-  if at 7 "scores of $dir ($eval_set/MODE/score.txt)"; then
+  if at 7 "scores of $dir ($decoded/MODE/score.txt)"; then
     wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
-      --hyp "$dir/$eval_set" --name "${dir##*/}" > /dev/null
+      --hyp "$dir/$decoded" --name "${dir##*/}" > /dev/null
   fi
 done
 
 if at 8 "report"; then
   wenet-hs report "${experiments[@]/#/--exp=}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
-    --test "$eval_set" --out "$exp/report.html" ${results:+--results "$results"}
+    --test "$decoded" --out "$exp/report.html" ${results:+--results "$results"}
 fi

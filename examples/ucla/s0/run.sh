@@ -56,7 +56,7 @@ if at 2 "trees"; then
   done
 fi
 
-if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn"; fi
+if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn" --override_config "${more[@]}"; fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
@@ -81,11 +81,11 @@ if at 4 "training (logs: $exp/*.log)"; then
   wait_for_trainings
 fi
 
-decoded=$eval_set${inventory:+-inventory}${place_unseen:+-$place_unseen}  # folder of the results in each experiment
+decoded+=${inventory:+-inventory}${place_unseen:+-$place_unseen}
 for dir in "${experiments[@]}"; do
   if at 5 "average of $dir"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
   if at 6 "decoding with $dir"; then
-    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoded" --modes $modes \
+    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoded" "${chunks[@]}" --modes $modes \
       ${inventory:+--inventory "$inventory"} ${place_unseen:+--place_unseen "$place_unseen"}
   fi
   if at 7 "scores of $dir ($decoded/MODE/score.txt)"; then

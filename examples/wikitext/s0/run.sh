@@ -17,7 +17,7 @@ vector_count=7                # of the embedding tree: rarer words have no vecto
 stop_stage=4                  # the last one
 results=                      # folder for the results files of texts and systems (default: EXP/results)
 head=""
-OF_DATA="corpus min_count vector_count" NOT_HERE="head tree unit data_seed modes average_num eval_set nproc"
+OF_DATA="corpus min_count vector_count" NOT_HERE="head tree unit data_seed modes average_num eval_set chunk nproc"
 read_options "$@"
 results=${results:-$exp/results}
 
