@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
+from wenet_hs.data.samples import Samples, mono_samples
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.modes import check_options, default_mode, warn_about_options
@@ -36,6 +34,7 @@ from wenet_hs.decode.segments import (
     limit_segment,
     plan_batches,
 )
+from wenet_hs.decode.stream import EndpointRules, RecognitionStream
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import Experiment, load_experiment
@@ -44,14 +43,11 @@ from wenet_hs.lm.loader import load_language_model
 
 logger = logging.getLogger(__name__)
 
-Samples = npt.NDArray[Any] | Tensor
 Source = str | Path | bytes | tuple[Samples, float]
 """A file, the bytes of a file, or (waveform, sample rate)."""
 
 _BATCH_SIZE = 8  # segments of long audio
 _NO_TEXT = Alternative(text="", score=0.0, units=())
-_MAX_CHANNELS = 64
-_MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were converted to floats unscaled
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -90,6 +86,16 @@ class Recognizer:
         self.options = options or DecodeOptions()
         check_options(experiment.model, self.options, lm=lm)
         self._modes_used: set[str] = set()
+
+    def stream(self, *, mode: str | None = None, endpoints: EndpointRules | None = None) -> RecognitionStream:
+        """A stream of this model, which was trained with chunks; with those of `options`, or 16 frames and 4 chunks.
+
+        mode: as for `transcribe`; it decodes each segment at its end.
+
+        Raises: ConfigError if the model or the mode cannot do this.
+        """
+        mode, _ = self._check(mode, DEFAULT_MAX_SEGMENT_S)
+        return RecognitionStream(self._experiment, mode, self.options, self._lm, endpoints or EndpointRules())
 
     @property
     def has_times(self) -> bool:
@@ -261,22 +267,9 @@ def _read(source: Source, to_rate: int) -> Tensor:
         kinds = ", ".join(type(part).__name__ for part in source)
         raise ValueError(f"audio: a tuple of ({kinds}), expected (waveform, sample_rate), the rate a number")
     waveform, rate = source
-    # A copy: arrays may be read-only, which torch cannot express.
-    samples = waveform.detach().cpu() if isinstance(waveform, Tensor) else torch.tensor(np.asarray(waveform))
-    if samples.dim() not in (1, 2) or not samples.numel():
-        raise ValueError(f"waveform: shape {tuple(samples.shape)}, expected (samples,) or (channels, samples)")
-    if samples.dim() == 2 and len(samples) > _MAX_CHANNELS:
-        raise ValueError(f"waveform: {len(samples)} channels; expected (channels, samples), transpose it")
     if not rate > 0:
         raise ValueError(f"sample rate {rate}: must be above 0 Hz")
-    if samples.dtype in (torch.int16, torch.int32):
-        samples = samples.double() / -torch.iinfo(samples.dtype).min
-    elif not samples.is_floating_point():
-        raise ValueError(f"waveform: {samples.dtype}; expected floats, or integers of 16 or 32 bits")
-    samples = samples.float()
-    mono_N = samples if samples.dim() == 1 else samples.mean(dim=0)
-    peak = float(mono_N.abs().max())
-    if not peak <= _MAX_PEAK:
-        rule = "floats must be finite and in [-1, 1], integers keep their dtype"
-        raise ValueError(f"waveform: a peak of {peak:g}; {rule}")
-    return resample(mono_N.contiguous(), rate, to_rate)
+    samples_N = mono_samples(waveform)
+    if not len(samples_N):
+        raise ValueError(f"waveform: shape {tuple(waveform.shape)}, expected (samples,) or (channels, samples)")
+    return resample(samples_N, rate, to_rate)

@@ -9,6 +9,9 @@ text, its words with their times, and its confidence. An .eaf or .TextGrid may b
 new tiers are added to a copy of the file, and the file itself is never changed. `--into_tier NAME` takes the
 annotations of this tier of the .eaf as segments, and writes the text into those that have none.
 
+--stream recognises while the audio arrives, with a model that was trained with chunks (docs/streaming.md); `-` is a
+pipe of raw samples: arecord -q -f S16_LE -r 16000 -c 1 -t raw | wenet-hs transcribe --stream --model_dir exp/stream -
+
 A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
 """
 
@@ -26,10 +29,12 @@ from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
 from wenet_hs.bin.main import MODEL_HELP, main_of
 from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
+from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import VADS
+from wenet_hs.decode.stream import EndpointRules
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
 
@@ -63,6 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--low_confidence", type=float, metavar="C", help=low_help)
     mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {CTC_MODES[-1]})"
     add("--mode", choices=MODES, metavar="MODE", help=mode_help)
+    stream_help = "print a line per segment while the audio arrives; AUDIO may be -, raw samples of 16 bits, mono"
+    add("--stream", action="store_true", help=stream_help)
+    add("--rate", type=int, metavar="HZ", help="samples per second of - (default: 16000)")
+    add("--silence_s", type=float, metavar="S", help="silence that ends a segment of --stream (default: 1)")
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)
 
@@ -91,6 +100,10 @@ def run(args: argparse.Namespace) -> None:
                 recording = _annotate(args, recognizer, path)
                 _append(args.tsv, tsv_lines(recording), header=TSV_HEADER)
                 _append(args.ctm, ctm_lines(recording.media.stem, recording.words))
+            elif args.stream:
+                endpoints = EndpointRules() if args.silence_s is None else EndpointRules(silence_s=args.silence_s)
+                stream = recognizer.stream(mode=args.mode, endpoints=endpoints)
+                print_stream(stream, path, rate=args.rate or 16000, as_json=args.json)
             else:
                 _print(args, recognizer, path, mark)
         except DataError as error:
@@ -112,6 +125,13 @@ def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: M
 
 def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
     """Raise ConfigError for flags that have no effect or are out of range."""
+    for name in ("rate", "silence_s"):
+        if (value := getattr(args, name)) is not None and not (args.stream and value > 0):
+            raise ConfigError(f"--{name} {value:g}", "must be above 0, and has an effect only with --stream")
+    if args.stream and formats:
+        raise ConfigError(f"--{formats[0]}", "--stream prints its segments", "leave one of them out")
+    if not args.stream and Path("-") in args.audio:
+        raise ConfigError("-", "a pipe is read only by --stream", "add --stream, or give a file")
     given = [name for name in ("vad", "tier", "low_confidence") if getattr(args, name) is not None]
     if given and not formats:
         found = f"has no effect without --{', --'.join(_FORMATS)}"

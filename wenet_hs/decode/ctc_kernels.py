@@ -156,24 +156,33 @@ def _select(
 
 
 @njit
-def search_prefixes(values_TK: Any, ids_TK: Any, blank: Any, beam_size: Any, slots_V: Any) -> Any:
-    """The prefix beam search of one utterance; contiguous arrays, the values of a frame sorted, best first.
+def start_prefixes(blank: Any, beam_size: Any, capacity: Any) -> Any:
+    """The state of a search before its first frame: trie of `capacity` nodes, beam and next beam, their sizes.
 
-    `slots_V`, the position of each unit in a frame, is all -1 before and after.
-
-    Returns: of each prefix, best first, the log of the sum over its alignments, the number of units, the units (N, T).
+    The sizes are those of the beam and the trie, and which of the two beams is the current one.
     """
-    num_best = ids_TK.shape[1]
-    trie_M5 = np.empty((1 + len(ids_TK) * beam_size, 5), np.int32)
+    trie_M5 = np.empty((capacity, 5), np.int32)
     _add_node(trie_M5, _ZERO, _ZERO, blank, _NONE)
     trie_M5[0, _INDEX] = 0
-    beam = (np.zeros(beam_size, np.int64), np.zeros((beam_size, 3)))
-    beam[1][0, _LABEL] = _IMPOSSIBLE
-    next_beam = (np.empty(beam_size, np.int64), np.empty((beam_size, 3)))
+    sums_2N3 = np.zeros((2, beam_size, 3))
+    sums_2N3[0, 0, _LABEL] = _IMPOSSIBLE
+    return trie_M5, np.zeros((2, beam_size), np.int64), sums_2N3, np.array([1, 1, 0])
+
+
+@njit
+def advance_prefixes(values_TK: Any, ids_TK: Any, blank: Any, slots_V: Any, state: Any) -> None:
+    """Extend the beam by frames; contiguous arrays, the values of a frame sorted, best first.
+
+    The trie has room for `beam_size` more nodes per frame. `slots_V`, the position of each unit in a frame, is all -1
+    before and after.
+    """
+    trie_M5, nodes_2N, sums_2N3, sizes_3 = state
+    beam_size, num_best = nodes_2N.shape[1], ids_TK.shape[1]
     best = (np.empty(beam_size), np.empty(beam_size, np.int64))
     repeated_N, taken_NK = np.empty(beam_size), np.empty((beam_size, num_best), np.bool_)
-    size, num_nodes = _ONE, _ONE
+    size, num_nodes, current = sizes_3
     for t in range(len(ids_TK)):
+        beam, next_beam = (nodes_2N[current], sums_2N3[current]), (nodes_2N[1 - current], sums_2N3[1 - current])
         blank_log_prob = _IMPOSSIBLE
         for slot in range(num_best):
             if ids_TK[t, slot] == blank:
@@ -186,19 +195,31 @@ def search_prefixes(values_TK: Any, ids_TK: Any, blank: Any, beam_size: Any, slo
         for index in range(size):
             trie_M5[beam[0][index], _INDEX] = -1
         num_nodes = _select(beam, next_beam, best, count, repeated_N, blank_log_prob, trie_M5, num_nodes)
-        beam, next_beam, size = next_beam, beam, count
+        size, current = count, 1 - current
         for slot in range(num_best):
             slots_V[ids_TK[t, slot]] = -1
-    sizes_N, units_NT = np.zeros(size, np.int32), np.empty((size, len(ids_TK)), np.int32)
+    sizes_3[0], sizes_3[1], sizes_3[2] = size, num_nodes, current
+
+
+@njit
+def read_prefixes(state: Any) -> Any:
+    """Of each prefix, best first: the log of the sum over its alignments, the number of units, the units (N, L)."""
+    trie_M5, nodes_2N, sums_2N3, sizes_3 = state
+    size, _, current = sizes_3
+    sizes_N, longest = np.zeros(size, np.int32), _ZERO
     for index in range(size):
-        above = node = beam[0][index]
+        above = nodes_2N[current, index]
         while above > 0:
             sizes_N[index] += 1
             above = trie_M5[above, _PARENT]
+        longest = max(longest, np.int64(sizes_N[index]))
+    units_NL = np.empty((size, longest), np.int32)
+    for index in range(size):
+        node = nodes_2N[current, index]
         for position in range(sizes_N[index] - 1, -1, -1):
-            units_NT[index, position] = trie_M5[node, _UNIT]
+            units_NL[index, position] = trie_M5[node, _UNIT]
             node = trie_M5[node, _PARENT]
-    return beam[1][:size, _TOTAL], sizes_N, units_NT
+    return sums_2N3[current, :size, _TOTAL].copy(), sizes_N, units_NL
 
 
 # ---- alignment

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
@@ -60,16 +61,40 @@ def prefix_beam_search(
     Returns: per utterance up to `beam_size` different hypotheses, best first, with the log of the sum over the
         alignments that were considered. An utterance of length 0 has the empty one.
     """
-    from wenet_hs.decode import ctc_kernels
-
     values_BTK, ids_BTK = values.detach().double().cpu().contiguous().numpy(), ids.cpu().contiguous().numpy()
-    slots_V = np.full(1 + max(blank, int(ids_BTK.max(initial=0))), -1, np.int32)
     results = []
     for values_TK, ids_TK, length in zip(values_BTK, ids_BTK, lengths.tolist(), strict=True):
-        beam = ctc_kernels.search_prefixes(values_TK[:length], ids_TK[:length], blank, beam_size, slots_V)
-        rows = zip(*beam, strict=True)
-        results.append([Hypothesis(tuple(units_T[:size].tolist()), float(score)) for score, size, units_T in rows])
+        search = PrefixSearch(blank=blank, beam_size=beam_size)
+        search.advance(values_TK[:length], ids_TK[:length])
+        results.append(search.hypotheses())
     return results
+
+
+class PrefixSearch:
+    """The search of `prefix_beam_search` for one utterance, whose frames may arrive in parts."""
+
+    def __init__(self, *, blank: int, beam_size: int) -> None:
+        from wenet_hs.decode import ctc_kernels
+
+        self._kernels, self._blank, self._beam_size = ctc_kernels, blank, beam_size
+        self._state = ctc_kernels.start_prefixes(blank, beam_size, 1)
+        self._slots_V = np.full(blank + 1, -1, np.int32)
+
+    def advance(self, values_TK: NDArray[np.float64], ids_TK: NDArray[np.int64]) -> None:
+        """Extend the beam by T frames: log-probabilities and units, contiguous, best first."""
+        trie_M5, *beams, sizes_3 = self._state
+        if (needed := int(sizes_3[1]) + len(ids_TK) * self._beam_size) > len(trie_M5):
+            longer_M5 = np.empty((max(needed, 2 * len(trie_M5)), trie_M5.shape[1]), trie_M5.dtype)
+            longer_M5[: len(trie_M5)] = trie_M5
+            self._state = (longer_M5, *beams, sizes_3)
+        if (missing := int(ids_TK.max(initial=0)) + 1 - len(self._slots_V)) > 0:
+            self._slots_V = np.pad(self._slots_V, (0, missing), constant_values=-1)
+        self._kernels.advance_prefixes(values_TK, ids_TK, self._blank, self._slots_V, self._state)
+
+    def hypotheses(self) -> list[Hypothesis]:
+        """Up to `beam_size` different ones, best first."""
+        rows = zip(*self._kernels.read_prefixes(self._state), strict=True)
+        return [Hypothesis(tuple(units_L[:size].tolist()), float(score)) for score, size, units_L in rows]
 
 
 # ---- with a language model, in plain Python

@@ -4,6 +4,8 @@
 Dimension key: T input frames or frames of the memory, F features, D width, S cached frames.
 """
 
+from collections.abc import Iterator
+
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -29,22 +31,25 @@ class EncoderStream:
         """Begins a new utterance. Features that no frame was computed from yet belong to it."""
         self.caches, self.num_frames = self._encoder.new_caches(), 0
 
-    def advance(self, features: Tensor) -> Tensor:
-        """features (T, F) → the memory of all chunks that are complete now, (T', D)."""
-        pending_TF = features if not len(self._pending_TF) else torch.cat([self._pending_TF, features])
+    def advance(self, features: Tensor) -> Iterator[Tensor]:
+        """features (T, F) → the memory of each chunk that is complete now, (T', D).
+
+        Between two of them `restart` may be called.
+        """
+        self._pending_TF = torch.cat([self._pending_TF.reshape(-1, features.size(1)), features])
         size, stride = self.chunk.size, self._encoder.stride
-        needed, found = (size - 1) * stride + self._encoder.min_frames, []
-        while len(pending_TF) >= needed:
-            found.append(self._run(pending_TF[:needed]))
-            pending_TF = pending_TF[size * stride :]
-        self._pending_TF = pending_TF.clone()  # not a view of all that was fed
-        return torch.cat(found) if found else features.new_empty(0, self._encoder.output_size)
+        needed = (size - 1) * stride + self._encoder.min_frames
+        while len(self._pending_TF) >= needed:
+            chunk_TF, self._pending_TF = self._pending_TF[:needed], self._pending_TF[size * stride :]
+            yield self._run(chunk_TF)
+        self._pending_TF = self._pending_TF.clone()  # not a view of all that was given
 
     def finish(self) -> Tensor:
         """The memory of the rest, which is less than a chunk, (T', D). Then a new stream may begin."""
         rest_TF, self._pending_TF = self._pending_TF, self._pending_TF[:0]
-        num_frames = int(self._encoder.output_length(len(rest_TF)))
-        return self._run(rest_TF) if num_frames else rest_TF.new_empty(0, self._encoder.output_size)
+        if not int(self._encoder.output_length(len(rest_TF))):
+            return self._encoder.after_norm.weight.new_empty(0, self._encoder.output_size)
+        return self._run(rest_TF)
 
     @torch.no_grad()
     def _run(self, features_TF: Tensor) -> Tensor:
@@ -67,5 +72,5 @@ def encode_streamed(encoder: SpeechEncoder, features: Tensor, lengths: Tensor, c
     memories = []
     for features_TF, length in zip(features, lengths.tolist(), strict=True):
         stream = EncoderStream(encoder, chunk)
-        memories.append(torch.cat([stream.advance(features_TF[:length]), stream.finish()]))
+        memories.append(torch.cat([*stream.advance(features_TF[:length]), stream.finish()]))
     return pad_sequence(memories, batch_first=True), encoder.output_length(lengths)

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`transcribe --stream`: files, a pipe of samples, wrong flags; `recognize` in chunks."""
+
+import io
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import soundfile
+from command_line import Capsys, error_line, run_line
+from model_folders import noise, write_clip, write_model_folder
+
+from wenet_hs.bin import recognize, transcribe
+from wenet_hs.manifest import write_data_list
+from wenet_hs.recognizer import load_model
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    streaming = {"causal": True, "use_dynamic_chunk": True}
+    return write_model_folder(tmp_path_factory.mktemp("models") / "stream", encoder_conf=streaming)
+
+
+def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
+    folder: Path, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    samples = (noise(2.0) * 32767).astype("<i2")
+    soundfile.write(tmp_path / "a.wav", samples, 16000)
+    stream = load_model(folder).stream()
+    expected = stream.feed(samples, 16000) + stream.finish()
+    assert expected
+    line = f"--model_dir {folder} --device cpu --stream"
+    assert run_line(transcribe, f"{line} {tmp_path}/a.wav {tmp_path}/none.wav") == 2
+    printed = capsys.readouterr()
+    assert printed.out == "".join(f"{one.start:8.2f} {one.end:8.2f}  {one.text}\n" for one in expected)
+    assert printed.err.startswith(f"{tmp_path}/none.wav: missing")
+    pipe = io.BufferedReader(io.BytesIO(samples.tobytes()))  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
+    assert run_line(transcribe, f"{line} --json -") == 0
+    records = [json.loads(one) for one in capsys.readouterr().out.splitlines()]
+    assert [(one["path"], one["text"], one["start"]) for one in records] == [("-", e.text, e.start) for e in expected]
+    assert [unit["text"] for unit in records[0]["units"]] == [unit.text for unit in expected[0].units or ()]
+    odd = io.BufferedReader(io.BytesIO(samples.tobytes()[:-1]))  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=odd))
+    assert run_line(transcribe, f"{line} -") == 2
+    assert "-: the pipe ends in the middle of a sample of 16 bits" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ("-", "-: a pipe is read only by --stream; add --stream, or give a file"),
+        ("--rate 8000 a.wav", "--rate 8000: must be above 0, and has an effect only with --stream"),
+        ("--stream --silence_s 0 a.wav", "--silence_s 0: must be above 0, and has an effect only with --stream"),
+        ("--stream --srt x a.wav", "--srt: --stream prints its segments; leave one of them out"),
+        ("--stream --decoding_chunk_size -2 a.wav", "--decoding_chunk_size -2: must be at least 1, or -1"),
+    ],
+)
+def test_wrong_flags_are_one_line(folder: Path, flags: str, message: str, capsys: Capsys) -> None:
+    assert error_line(run_line(transcribe, f"--model_dir {folder} {flags}"), capsys).startswith(message)
+
+
+def test_recognition_in_chunks_and_chunk_by_chunk_give_the_same(folder: Path, tmp_path: Path) -> None:
+    clips = [write_clip(tmp_path / f"{number}.wav", 0.7 + 0.4 * number, seed=number) for number in range(3)]
+    write_data_list(tmp_path / "data.list", clips)
+    line = f"--model_dir {folder} --test_data {tmp_path}/data.list --device cpu --modes ctc_greedy_search --result_dir"
+    found = {}
+    chunks = "--decoding_chunk_size 4 --num_decoding_left_chunks 1"
+    for name, flags in (("whole", ""), ("masked", chunks), ("streamed", f"{chunks} --simulate_streaming")):
+        assert run_line(recognize, f"{line} {tmp_path}/{name} {flags}") == 0
+        lines = (tmp_path / name / "ctc_greedy_search" / "hyps.jsonl").read_text("utf-8").splitlines()
+        found[name] = [json.loads(one)["score"] for one in lines]
+    assert found["masked"] == pytest.approx(found["streamed"], abs=1e-3)
+    assert found["masked"] != pytest.approx(found["whole"], abs=1e-1)
+    assert json.loads((tmp_path / "masked" / "rtf.json").read_text("utf-8"))["decoding_chunk_size"] == 4

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recognition of streams: the same results as of the whole with the same chunks, endpoints, wrong pieces."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from model_folders import HSOFTMAX, noise, write_model_folder
+from torch import Tensor, nn
+
+from wenet_hs.decode import MODES, DecodeOptions
+from wenet_hs.decode.stream import EndpointRules, RecognitionStream, StreamedSegment
+from wenet_hs.errors import ConfigError
+from wenet_hs.recognizer import Recognizer, load_model
+
+STREAMING: dict[str, Any] = {"encoder_conf": {"causal": True, "use_dynamic_chunk": True}}
+CHUNKS = DecodeOptions(beam_size=4, decoding_chunk_size=4, num_decoding_left_chunks=2)
+ONE_SEGMENT = EndpointRules(silence_s=99, max_segment_s=99, no_speech_s=99)
+
+
+@pytest.fixture(scope="module", params=["softmax", "hsoftmax"])
+def recognizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
+    head = HSOFTMAX if request.param == "hsoftmax" else {}
+    return load_model(write_model_folder(tmp_path_factory.mktemp("models") / "m", **STREAMING, **head), options=CHUNKS)
+
+
+def feed(stream: RecognitionStream, wave: np.ndarray[Any, Any], rate: int, size: int) -> list[StreamedSegment]:
+    pieces = [wave[begin : begin + size] for begin in range(0, len(wave), size)]
+    return [found for piece in pieces for found in stream.feed(piece, rate)] + stream.finish()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(("rate", "size"), [(16000, 5000), (16000, 160), (44100, 4410)])
+def test_a_segment_has_the_result_of_the_whole(recognizer: Recognizer, mode: str, rate: int, size: int) -> None:
+    wave = noise(1.5, rate=rate)
+    whole = recognizer.transcribe((wave, rate), mode=mode, max_segment_s=0)
+    stream = recognizer.stream(mode=mode, endpoints=ONE_SEGMENT)
+    [found] = feed(stream, wave, rate, size)
+    assert (found.text, found.start) == (whole.text, 0.0)
+    assert found.score == pytest.approx(whole.score, abs=1e-3)
+    assert (found.units is None) == (whole.units is None)
+    for ours, other in zip(found.units or (), whole.units or (), strict=True):
+        assert (ours.text, ours.start, ours.end) == (other.text, other.start, other.end)
+        assert ours.confidence == pytest.approx(other.confidence, abs=1e-3)
+
+
+def test_partial_texts_are_those_of_the_prefix_search_so_far(recognizer: Recognizer) -> None:
+    wave, stream, texts = noise(2.0), recognizer.stream(endpoints=ONE_SEGMENT), [""]
+    assert stream.partial == texts[0]
+    for begin in range(0, len(wave), 4000):
+        assert stream.feed(wave[begin : begin + 4000], 16000) == []
+        texts.append(stream.partial)
+    assert len(set(texts)) > 2
+    # 198 features complete 12 chunks, 48 frames; so many frames are those of 195 features.
+    part = recognizer.transcribe((wave[: 194 * 160 + 400], 16000), mode="ctc_prefix_beam_search")
+    assert texts[-1] == part.text
+    stream.finish()
+    assert stream.partial == ""
+
+
+class ScriptedEncoder:
+    """Chunks of two frames, whose memory is the number of the frame in the stream."""
+
+    def __init__(self, num_frames: int) -> None:
+        self.left, self.num_frames, self.total = num_frames, 0, 0
+
+    def restart(self) -> None:
+        self.num_frames = 0
+
+    def advance(self, features: Tensor) -> Any:
+        while self.left > 1:
+            self.left -= 2
+            yield self.step(2)
+
+    def finish(self) -> Tensor:
+        return self.step(self.left)
+
+    def step(self, count: int) -> Tensor:
+        memory = torch.arange(self.total, self.total + count, dtype=torch.float32)[:, None]
+        self.num_frames, self.total = self.num_frames + count, self.total + count
+        return memory
+
+
+class ScriptedHead(nn.Module):
+    """The best unit of each frame by its number: `.` is blank."""
+
+    def __init__(self, script: str) -> None:
+        super().__init__()
+        self.num_units = 11
+        self.units = torch.tensor([0 if letter == "." else int(letter) for letter in script])
+
+    def topk(self, memory: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        best = self.units[memory[..., 0].long()]
+        assert k <= 4
+        other = torch.where(best == 0, 3, 0)
+        return torch.tensor([-0.1, -3.0]).expand(*best.shape, 2), torch.stack([best, other], dim=-1)
+
+    def label_log_probs(self, memory: Tensor, ids: Tensor) -> Tensor:
+        best = self.units[memory[..., 0].long()]
+        return torch.where(best[..., None] == ids, -0.1, -3.0)
+
+
+SCRIPTS = {
+    "......4.55.........3......": [("45", 0.0, 0.64), ("3", 0.64, 1.04)],  # silence of 6 frames
+    ".." * 12 + "4.": [("4", 0.8, 1.04)],  # it begins anew after 10 frames without speech
+    "3.4.5.6.7.8.9.3.4.5.6.7.": [("34567893", 0.0, 0.64), ("4567", 0.64, 0.96)],  # 16 frames at most
+    "....................": [],
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_endpoints(recognizer: Recognizer, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = recognizer.stream(
+        mode="ctc_greedy_search", endpoints=EndpointRules(silence_s=0.24, max_segment_s=0.64, no_speech_s=0.4)
+    )
+    model = recognizer._experiment.model
+    stream._encoder = ScriptedEncoder(len(script))  # type: ignore[assignment]
+    monkeypatch.setitem(model.ctc._modules, "head", ScriptedHead(script))
+    found = stream.feed(np.zeros(400, np.float32), 16000) + stream.finish()
+    names = recognizer._experiment.tokenizer.table.units
+    expected = [("".join(names[int(unit)] for unit in units), start, end) for units, start, end in SCRIPTS[script]]
+    assert [("".join(unit.text for unit in one.units or ()), one.start, one.end) for one in found] == expected
+    for one in found:
+        assert all(one.start <= unit.start <= unit.end <= one.end + 0.06 for unit in one.units or ())
+
+
+@pytest.mark.parametrize(
+    ("piece", "rate", "message"),
+    [
+        (np.zeros(100, np.float32), 8000, "sample rate 8000: the stream began with 16000 Hz; start another stream"),
+        (b"abc", 16000, "3 bytes: samples have 16 bits; give an even number of bytes"),
+        (np.full(100, np.nan, np.float32), 16000, "waveform: a peak of nan; floats must be finite"),
+        (np.zeros(100, np.uint8), 16000, "waveform: torch.uint8; expected floats"),
+        (np.zeros(100, np.float32), 0, "sample rate 0: must be above 0 Hz"),
+    ],
+)
+def test_wrong_pieces_are_refused_and_the_stream_goes_on(
+    recognizer: Recognizer, piece: Any, rate: int, message: str
+) -> None:
+    stream, wave = recognizer.stream(endpoints=ONE_SEGMENT), noise(0.8)
+    assert stream.feed(wave[:4000], 16000) == []
+    with pytest.raises(ValueError, match=message):
+        stream.feed(piece, rate)
+    found = stream.feed(wave[4000:], 16000) + stream.finish()
+    assert [one.text for one in found] == [recognizer.transcribe((wave, 16000)).text]
+    for call in (lambda: stream.feed(wave, 16000), stream.finish):
+        with pytest.raises(ValueError, match="the stream has ended: begin another one"):
+            call()
+
+
+def test_bytes_are_samples_of_16_bits_and_a_stream_may_be_empty(recognizer: Recognizer) -> None:
+    samples = (noise(0.8) * 32767).astype("<i2")
+    stream = recognizer.stream(endpoints=ONE_SEGMENT)
+    assert stream.feed(b"", 16000) == []
+    [found] = stream.feed(samples.tobytes(), 16000) + stream.finish()
+    assert found.text == recognizer.transcribe((samples, 16000)).text
+    assert recognizer.stream().finish() == []
+    with pytest.raises(ValueError, match="silence_s 0: must be above 0 s"):
+        EndpointRules(silence_s=0)
+
+
+def test_models_that_cannot_stream(tmp_path: Path, recognizer: Recognizer) -> None:
+    whole = load_model(write_model_folder(tmp_path / "whole"))
+    with pytest.raises(ConfigError, match="decoding_chunk_size 16: this model's encoder reads whole utterances; leave"):
+        whole.stream()
+    no_ctc = load_model(write_model_folder(tmp_path / "no_ctc", **STREAMING, model_conf={"ctc_weight": 0.0}))
+    with pytest.raises(ConfigError, match="stream: this model was trained without CTC"):
+        no_ctc.stream()
+    static = {"encoder_conf": {"causal": True, "static_chunk_size": 8}}
+    options = load_model(write_model_folder(tmp_path / "static", **static)).stream()._options
+    assert (options.decoding_chunk_size, options.num_decoding_left_chunks) == (8, 4)
