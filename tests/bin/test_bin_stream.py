@@ -72,5 +72,5 @@ def test_recognition_in_chunks_and_chunk_by_chunk_give_the_same(folder: Path, tm
         lines = (tmp_path / name / "ctc_greedy_search" / "hyps.jsonl").read_text("utf-8").splitlines()
         found[name] = [json.loads(one)["score"] for one in lines]
     assert found["masked"] == pytest.approx(found["streamed"], abs=1e-3)
-    assert found["masked"] != pytest.approx(found["whole"], abs=1e-1)
+    assert found["masked"] != pytest.approx(found["whole"], abs=1e-2)
     assert json.loads((tmp_path / "masked" / "rtf.json").read_text("utf-8"))["decoding_chunk_size"] == 4
