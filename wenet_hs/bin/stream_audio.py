@@ -4,7 +4,7 @@
 import json
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from io import BufferedReader
 from pathlib import Path
@@ -18,21 +18,23 @@ from wenet_hs.errors import DataError
 _PIECE_S, _BLOCK_S = 0.1, 60.0  # of what is given to the recogniser, and of what is read from a file at a time
 
 
-def print_stream(stream: RecognitionStream, path: Path, *, rate: int, as_json: bool) -> None:
+def print_stream(stream: RecognitionStream, path: Path, *, rate: int, mark: Mapping[str, bool] | None) -> None:
     """Recognise a file, or the pipe `-` of `rate`. Ctrl-C ends the pipe, not its last segment.
+
+    mark: print JSON, with these fields; None: print text.
 
     Raises: DataError for a file that cannot be read, and a pipe that ends in the middle of a sample.
     """
     pieces = _read_pipe(rate) if path == Path("-") else _read_file(path)
     try:
         for piece, piece_rate in pieces:
-            _print(path, stream.feed(piece, piece_rate), as_json)
+            _print(path, stream.feed(piece, piece_rate), mark)
             _show(stream.partial)
     except KeyboardInterrupt:
         pass
     except ValueError as error:
         raise DataError(path, str(error), "give audio as --help describes it") from error
-    _print(path, stream.finish(), as_json)
+    _print(path, stream.finish(), mark)
 
 
 def _read_pipe(rate: int) -> Iterator[tuple[bytes, float]]:
@@ -64,9 +66,11 @@ def _show(partial: str) -> None:
         sys.stdout.flush()
 
 
-def _print(path: Path, segments: Sequence[StreamedSegment], as_json: bool) -> None:
+def _print(path: Path, segments: Sequence[StreamedSegment], mark: Mapping[str, bool] | None) -> None:
     if segments:
         _show("")
     for segment in segments:
-        record = json.dumps({"path": str(path), **asdict(segment)}, ensure_ascii=False)
-        print(record if as_json else f"{segment.start:8.2f} {segment.end:8.2f}  {segment.text}", flush=True)
+        if mark is None:
+            print(f"{segment.start:8.2f} {segment.end:8.2f}  {segment.text}", flush=True)
+        else:
+            print(json.dumps({"path": str(path), **asdict(segment), **mark}, ensure_ascii=False), flush=True)

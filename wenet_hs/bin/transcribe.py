@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> None:
             elif args.stream:
                 endpoints = EndpointRules() if args.silence_s is None else EndpointRules(silence_s=args.silence_s)
                 stream = recognizer.stream(mode=args.mode, endpoints=endpoints)
-                print_stream(stream, path, rate=args.rate or 16000, as_json=args.json)
+                print_stream(stream, path, rate=args.rate or 16000, mark=mark if args.json else None)
             else:
                 _print(args, recognizer, path, mark)
         except DataError as error:
