@@ -5,7 +5,8 @@ One thread. The clips of a data list arrive in pieces of 20 ms, as from a microp
 complete and the one before it is done. `first partial`: from the first sample above 1 % of the clip's peak to the
 first partial text. `final`: from the last sample to the final text, which is `attention_rescoring` here and the greedy
 text in sherpa-onnx. Both are medians over the clips. `RTF`: seconds of work per second of audio; both sides take turns,
-clip by clip. `peak memory`: of a process of its own that streams all clips. The context before a chunk is 2,560 ms.
+clip by clip. `peak memory`: of a process of its own that streams all clips. `CER`: of the final texts, over all clips.
+The context before a chunk is 2,560 ms.
 
 Example: python benchmarks/streaming.py --model_dir exp-streaming/softmax --data_list data/test/data.list \
              --out benchmarks/notes/streaming
@@ -35,6 +36,7 @@ from wenet_hs.data.audio import read_utterance
 from wenet_hs.decode import DecodeOptions
 from wenet_hs.decode.stream import EndpointRules
 from wenet_hs.manifest import read_data_list
+from wenet_hs.score.edit_distance import count_errors
 from wenet_hs.score.tables import markdown_table
 
 RATE, PIECE = 16_000, 320
@@ -107,6 +109,7 @@ class Timing:
     final: float
     work: float
     audio: float
+    text: str
 
 
 @dataclass
@@ -141,14 +144,22 @@ def stream_clip(side: Side, wave: Wave) -> Timing:
         if first_s is None and text.strip():
             first_s = clock_s - onset_s
     began = time.perf_counter()
-    side.finish()
+    text = side.finish()
     elapsed_s = time.perf_counter() - began
     audio_s = len(wave) / RATE
-    return Timing(first_s, clock_s + elapsed_s - audio_s, work_s + elapsed_s, audio_s)
+    return Timing(first_s, clock_s + elapsed_s - audio_s, work_s + elapsed_s, audio_s, text.strip())
 
 
-def read_waves(path: str, count: int) -> list[Wave]:
-    return [read_utterance(one, RATE).numpy() for one in list(read_data_list(Path(path)))[:count]]
+def read_clips(path: str, count: int) -> tuple[list[Wave], list[str]]:
+    """Samples and transcripts of the first clips."""
+    clips = list(read_data_list(Path(path)))[:count]
+    return [read_utterance(one, RATE).numpy() for one in clips], [one.txt for one in clips]
+
+
+def error_rate(references: Sequence[str], texts: Sequence[str]) -> float:
+    """Character errors per character of the references."""
+    counts = [count_errors([*ref], [*text]) for ref, text in zip(references, texts, strict=True)]
+    return sum(one.errors for one in counts) / sum(one.num_units for one in counts)
 
 
 def peak_mb(name: str, model: str, size: int, data_list: str, count: int) -> float:
@@ -159,7 +170,7 @@ def peak_mb(name: str, model: str, size: int, data_list: str, count: int) -> flo
 
 def run_memory(name: str, model: str, size: str, data_list: str, count: str) -> float:
     torch.set_num_threads(1)
-    waves, side = read_waves(data_list, int(count)), {"ours": Ours, "sherpa": Sherpa}[name](model, int(size))
+    (waves, _), side = read_clips(data_list, int(count)), {"ours": Ours, "sherpa": Sherpa}[name](model, int(size))
     for wave in waves:
         stream_clip(side, wave)
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
@@ -177,20 +188,23 @@ def measure(model_dir: str, size: int, data_list: str, count: int) -> list[Facts
         export(model_dir, Path(name) / "exported", size)
         folders = {"ours": model_dir, "sherpa": f"{name}/exported"}
         sides: dict[str, Any] = {"ours": Ours(model_dir, size), "sherpa": Sherpa(folders["sherpa"], size)}
-        waves, timings = read_waves(data_list, count), {side: Timings() for side in sides}
+        (waves, references), timings = read_clips(data_list, count), {side: Timings() for side in sides}
         for side in sides.values():
             stream_clip(side, waves[0])  # compilation, tables
         for index, wave in enumerate(waves):
             for side in list(sides)[:: -1 if index % 2 else 1]:
                 timings[side].clips.append(stream_clip(sides[side], wave))
         peaks = {side: peak_mb(side, folders[side], size, data_list, count) for side in sides}
-    return [{"side": side, "chunk": size, **timings[side].facts(), "peak_mb": peaks[side]} for side in sides]
+    errors = {side: error_rate(references, [one.text for one in of.clips]) for side, of in timings.items()}
+    shared = {side: {"chunk": size, "error_rate": errors[side], "peak_mb": peaks[side]} for side in sides}
+    return [{"side": side, **shared[side], **timings[side].facts()} for side in sides]
 
 
 def row(one: Facts) -> list[str]:
     names = {"ours": "wenet_hs, PyTorch", "sherpa": "sherpa-onnx"}
     first = "" if one["first_partial_s"] is None else number(1000 * one["first_partial_s"])
     times = [first, number(1000 * one["final_s"]), number(one["rtf"]), number(one["peak_mb"])]
+    times.append(f"{100 * one['error_rate']:.1f}")
     return [number(40 * one["chunk"]), names[one["side"]], *times]
 
 
@@ -204,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     records = [one for size in CHUNKS for one in measure(args.model_dir, size, args.data_list, args.clips)]
-    columns = ["chunk, ms", "recogniser", "first partial, ms", "final, ms", "RTF", "peak memory, MB"]
+    columns = ["chunk, ms", "recogniser", "first partial, ms", "final, ms", "RTF", "peak memory, MB", "CER, %"]
     text = f"{body_of(__doc__)}\n\n{markdown_table(columns, [row(one) for one in records])}"
     publish("Streaming by chunk size", text, {"records": records}, device="cpu", out=args.out)
 
