@@ -157,8 +157,9 @@ def read_clips(path: str, count: int) -> tuple[list[Wave], list[str]]:
 
 
 def error_rate(references: Sequence[str], texts: Sequence[str]) -> float:
-    """Character errors per character of the references."""
-    counts = [count_errors([*ref], [*text]) for ref, text in zip(references, texts, strict=True)]
+    """Character errors per character of the references, without spaces."""
+    pairs = zip(references, texts, strict=True)
+    counts = [count_errors([*ref.replace(" ", "")], [*text.replace(" ", "")]) for ref, text in pairs]
     return sum(one.errors for one in counts) / sum(one.num_units for one in counts)
 
 
