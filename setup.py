@@ -11,11 +11,13 @@ VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper
 KENLM = ["kenlm>=0.3"]  # compiled at installation
+APP = ["starlette>=1.0", "uvicorn>=0.30"]  # `wenet-hs app`
 TREES = ["panphon>=0.20"]
 STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
 DEV = [
     "build>=1.2",
     "gensim>=4.3",  # the tests compare word vectors with it
+    "httpx2>=2.10",  # the client of starlette's tests
     "hypothesis>=6.100",
     "jiwer>=3.0",
     "mypy>=1.11",
@@ -27,6 +29,7 @@ DEV = [
     "torch<2.12",  # torchaudio's pair: another minor version fails at its import
     "torchaudio>=2.11,<2.12",  # the tests compare features with it; 2.11 is its last (docs/design/0002)
     "types-PyYAML",
+    *APP,
     *PHONES,
     *TREES,
     *VAD,
@@ -44,7 +47,12 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
-    package_data={"wenet_hs": ["py.typed"], "wenet_hs.report": ["templates/*"], "wenet_hs.tree": ["templates/*"]},
+    package_data={
+        "wenet_hs": ["py.typed"],
+        "wenet_hs.app": ["texts.yaml", "templates/*", "static/*"],
+        "wenet_hs.report": ["templates/*"],
+        "wenet_hs.tree": ["templates/*"],
+    },
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},
     install_requires=[
         "jinja2>=3.1",
@@ -67,6 +75,7 @@ setup(
         "torch>=2.10",  # CPU-only builds too
     ],
     extras_require={
+        "app": APP,
         "remote": REMOTE,
         "synthetic": SYNTHETIC,
         "phones": PHONES,

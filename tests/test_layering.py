@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "wenet_hs"
 LAYERS = (
     "bin",
+    "app",
     "report recognizer interop.wenet interop.huggingface lm.train",
     "train decode",
     "lm",

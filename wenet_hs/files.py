@@ -9,6 +9,8 @@ import lzma
 import os
 import platform
 import re
+import struct
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -190,3 +192,20 @@ def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError
         file.write(f"process {os.getpid()} on {platform.node()}\n")
         file.flush()
         yield
+
+
+def lock_holder(folder: Path) -> int | None:
+    """The process that holds the lock of `locked` on a folder, or None. The lock itself is not touched.
+
+    A process must not ask about a lock that it holds: closing the file would release it.
+    """
+    is_mac = sys.platform == "darwin"
+    asked = (0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET) if is_mac else (fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    layout = "qqihh" if is_mac else "hhqqi"  # struct flock: start, length, process, type, whence; or type first
+    try:
+        with (folder / ".lock").open("rb") as file:
+            found = struct.unpack(layout, fcntl.fcntl(file, fcntl.F_GETLK, struct.pack(layout, *asked)))
+    except OSError:
+        return None
+    kind, process = (found[3], found[2]) if is_mac else (found[0], found[4])
+    return None if kind == fcntl.F_UNLCK else int(process)

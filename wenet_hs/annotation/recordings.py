@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The annotation files of a user that are transcribed, and lists of transcribed recordings: SRT, CTM (NIST), TSV."""
 
+import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.annotation.eaf import read_eaf, read_media
 from wenet_hs.annotation.textgrid import find_shift, read_textgrid
-from wenet_hs.annotation.tiers import TimedText, TranscribedRecording
+from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import one_field, read_bytes, write_atomic
 from wenet_hs.text.units import SPACE
 
 
@@ -83,3 +85,24 @@ def tsv_lines(recording: TranscribedRecording) -> str:
         confidence = "" if one.confidence is None else f"{one.confidence:.4f}"
         lines.append(f"{name}\t{one.start:.3f}\t{one.end:.3f}\t{one_field(one.text)}\t{confidence}\n")
     return "".join(lines)
+
+
+def write_record(path: Path, recording: TranscribedRecording, source: Path) -> None:
+    """Write all of a transcribed recording as JSON. `source`: the recording or annotation file that was given."""
+    content = asdict(recording) | {"media": str(recording.media.absolute()), "source": str(source.absolute())}
+    write_atomic(path, json.dumps(content, ensure_ascii=False))
+
+
+def read_record(path: Path) -> tuple[TranscribedRecording, Path]:
+    """The recording of a file of `write_record`, and its source. Raises DataError if it is another file."""
+    try:
+        content = json.loads(read_bytes(path))
+        segments = [
+            TranscribedSegment(**{**one, "words": tuple(TimedText(**word) for word in one["words"])})
+            for one in content["segments"]
+        ]
+        media, duration_s = Path(content["media"]), float(content["duration_s"])
+        recording = TranscribedRecording(media=media, duration_s=duration_s, segments=tuple(segments))
+        return recording, Path(content["source"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(path, "not a file of `transcribe --record`", "transcribe the recording again") from error

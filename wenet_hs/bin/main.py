@@ -47,6 +47,7 @@ COMMANDS = {
     "compare": "paired bootstrap test of two systems",
     "report": "one HTML page about one or more experiments",
     "transcribe": "decode recordings, also to files for ELAN and Praat",
+    "app": "a page on your own computer, from recordings to a recogniser and back",
     "compute-cer": "WeNet's scorer of characters: its command line and layout",
     "compute-wer": "WeNet's scorer of words: its command line and layout",
 }

@@ -24,7 +24,15 @@ from dataclasses import asdict
 from pathlib import Path
 
 from wenet_hs.annotation.eaf import read_segments, write_eaf
-from wenet_hs.annotation.recordings import TSV_HEADER, check_tier_names, ctm_lines, find_media, tsv_lines, write_srt
+from wenet_hs.annotation.recordings import (
+    TSV_HEADER,
+    check_tier_names,
+    ctm_lines,
+    find_media,
+    tsv_lines,
+    write_record,
+    write_srt,
+)
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
 from wenet_hs.bin.main import MODEL_HELP, main_of
@@ -38,7 +46,7 @@ from wenet_hs.decode.stream import EndpointRules
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
 
-_SUFFIXES = {"elan": ".eaf", "textgrid": ".TextGrid", "srt": ".srt"}
+_SUFFIXES = {"elan": ".eaf", "textgrid": ".TextGrid", "srt": ".srt", "record": ".json"}
 """Formats with one file per recording."""
 _FORMATS = (*_SUFFIXES, "ctm", "tsv")
 
@@ -56,6 +64,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--elan", type=Path, metavar="DIR", help="write DIR/NAME.eaf: tiers of segments, words and confidence")
     add("--textgrid", type=Path, metavar="DIR", help="write DIR/NAME.TextGrid with the same tiers")
     add("--srt", type=Path, metavar="DIR", help="write DIR/NAME.srt: subtitles")
+    record_help = "write DIR/NAME.json: segments, words, times and confidence, as `wenet-hs app` reads them"
+    add("--record", type=Path, metavar="DIR", help=record_help)
     add("--ctm", type=Path, metavar="FILE", help="write the words of all recordings as NIST's CTM")
     add("--tsv", type=Path, metavar="FILE", help="write a table of the segments: file, start, end, text, confidence")
     skip_help = "go on after an interruption: files that exist are neither written nor an error"
@@ -200,6 +210,8 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         source = path if path.suffix.lower() == output.suffix.lower() else None
         if name == "srt":
             write_srt(output, recording)
+        elif name == "record":
+            write_record(output, recording, path)
         elif name == "textgrid":
             write_textgrid(output, make_tiers(recording, tier, low), recording.duration_s, source)
         else:

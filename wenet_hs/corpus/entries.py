@@ -24,7 +24,7 @@ from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps,
 from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy, describe_common, hold_out_sets
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.options import option, recorded_options
 from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, normalize_phones
@@ -134,6 +134,8 @@ def prepare_entries(
     checker = options.make_checker()
     usable, faulty = checker.check(utterances, "clips")
     rejected += faulty
+    usable, excluded = _exclude(usable, options.out / EXCLUDED)
+    rejected += excluded
     usable, overlaps = _overlapping(usable, options)
     rejected += overlaps
     write_rejected(options.out, rejected)  # the reasons, also if the next steps refuse the rest
@@ -148,6 +150,21 @@ def prepare_entries(
     langs |= {clip.lang: {} for clip in rejected}
     limit = options.max_rejected
     return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit)
+
+
+EXCLUDED = "exclude.txt"
+"""A file in the output folder: keys of utterances to leave out, one per line. The user writes it, or `wenet-hs app`."""
+
+
+def _exclude(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utterance], list[Rejected]]:
+    """The utterances that are used, and those whose key is in the file."""
+    keys = {*map(str.strip, read_lines(path))} - {""} if path.is_file() else set[str]()
+    reason = f"excluded: listed in {path.name}"
+    excluded = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in utterances if u.key in keys]
+    if keys:
+        unknown = len(keys) - len(excluded)
+        logger.info("%s: %d utterances left out; %d of its keys are not in the data", path, len(excluded), unknown)
+    return [u for u in utterances if u.key not in keys], excluded
 
 
 def _record_corpus(out: Path, corpus: str) -> None:

@@ -49,6 +49,12 @@ class Options(TableOptions):
 
 def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a folder. Returns the content of `stats.json`."""
+    rows, layout = read_folder(options)
+    return prepare_entries(options, "folder", rows, {"layout": layout})
+
+
+def read_folder(options: Options) -> tuple[Iterator[Entry | Rejected], str]:
+    """The annotations of a folder, and whether they are `metadata` or `pairs` of files."""
     files = [
         path for folder, _, names in walk_files(options.corpus) for name in names if (path := folder / name).is_file()
     ]
@@ -56,7 +62,7 @@ def prepare(options: Options) -> dict[str, Any]:
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
     metadata = metadata or _find_listings(files, audio, options)
     rows = _read_metadata(metadata, audio, options) if metadata else _read_pairs(files, audio, options)
-    return prepare_entries(options, "folder", rows, {"layout": "metadata" if metadata else "pairs"})
+    return rows, "metadata" if metadata else "pairs"
 
 
 def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: Options) -> list[Path]:

@@ -50,10 +50,11 @@ class Options(OwnOptions):
 
 def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a Kaldi folder. Returns the content of `stats.json`."""
-    return prepare_entries(options, "kaldi", _read(options.corpus), {})
+    return prepare_entries(options, "kaldi", read_folders(options.corpus), {})
 
 
-def _read(corpus: Path) -> Iterator[Entry | Rejected]:
+def read_folders(corpus: Path) -> Iterator[Entry | Rejected]:
+    """The utterances of a data folder, or of its subfolders, which then are the sets."""
     is_one = (corpus / "wav.scp").is_file()
     folders = {corpus: None} if is_one else {path.parent: path.parent.name for path in sorted(corpus.glob("*/wav.scp"))}
     if not folders:

@@ -37,10 +37,10 @@ class Options(TierOptions):
 
 def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
-    return prepare_files(options, "praat", ".TextGrid", _read, {"name": options.tier})
+    return prepare_files(options, "praat", ".TextGrid", read_praat, {"name": options.tier})
 
 
-def _read(path: Path) -> AnnotationFile:
+def read_praat(path: Path) -> AnnotationFile:
     """The tiers of a TextGrid, without empty intervals."""
     grid = read_textgrid(path)
     tiers = [

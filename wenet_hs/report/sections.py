@@ -12,6 +12,7 @@ from typing import Any
 from markupsafe import Markup
 
 from wenet_hs.config.load import flatten
+from wenet_hs.curves import Curves
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
@@ -249,24 +250,25 @@ def training_section(data: ReportData) -> dict[str, Any]:
         for found in data.experiments
     }
     compared = sorted(compare_columns("setting", settings, NONE), key=lambda record: next(iter(record.values())))
+    curves = [found.curves for found in data.experiments]
     return {
         "table": records,
-        "step_charts": _curve_charts(data.experiments, "steps"),
-        "time_charts": _curve_charts(data.experiments, "minutes"),
+        "step_charts": curve_charts(curves, "steps"),
+        "time_charts": curve_charts(curves, "minutes"),
         "settings": [of for of in compared if len({of[name] for name in settings}) > 1],
     }
 
 
-def _curve_charts(experiments: Sequence[ExperimentResults], unit: str) -> list[tuple[str, Markup]]:
+def curve_charts(all_curves: Sequence[Curves], unit: str) -> list[tuple[str, Markup]]:
     """Caption and SVG of each metric: training and validation over steps, or validation over minutes."""
     charts = []
     for metric, caption in _CURVES.items():
         if unit == "minutes" and metric not in _OVER_TIME:
             continue
         lines = []
-        for colour, found in enumerate(experiments):
+        for colour, curves in enumerate(all_curves):
             train, valid = (
-                [of for of in found.curves.get(kind, ()) if metric in of and of.get(_LOSS_OF.get(metric, "")) != 0]
+                [of for of in curves.get(kind, ()) if metric in of and of.get(_LOSS_OF.get(metric, "")) != 0]
                 for kind in ("train", "valid")
             )
             if unit == "minutes":

@@ -98,7 +98,7 @@ def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: 
             num_omitted += 1
             continue
         try:
-            url = "data:audio/mpeg;base64," + base64.b64encode(_encode_clip(clips[key])).decode("ascii")
+            url = "data:audio/mpeg;base64," + base64.b64encode(encode_clip(clips[key])).decode("ascii")
         except (DataError, soundfile.LibsndfileError):
             num_unreadable += 1
             continue
@@ -110,7 +110,7 @@ def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: 
     return urls, num_omitted, num_unreadable
 
 
-def _encode_clip(clip: Utterance) -> bytes:
+def encode_clip(clip: Utterance) -> bytes:
     """The audio of one utterance as MP3, which every browser plays: mono, 16 kHz, about 4 kB per second."""
     waveform = read_audio(clip.wav, start=clip.start, end=clip.end, channel=clip.channel, sample_rate=_SAMPLE_RATE)
     buffer = io.BytesIO()

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commands that the page runs, from the fields of its forms. Nothing goes through a shell."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from starlette.datastructures import ImmutableMultiDict
+
+from wenet_hs.app.places import Places, check_name
+from wenet_hs.app.projects import FORMS, Project, find_recipe, read_recipe_options
+from wenet_hs.corpus.columns import COLUMNS
+from wenet_hs.corpus.languages import find_language
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import one_field
+from wenet_hs.shared_model import resolve_model
+
+SIZES = ("auto", "tiny", "small", "medium", "large")
+Form = ImmutableMultiDict[str, str]
+
+
+def prepare_command(project: Project, form: Form, places: Places) -> list[str]:
+    """Stage 0 of the recipe: lists of the recordings, and their check."""
+    kind, path = _choice(form, "form", FORMS), str(places.resolve(form.get("path", "")))
+    words = [f"--tier={one}" for one in form.getlist("tier")]
+    columns = " ".join(f"{name}={value}" for name in COLUMNS if (value := form.get(f"column.{name}")))
+    words += [f"--columns={columns}"] if columns and kind == "corpus" else []
+    words += [f"--{name}" for name in ("letter_apostrophe", "no_normalize", "drop_overlaps") if form.get(name)]
+    words += [f"--speaker_from={one}"] if (one := form.get("speaker_from")) else []
+    if wrong := [word for word in (*words, path) if word != one_field(word)]:
+        raise DataError(one_field(wrong[0])[:80], "has a line end, a tab or a control character", "rename it")
+    try:
+        lang = find_language(form.get("lang", "").strip() or "und")
+    except ValueError as error:
+        raise DataError("language", str(error)) from error
+    command = [str(find_recipe()), f"--{kind}", path, "--lang", lang, "--prepare", shlex.join(words)]
+    command += ["--unit", _choice(form, "unit", ("char", "phone"))]
+    command += ["--min_minutes", f"{_number(form, 'min_minutes', 10, 0, 10_000):g}"]
+    return [*command, *_folders(project, project.free_experiment()), "--stop_stage", "0"]
+
+
+def prepare_again_command(project: Project) -> list[str]:
+    """Stage 0 with the options of the lists that exist."""
+    folders = _folders(project, project.free_experiment())
+    return [str(find_recipe()), *_data_options(project), *folders, "--stop_stage", "0"]
+
+
+def _data_options(project: Project) -> list[str]:
+    made = read_recipe_options(project / "data")
+    if not made:
+        raise DataError(project / "data", "no lists", "prepare the recordings first")
+    earlier = next(iter(project.jobs("prepare")), None)
+    minutes = [] if earlier is None else earlier.option("--min_minutes")
+    return [*(word for name, value in made.items() for word in (f"--{name}", value)), *minutes]
+
+
+def _folders(project: Project, experiment: Path) -> list[str]:
+    return ["--data", str(project / "data"), "--exp", str(experiment)]
+
+
+def train_command(project: Project, form: Form, places: Places) -> list[str]:
+    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report."""
+    command = [str(find_recipe()), *_data_options(project), *_folders(project, project.free_experiment())]
+    start = _choice(form, "start", ("nothing", "model", "encoder"))
+    if start == "model":
+        command += ["--base", str(resolve_model(places.resolve(form.get("base", ""))))]
+    elif start == "encoder":
+        command += ["--encoder", str(places.resolve(form.get("encoder", "")))]
+    else:
+        command += ["--size", _choice(form, "size", SIZES)]
+    if form.get("minutes", "").strip():
+        minutes = f"{_number(form, 'minutes', 5, 0.1, 100_000):g}"
+        command += ["--override", f"max_minutes={minutes} scheduler_conf.warmup_steps=100"]
+    return [*command, "--stage", "1"]
+
+
+def resume_command(project: Project, experiment: Path) -> list[str]:
+    """The command of an experiment once more: that of the page, or by its options of a shell."""
+    for job in project.jobs("train"):
+        if job.option("--exp")[1:] == [str(experiment)]:
+            return [*job.command]
+    made = read_recipe_options(experiment)
+    if not made:
+        raise DataError(experiment, "no options.txt of the recipe", "start a new training")
+    made = {name: value for name, value in made.items() if name != "data" and not value.endswith("/conf/own.yaml")}
+    options = [word for name, value in made.items() for word in (f"--{name}", value)]
+    return [str(find_recipe()), *_data_options(project), *_folders(project, experiment), *options, "--stage", "1"]
+
+
+def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> list[str]:
+    """Transcription of recordings into PROJECT/transcribed; those that are there already are left out."""
+    if not files:
+        raise DataError("recordings", "none chosen", "choose at least one")
+    command = ["wenet-hs", "transcribe", "--model_dir", str(model), "--record", str(project / "transcribed")]
+    return [*command, "--skip_existing", "--", *map(str, files)]
+
+
+def pack_command(project: Project, model: Path, form: Form) -> list[str]:
+    """A ZIP to share in PROJECT/shared."""
+    out = project / "shared" / f"{check_name(form.get('name', ''), 'model')}.zip"
+    command = ["wenet-hs", "pack", "--model_dir", str(model), "--out", str(out)]
+    for name in ("license", "data"):
+        if value := form.get(name, "").strip():
+            command.append(f"--{name}={one_field(value)}")
+    return [*command, *(["--overwrite"] if form.get("overwrite") else [])]
+
+
+def _choice(form: Form, name: str, allowed: Sequence[str]) -> str:
+    value = form.get(name, allowed[0])
+    if value not in allowed:
+        raise ConfigError(f"{name} {one_field(value)[:80]!r}", f"must be one of {', '.join(allowed)}")
+    return value
+
+
+def _number(form: Form, name: str, default: float, low: float, high: float) -> float:
+    text = form.get(name, "").strip()
+    try:
+        value = float(text.replace(",", ".")) if text else default
+    except ValueError:
+        value = float("nan")
+    if not low <= value <= high:
+        raise ConfigError(f"{name} {one_field(text)[:40]!r}", f"must be a number from {low:g} to {high:g}")
+    return value

@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projects, recordings and their check: the pages before a training."""
+
+from collections import Counter
+from contextlib import suppress
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from wenet_hs.app import commands, lists
+from wenet_hs.app.pages import form_of, go_to, project_of, render, site_of, start
+from wenet_hs.app.places import UPLOADED, check_file_name
+from wenet_hs.app.projects import FORMS, Project, read_recipe_options
+from wenet_hs.app.sources import recognise
+from wenet_hs.app.transcripts import read_transcript
+from wenet_hs.corpus.check import FAULTS, KINDS
+from wenet_hs.corpus.expectations import describe_results
+from wenet_hs.corpus.languages import find_language
+from wenet_hs.errors import DataError
+from wenet_hs.files import open_atomic
+from wenet_hs.manifest import Utterance
+from wenet_hs.report.utterances import encode_clip
+
+MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_CLIP_S = 4 << 30, 5000, 600
+TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
+"""Folder of a project that files are uploaded to → their suffixes."""
+
+
+def show_projects(request: Request) -> Response:
+    site = site_of(request)
+    return render(request, "projects.html", projects=site.projects.list(), folder=site.projects.folder)
+
+
+def create_project(request: Request) -> Response:
+    return go_to(site_of(request).projects.create(form_of(request).get("name", "")), "recordings")
+
+
+def show_recordings(request: Request) -> Response:
+    """The folders to choose from, or the contents of the chosen one."""
+    project, places, query = project_of(request), site_of(request).places, request.query_params
+    made = read_recipe_options(project / "data")
+    lang, source, fault = query.get("lang", made.get("lang", "")), None, ""
+    if query.get("path"):
+        try:
+            code = find_language(lang) if lang.strip() else "und"
+            source = recognise(places.resolve(query["path"]), code)
+        except (DataError, ValueError) as error:
+            fault = str(error)
+    values = {"source": source, "fault": fault, "lang": lang, "made": made, "forms": FORMS}
+    return render(request, "recordings.html", **values, **browse(request, project, "recordings"), **_jobs(project))
+
+
+def browse(request: Request, project: Project, uploads: str) -> dict[str, Any]:
+    """The folder that is looked at, its folders and files; first that of the uploads, if there are some."""
+    places, start_folder = site_of(request).places, project / uploads
+    asked = request.query_params.get("folder") or (start_folder if start_folder.is_dir() else Path.home())
+    folder = places.resolve(asked)
+    folders, files = places.list_folder(folder)
+    above = None
+    with suppress(DataError):
+        above = places.resolve(folder.parent) if folder not in places.roots else None
+    shown = [path for path in files if path.name.lower().endswith((*UPLOADED, ".zip"))]
+    return {"project": project, "folder": folder, "above": above, "folders": folders, "files": shown[:500]}
+
+
+def _jobs(project: Project) -> dict[str, Any]:
+    return {"job": next(iter(project.jobs("prepare")), None)}
+
+
+def prepare(request: Request) -> Response:
+    """Make the lists. With the field `replace`, those of other recordings are moved away first."""
+    project, form = project_of(request), form_of(request)
+    command = commands.prepare_command(project, form, site_of(request).places)
+    if form.get("replace") and "preview" not in form and (project / "data").is_dir():
+        number = next(number for number in range(1, 10_000) if not (project / f"data-old-{number}").exists())
+        (project / "data").rename(project / f"data-old-{number}")
+    return start(request, project, "prepare", command, "check")
+
+
+def prepare_again(request: Request) -> Response:
+    project = project_of(request)
+    return start(request, project, "prepare", commands.prepare_again_command(project), "check")
+
+
+def show_check(request: Request) -> Response:
+    """What was found in the lists; the utterances of one kind of finding."""
+    project, query = project_of(request), request.query_params
+    stats, found = lists.read_stats(project), lists.read_rows(project / "data/check.tsv")
+    counts = Counter(row[2] for row in found)
+    kinds = [(kind, counts[kind], kind in FAULTS, KINDS[kind]) for kind in KINDS if counts[kind]]
+    kind = query.get("kind", kinds[0][0] if kinds else "")
+    shown = lists.page_of([row for row in found if row[2] == kind], query.get("page", ""))
+    expected = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
+    return render(
+        request,
+        "check.html",
+        project=project,
+        stats=stats,
+        kinds=kinds,
+        kind=kind,
+        shown=shown,
+        clips=lists.read_clips(project) if shown.items else {},
+        expected=expected,
+        excluded=lists.read_excluded(project),
+        num_rejected=len(lists.read_rows(project / "data/rejected.tsv")),
+        **_jobs(project),
+    )
+
+
+def show_rejected(request: Request) -> Response:
+    """Every annotation that is not used, with its reason."""
+    project, query = project_of(request), request.query_params
+    order = query.get("order", "2")
+    column = int(order) if order in ("0", "1", "2") else 2
+    rows = sorted(lists.read_rows(project / "data/rejected.tsv"), key=itemgetter(column))
+    shown = lists.page_of(rows, query.get("page", ""), 50)
+    return render(request, "rejected.html", project=project, shown=shown, order=str(column))
+
+
+def exclude(request: Request) -> Response:
+    project, form = project_of(request), form_of(request)
+    lists.set_excluded(project, form.get("key", ""), is_excluded=form.get("excluded") == "yes")
+    return go_to(project, "check", kind=form.get("kind", ""), page=form.get("page", ""))
+
+
+def play(request: Request) -> Response:
+    """The audio of an utterance of the lists, or of a part of a transcribed recording, as MP3."""
+    project, query = project_of(request), request.query_params
+    if "key" in query:
+        clip = lists.find_clip(project, query["key"])
+    else:
+        media = str(read_transcript(project, query.get("name", "")).recording.media)
+        try:
+            begin, end = float(query.get("start", "")), float(query.get("end", ""))
+        except ValueError as error:
+            raise DataError("start and end", "not numbers of seconds", "load the page again") from error
+        clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
+    site_of(request).places.resolve(clip.wav)
+    seconds = clip.duration if clip.end is None else clip.end - (clip.start or 0.0)
+    if seconds is None or not 0 < seconds <= MAX_CLIP_S:
+        raise DataError(clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program")
+    return Response(encode_clip(clip), media_type="audio/mpeg")
+
+
+async def upload(request: Request) -> Response:
+    """Write the body of the request to a file of the project, whole or not at all."""
+    project, query = project_of(request), request.query_params
+    target = query.get("to", "")
+    if target not in TARGETS:
+        raise DataError("upload", "not a folder for files", "load the page again")
+    folder, name = project / target, check_file_name(query.get("name", ""), TARGETS[target])
+    is_full = folder.is_dir() and sum(1 for _ in folder.iterdir()) >= MAX_UPLOADS
+    if is_full or (folder / name).exists():
+        found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {name!r} already"
+        raise DataError(folder, found, "choose the folder on this computer instead, or rename the file")
+    declared = request.headers.get("content-length", "0")
+    manager, size = open_atomic(folder / name), int(declared) if declared.isdecimal() else 0
+    file = await run_in_threadpool(manager.__enter__)
+    try:
+        _check_size(name, size)
+        size = 0
+        async for part in request.stream():
+            _check_size(name, size := size + len(part))
+            await run_in_threadpool(file.write, part)
+    except BaseException as error:
+        manager.__exit__(type(error), error, error.__traceback__)
+        raise
+    await run_in_threadpool(manager.__exit__, None, None, None)
+    return PlainTextResponse("")
+
+
+def _check_size(name: str, size: int) -> None:
+    if size > MAX_UPLOAD_BYTES:
+        found = f"larger than {MAX_UPLOAD_BYTES / 1e9:.1f} GB"
+        raise DataError(f"file {name!r}", found, "choose its folder on this computer instead")
+
+
+def to_projects(request: Request) -> Response:
+    return RedirectResponse(f"{request.url.path.rstrip('/')}/recordings", 303)
+
+
+ROUTES = (
+    Route("/", show_projects),
+    Route("/projects", create_project, methods=["POST"]),
+    Route("/p/{project}", to_projects),
+    Route("/p/{project}/recordings", show_recordings),
+    Route("/p/{project}/prepare", prepare, methods=["POST"]),
+    Route("/p/{project}/prepare_again", prepare_again, methods=["POST"]),
+    Route("/p/{project}/check", show_check),
+    Route("/p/{project}/rejected", show_rejected),
+    Route("/p/{project}/exclude", exclude, methods=["POST"]),
+    Route("/p/{project}/audio", play),
+    Route("/p/{project}/upload", upload, methods=["POST"]),
+)

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lists of a project, read once per change of their files: utterances, findings, rejected annotations, scores."""
+
+import json
+import math
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from wenet_hs.app.projects import Project
+from wenet_hs.corpus.entries import EXCLUDED
+from wenet_hs.corpus.output import SPLITS
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.manifest import Utterance, read_data_list
+
+Value = TypeVar("Value")
+_MAX_CACHED = 32
+_CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
+_MUTEX = threading.Lock()
+
+
+def read_cached(read: Callable[[Path], Value], path: Path) -> Value:
+    """The result of `read`, which is called again if the file has changed."""
+    state = path.stat()
+    mark = (state.st_mtime_ns, state.st_size, state.st_ino)
+    with _MUTEX:
+        known = _CACHE.pop((read, path), None)
+        if known is None or known[0] != mark:
+            known = (mark, read(path))
+        _CACHE[read, path] = known
+        while len(_CACHE) > _MAX_CACHED:
+            del _CACHE[next(iter(_CACHE))]
+    value: Value = known[1]
+    return value
+
+
+@dataclass(frozen=True)
+class PageOf(Generic[Value]):
+    """One page of a list."""
+
+    items: Sequence[Value]
+    number: int
+    """From 1."""
+    num_pages: int
+    total: int
+
+
+def page_of(items: Sequence[Value], number: str, size: int = 20) -> PageOf[Value]:
+    """The page of this number; the nearest one if there is no such page."""
+    num_pages = max(1, math.ceil(len(items) / size))
+    chosen = min(max(int(number) if number.isdecimal() and len(number) < 9 else 1, 1), num_pages)
+    return PageOf(items[(chosen - 1) * size : chosen * size], chosen, num_pages, len(items))
+
+
+def read_clips(project: Project) -> dict[str, tuple[str, Utterance]]:
+    """Key → set and utterance of all lists."""
+    paths = {name: project / "data" / name / "data.list" for name in SPLITS}
+    lists = {name: read_cached(_by_key, path) for name, path in paths.items() if path.is_file()}
+    return {key: (name, u) for name, of_set in lists.items() for key, u in of_set.items()}
+
+
+def find_clip(project: Project, key: str) -> Utterance:
+    """The utterance of this key. Raises DataError if the lists have none."""
+    for name in SPLITS:
+        path = project / "data" / name / "data.list"
+        if path.is_file() and (found := read_cached(_by_key, path).get(key)):
+            return found
+    raise DataError(f"utterance {key[:80]!r}", "not in the lists of this project", "prepare the recordings again")
+
+
+def _by_key(path: Path) -> dict[str, Utterance]:
+    return {u.key: u for u in read_data_list(path)}
+
+
+def read_rows(path: Path) -> list[tuple[str, ...]]:
+    """The lines of a TSV file without its header, as rows; empty if there is no file."""
+    return read_cached(_rows, path) if path.is_file() else []
+
+
+def _rows(path: Path) -> list[tuple[str, ...]]:
+    return [tuple(line.split("\t")) for line in read_lines(path)[1:]]
+
+
+def read_stats(project: Project) -> dict[str, Any]:
+    """The content of data/stats.json; empty if the lists are not complete."""
+    path = project / "data/stats.json"
+    try:
+        stats = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+    except ValueError as error:
+        raise DataError(path, "not JSON", "prepare the recordings again") from error
+    return stats if isinstance(stats, dict) else {}
+
+
+def read_excluded(project: Project) -> list[str]:
+    """The keys that `prepare` leaves out at its next run."""
+    path = project / "data" / EXCLUDED
+    return [key for line in (read_lines(path) if path.is_file() else []) if (key := line.strip())]
+
+
+def set_excluded(project: Project, key: str, *, is_excluded: bool) -> None:
+    """Add a key to the list, or remove it."""
+    if is_excluded:
+        find_clip(project, key)
+    with _MUTEX:
+        keys = [one for one in read_excluded(project) if one != key] + [key] * is_excluded
+        write_atomic(project / "data" / EXCLUDED, "".join(f"{one}\n" for one in keys))

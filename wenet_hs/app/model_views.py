@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training, results, transcription and sharing: the pages about models."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import FileResponse, Response
+from starlette.routing import Route
+
+from wenet_hs.app import commands, lists
+from wenet_hs.app.data_views import browse
+from wenet_hs.app.jobs import Job
+from wenet_hs.app.pages import form_of, go_to, project_of, render, site_of, start
+from wenet_hs.app.projects import Project
+from wenet_hs.app.results import read_live, read_results
+from wenet_hs.app.transcripts import export, list_transcripts, read_transcript, save_correction
+from wenet_hs.errors import DataError, WenetHsError
+from wenet_hs.files import one_field
+from wenet_hs.shared_model import resolve_model
+
+_MAX_CARD = 20_000
+
+
+def find_models(project: Project) -> dict[str, Path]:
+    """Name → model folder or ZIP: the trained ones of the project, and those that were opened."""
+    models = {one.name: one.folder for one in project.trainings() if one.is_trained}
+    return models | {f"models/{path.name}": path for path in sorted((project / "models").glob("*.zip"))}
+
+
+def _model(request: Request, project: Project) -> Path:
+    models, name = find_models(project), form_of(request).get("model", "")
+    if name not in models:
+        raise DataError(f"model {one_field(name)[:80]!r}", "not in this project", "choose one in the list")
+    return models[name]
+
+
+def _job(project: Project, name: str) -> Job:
+    found = next(
+        (job for job in project.jobs("prepare", "train", "transcribe", "pack") if job.folder.name == name), None
+    )
+    if found is None:
+        raise DataError(f"job {one_field(name)[:40]!r}", "not in this project", "load the page again")
+    return found
+
+
+def show_live(request: Request) -> Response:
+    """A part of a page that changes: the state of a job, or of a training."""
+    project, query = project_of(request), request.query_params
+    values: dict[str, Any] = {"project": project}
+    if "job" in query:
+        job = _job(project, query["job"])
+        answer, state = render(request, "live_job.html", job=job, **values), job.state
+    else:
+        training = project.training(query.get("training", ""))
+        job_of = next((job for job in project.jobs("train") if job.is_running), None)
+        live = read_live(training, job_of.tail(400) if job_of else [])
+        answer = render(request, "live_training.html", training=training, live=live, **values)
+        state = "running" if training.process else "done"
+    answer.headers["X-State"] = state
+    return answer
+
+
+def stop(request: Request) -> Response:
+    """Stop a job, or a training of a shell."""
+    project, form = project_of(request), form_of(request)
+    step = form.get("step", "train")
+    if form.get("job"):
+        _job(project, form["job"]).stop()
+    else:
+        project.training(form.get("training", "")).stop()
+    return go_to(project, step if step in ("check", "train", "transcribe", "share") else "train")
+
+
+def show_train(request: Request) -> Response:
+    project = project_of(request)
+    trainings = project.trainings()
+    return render(
+        request,
+        "train.html",
+        stats=lists.read_stats(project),
+        sizes=commands.SIZES,
+        trainings=trainings,
+        models=find_models(project),
+        job=next(iter(project.jobs("train")), None),
+        **browse(request, project, "encoders"),
+    )
+
+
+def train(request: Request) -> Response:
+    project = project_of(request)
+    return start(request, project, "train", commands.train_command(project, form_of(request), _find(request)), "train")
+
+
+def _find(request: Request) -> Any:
+    return site_of(request).places
+
+
+def resume(request: Request) -> Response:
+    """Go on with a training that was stopped, by the command that began it."""
+    project = project_of(request)
+    experiment = project.training(form_of(request).get("training", "")).folder.parent
+    return start(request, project, "train", commands.resume_command(project, experiment), "train")
+
+
+def show_results(request: Request) -> Response:
+    project, query = project_of(request), request.query_params
+    trainings = [one for one in project.trainings() if any(one.folder.glob("test/*/score.json"))]
+    chosen = project.training(query["training"]) if query.get("training") else next(iter(trainings), None)
+    results = read_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
+    clips = lists.read_clips(project) if results else {}
+    values = {"trainings": trainings, "chosen": chosen, "results": results, "clips": clips}
+    return render(request, "results.html", project=project, **values)
+
+
+def show_report(request: Request) -> Response:
+    """report.html of an experiment as a file: its scripts are not allowed on this page."""
+    training = project_of(request).training(request.query_params.get("training", ""))
+    path = training.folder.parent / "report.html"
+    if not path.is_file():
+        raise DataError(path, "not made yet", "wait for the end of the training")
+    return FileResponse(path, filename=f"{training.folder.parent.name}-report.html")
+
+
+def show_transcribe(request: Request) -> Response:
+    """The queue of the last job, the transcribed recordings, and a form for more."""
+    project = project_of(request)
+    job, done = next(iter(project.jobs("transcribe")), None), list_transcripts(project)
+    queue = (
+        [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
+    )
+    values = {"job": job, "queue": queue, "done": done, "models": find_models(project)}
+    return render(request, "transcribe.html", **values, **browse(request, project, "to_transcribe"))
+
+
+def transcribe(request: Request) -> Response:
+    project, places = project_of(request), site_of(request).places
+    files = [places.resolve(one) for one in form_of(request).getlist("file")]
+    command = commands.transcribe_command(project, _model(request, project), files)
+    return start(request, project, "transcribe", command, "transcribe")
+
+
+def show_text(request: Request) -> Response:
+    project, query = project_of(request), request.query_params
+    found = read_transcript(project, query.get("name", ""))
+    shown = lists.page_of([*enumerate(found.recording.segments)], query.get("page", ""))
+    return render(request, "text.html", project=project, found=found, shown=shown)
+
+
+def correct(request: Request) -> Response:
+    """Save the text of a segment, and answer with the segment as it is then."""
+    project, form = project_of(request), form_of(request)
+    name, number = form.get("name", ""), form.get("number", "")
+    save_correction(project, name, number, form.get("text", ""))
+    return go_to(project, "text", name=name, page=form.get("page", ""))
+
+
+def download(request: Request) -> Response:
+    name, content = export(_transcript(request), request.query_params.get("form", ""))
+    disposition = f"attachment; filename*=UTF-8''{quote(name)}"
+    return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": disposition})
+
+
+def _transcript(request: Request) -> Any:
+    """The transcript to export. Raises DataError if its files are outside of the allowed folders."""
+    found = read_transcript(project_of(request), request.query_params.get("name", ""))
+    site_of(request).places.resolve(found.source)
+    return found
+
+
+def show_share(request: Request) -> Response:
+    """Packed models of this project, and the cards of those that were opened."""
+    project = project_of(request)
+    cards = dict[str, str]()
+    for path in sorted((project / "models").glob("*.zip")):
+        try:
+            card = resolve_model(path) / "README.md"
+            cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
+        except (WenetHsError, UnicodeDecodeError) as error:
+            cards[path.name] = str(error)
+    models = {name: path for name, path in find_models(project).items() if path.is_dir()}
+    values = {"cards": cards, "models": models, "job": next(iter(project.jobs("pack")), None)}
+    packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
+    return render(request, "share.html", project=project, packed=packed, **values)
+
+
+def pack(request: Request) -> Response:
+    project = project_of(request)
+    command = commands.pack_command(project, _model(request, project), form_of(request))
+    return start(request, project, "pack", command, "share")
+
+
+def send_packed(request: Request) -> Response:
+    project, name = project_of(request), request.query_params.get("name", "")
+    paths = {path.name: path for path in (project / "shared").glob("*.zip")}
+    if name not in paths:
+        raise DataError(f"model {one_field(name)[:80]!r}", "not packed", "choose one in the list")
+    return FileResponse(site_of(request).places.resolve(paths[name]), filename=name)
+
+
+ROUTES = (
+    Route("/p/{project}/live", show_live),
+    Route("/p/{project}/stop", stop, methods=["POST"]),
+    Route("/p/{project}/train", show_train),
+    Route("/p/{project}/train", train, methods=["POST"]),
+    Route("/p/{project}/resume", resume, methods=["POST"]),
+    Route("/p/{project}/results", show_results),
+    Route("/p/{project}/report", show_report),
+    Route("/p/{project}/transcribe", show_transcribe),
+    Route("/p/{project}/transcribe", transcribe, methods=["POST"]),
+    Route("/p/{project}/text", show_text),
+    Route("/p/{project}/text", correct, methods=["POST"]),
+    Route("/p/{project}/download", download),
+    Route("/p/{project}/share", show_share),
+    Route("/p/{project}/pack", pack, methods=["POST"]),
+    Route("/p/{project}/packed", send_packed),
+)

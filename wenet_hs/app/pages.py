@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all pages share: templates with the texts of one language, the site of a request, jobs that forms start."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import yaml
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+
+from wenet_hs.app.commands import Form
+from wenet_hs.app.jobs import start_job
+from wenet_hs.app.places import Places
+from wenet_hs.app.projects import Project, Projects, show_command
+from wenet_hs.errors import DataError, WenetHsError
+from wenet_hs.report.utterances import align_columns
+from wenet_hs.score.error_rate import percent
+
+STEPS = ("recordings", "check", "train", "results", "transcribe", "share")
+
+
+@dataclass(frozen=True)
+class Site:
+    """What the handlers of a server need."""
+
+    projects: Projects
+    places: Places
+
+
+def site_of(request: Request) -> Site:
+    """The site of a request."""
+    site: Site = request.app.state.site
+    return site
+
+
+def project_of(request: Request) -> Project:
+    """The project in the address."""
+    return site_of(request).projects.open(request.path_params["project"])
+
+
+def form_of(request: Request) -> Form:
+    """The fields of the form, which the guard has read."""
+    form: Form = request.scope["form"]
+    return form
+
+
+@cache
+def read_texts() -> dict[str, str]:
+    """The catalogue of all texts."""
+    texts: dict[str, str] = yaml.safe_load(Path(__file__).with_name("texts.yaml").read_text("utf-8"))
+    return texts
+
+
+def text(key: str, **values: object) -> str:
+    """A text of the catalogue with its values."""
+    return read_texts()[key].format(**values)
+
+
+@cache
+def environment() -> Environment:
+    """The templates. Everything that they show is escaped."""
+    loader = PackageLoader("wenet_hs.app")
+    found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    found.globals |= {"t": text, "steps": STEPS, "shell": show_command}
+    found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
+    return found
+
+
+def render(request: Request, template: str, **values: Any) -> HTMLResponse:
+    """The page of a template."""
+    html = environment().get_template(template).render(query=request.query_params, **values)
+    return HTMLResponse(html)
+
+
+def show_error(request: Request, error: Exception) -> Response:
+    """The line of a user's error as a page; for a script as text."""
+    assert isinstance(error, WenetHsError | OSError)
+    line = str(error)
+    if isinstance(error, OSError):
+        line = (
+            f"{error.filename or 'the disk'}: {error.strerror or error}; check the path, its permissions and the disk"
+        )
+    if "text/html" not in request.headers.get("accept", ""):
+        return PlainTextResponse(line, 400)
+    answer = render(request, "error.html", line=line, back=request.headers.get("referer", "/"))
+    answer.status_code = 400
+    return answer
+
+
+def start(request: Request, project: Project, kind: str, command: Sequence[str], step: str, **facts: Any) -> Response:
+    """Start a job and show the page of a step; with the field `preview` only the text of the command."""
+    if "preview" in form_of(request):
+        return PlainTextResponse(show_command(command))
+    if kind in ("prepare", "train"):  # both write to data/
+        running = next((job for job in project.jobs("prepare", "train") if job.is_running), None)
+        if running:
+            raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
+    start_job(project.jobs_folder, kind, command, folder=project.folder, **facts)
+    return go_to(project, step)
+
+
+def go_to(project: Project, step: str, **values: str) -> Response:
+    """Show a step of a project."""
+    query = f"?{urlencode(values)}" if values else ""
+    return RedirectResponse(f"/p/{urlencode({'': project.name})[1:].replace('+', '%20')}/{step}{query}", 303)

@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projects: folders with the layout of examples/own/s0, and what is in them."""
+
+import os
+import shlex
+import signal
+import threading
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from os.path import normpath
+from pathlib import Path
+
+import wenet_hs
+from wenet_hs.app.jobs import Job, read_jobs
+from wenet_hs.app.places import Places, check_name
+from wenet_hs.checkpoint import weights_path
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import lock_holder, locked
+
+RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
+FORMS = ("elan", "praat", "kaldi", "folder", "corpus")
+"""Options of the recipe that name the recordings; `corpus` is a table."""
+_MARKS = (".app", "data/stats.json", "data/options.txt", "exp/options.txt")
+
+
+@dataclass(frozen=True)
+class Training:
+    """A model folder in exp*/ that a training writes or wrote, also one of a shell."""
+
+    folder: Path
+    process: int | None
+    """The process that trains now."""
+
+    @property
+    def name(self) -> str:
+        """Its folder below the project, such as `exp/softmax`."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether it can decode."""
+        return weights_path(self.folder).is_file()
+
+    def stop(self) -> None:
+        """Ask the process that trains to save and end."""
+        if self.process and self.process > 0:
+            os.kill(self.process, signal.SIGTERM)
+
+
+@dataclass(frozen=True)
+class Project:
+    """A project by its folder."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.name
+
+    def __truediv__(self, name: str) -> Path:
+        return self.folder / name
+
+    @property
+    def jobs_folder(self) -> Path:
+        """The folder of the page's own files about jobs."""
+        return self.folder / ".app/jobs"
+
+    def jobs(self, *kinds: str) -> list[Job]:
+        """The jobs of these kinds, the newest first."""
+        return [job for job in read_jobs(self.jobs_folder) if job.kind in kinds]
+
+    def trainings(self) -> list[Training]:
+        """The model folders of all experiments, the newest first."""
+        folders = [path.parent for path in self.folder.glob("exp*/*/train.yaml")]
+        folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
+        return [Training(folder, lock_holder(folder)) for folder in folders]
+
+    def training(self, name: str) -> Training:
+        """The training of this name. Raises DataError if there is none."""
+        found = next((one for one in self.trainings() if one.name == name), None)
+        if found is None:
+            raise DataError(f"training {name[:80]!r}", "not in this project", "choose one in the list")
+        return found
+
+    def free_experiment(self) -> Path:
+        """A folder for a new training: exp, or the first of exp-2, exp-3 … without options of another one."""
+        names = ["exp", *(f"exp-{number}" for number in range(2, 1000))]
+        return self.folder / next(name for name in names if not (self.folder / name / "options.txt").exists())
+
+
+def read_recipe_options(folder: Path) -> dict[str, str]:
+    """The options with which the recipe made data or an experiment (its options.txt), without empty ones.
+
+    Paths are absolute. Of an experiment they are relative to the recipe in the file.
+    """
+    path = folder / "options.txt"
+    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    options = {name.removeprefix("--"): value for name, _, value in (line.partition(" ") for line in lines) if value}
+    for name in {"base", "config", "data", "encoder"} & options.keys():
+        options[name] = normpath(RECIPE.parent / options[name])
+    return options
+
+
+def find_recipe() -> Path:
+    """run.sh of examples/own. Raises ConfigError if the package was installed without the checkout."""
+    if not RECIPE.is_file():
+        to_do = "install in the checkout with pip install -e '.[app]'"
+        raise ConfigError("wenet-hs app", f"{RECIPE.parent.parent.name}/s0/run.sh is not beside the package", to_do)
+    return RECIPE
+
+
+def show_command(command: Sequence[str]) -> str:
+    """A command as it is typed in a shell."""
+    return shlex.join(command)
+
+
+class Projects:
+    """The projects below a folder. The first request for one locks it for this server."""
+
+    def __init__(self, folder: Path, places: Places) -> None:
+        self.folder, self.places = folder.resolve(), places
+        self._stack, self._open, self._mutex = ExitStack(), dict[str, Project](), threading.Lock()
+
+    def list(self) -> list[Project]:
+        """The folders that are projects, by name."""
+        folders, _ = self.places.list_folder(self.folder)
+        return [Project(path) for path in folders if any((path / mark).exists() for mark in _MARKS)]
+
+    def create(self, name: str) -> Project:
+        """Make an empty project. Raises DataError if the name is taken."""
+        folder = self.folder / check_name(name, "project")
+        if folder.exists():
+            raise DataError(folder, "exists already", "choose another name")
+        (folder / ".app").mkdir(parents=True)
+        return self.open(folder.name)
+
+    def open(self, name: str) -> Project:
+        """The project of this name, locked. Raises DataError if there is none, or another server has it."""
+        with self._mutex:
+            if name not in self._open:
+                folder = self.folder / check_name(name, "project")
+                if not folder.is_dir() or self.places.resolve(folder).parent != self.folder:
+                    raise DataError(folder, "no such project", "choose one in the list")
+                lock = locked(folder / ".app", flag="--dir", work="wenet-hs app", error_class=DataError)
+                self._stack.enter_context(lock)
+                self._open[name] = Project(folder)
+            return self._open[name]
+
+    def close(self) -> None:
+        """Release all locks."""
+        self._stack.close()
