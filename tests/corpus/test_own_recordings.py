@@ -1179,3 +1179,18 @@ def test_elan_files_of_other_people(shared_dir: Path) -> None:
     assert len(tiers["W-POS"].spans) == len({span[:2] for span in tiers["W-Words"].spans})
     turkish = {tier.name: tier for tier in read_elan(shared_dir / "data/annotation/turkish.eaf").tiers}
     assert [span[:2] for span in turkish["P-Word"].spans] == [span[:2] for span in turkish["P-Trans"].spans]
+
+
+def test_keys_in_exclude_txt_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    texts = [f"{'abcdefghijkl'[n]} word" for n in range(12)]
+    annotations = [Annotation("ab", "X", 900 * n, 900 * n + 800, text) for n, text in enumerate(texts)]
+    words = write_elan(tmp_path, annotations)
+    write_audio(tmp_path / "ab.wav")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / entries.EXCLUDED).write_text(f"{annotations[3].key}\n\nno-such-key\n")
+    with caplog.at_level("INFO"):
+        stats = prepare(out, words)
+    assert stats["total"]["left_out"] == {"excluded": 1}
+    assert "exclude.txt: 1 utterances left out; 1 of its keys are not in the data" in caplog.text
+    assert annotations[3].key not in {u.key for us in read_lists(out).values() for u in us}

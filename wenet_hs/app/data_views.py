@@ -2,9 +2,7 @@
 """Projects, recordings and their check: the pages before a training."""
 
 from collections import Counter
-from contextlib import suppress
 from operator import itemgetter
-from pathlib import Path
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -13,7 +11,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from wenet_hs.app import commands, lists
-from wenet_hs.app.pages import form_of, go_to, project_of, render, site_of, start
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
 from wenet_hs.app.projects import FORMS, Project, read_recipe_options
 from wenet_hs.app.sources import recognise
@@ -53,19 +51,6 @@ def show_recordings(request: Request) -> Response:
             fault = str(error)
     values = {"source": source, "fault": fault, "lang": lang, "made": made, "forms": FORMS}
     return render(request, "recordings.html", **values, **browse(request, project, "recordings"), **_jobs(project))
-
-
-def browse(request: Request, project: Project, uploads: str) -> dict[str, Any]:
-    """The folder that is looked at, its folders and files; first that of the uploads, if there are some."""
-    places, start_folder = site_of(request).places, project / uploads
-    asked = request.query_params.get("folder") or (start_folder if start_folder.is_dir() else Path.home())
-    folder = places.resolve(asked)
-    folders, files = places.list_folder(folder)
-    above = None
-    with suppress(DataError):
-        above = places.resolve(folder.parent) if folder not in places.roots else None
-    shown = [path for path in files if path.name.lower().endswith((*UPLOADED, ".zip"))]
-    return {"project": project, "folder": folder, "above": above, "folders": folders, "files": shown[:500]}
 
 
 def _jobs(project: Project) -> dict[str, Any]:

@@ -10,9 +10,8 @@ from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
 from wenet_hs.app import commands, lists
-from wenet_hs.app.data_views import browse
 from wenet_hs.app.jobs import Job
-from wenet_hs.app.pages import form_of, go_to, project_of, render, site_of, start
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import read_live, read_results
 from wenet_hs.app.transcripts import export, list_transcripts, read_transcript, save_correction
@@ -51,15 +50,21 @@ def show_live(request: Request) -> Response:
     values: dict[str, Any] = {"project": project}
     if "job" in query:
         job = _job(project, query["job"])
-        answer, state = render(request, "live_job.html", job=job, **values), job.state
+        answer, state = render(request, "live_job.html", job=job, **values), live_state(project, job)
     else:
         training = project.training(query.get("training", ""))
         job_of = next((job for job in project.jobs("train") if job.is_running), None)
         live = read_live(training, job_of.tail(400) if job_of else [])
         answer = render(request, "live_training.html", training=training, live=live, **values)
         state = "running" if training.process else "done"
-    answer.headers["X-State"] = state
+    answer.headers["X-State"] = quote(state)
     return answer
+
+
+def live_state(project: Project, job: Job) -> str:
+    """What decides whether a page with this job is outdated: its state, and the trainings that run."""
+    running = [one.name for one in project.trainings() if one.process] if job.kind == "train" else []
+    return " ".join([job.state, *running])
 
 
 def stop(request: Request) -> Response:
@@ -75,7 +80,7 @@ def stop(request: Request) -> Response:
 
 def show_train(request: Request) -> Response:
     project = project_of(request)
-    trainings = project.trainings()
+    trainings, job = project.trainings(), next(iter(project.jobs("train")), None)
     return render(
         request,
         "train.html",
@@ -83,18 +88,16 @@ def show_train(request: Request) -> Response:
         sizes=commands.SIZES,
         trainings=trainings,
         models=find_models(project),
-        job=next(iter(project.jobs("train")), None),
+        job=job,
+        state=live_state(project, job) if job else "",
         **browse(request, project, "encoders"),
     )
 
 
 def train(request: Request) -> Response:
     project = project_of(request)
-    return start(request, project, "train", commands.train_command(project, form_of(request), _find(request)), "train")
-
-
-def _find(request: Request) -> Any:
-    return site_of(request).places
+    command = commands.train_command(project, form_of(request), site_of(request).places)
+    return start(request, project, "train", command, "train")
 
 
 def resume(request: Request) -> Response:

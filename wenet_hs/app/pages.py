@@ -2,6 +2,7 @@
 """What all pages share: templates with the texts of one language, the site of a request, jobs that forms start."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -15,7 +16,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 
 from wenet_hs.app.commands import Form
 from wenet_hs.app.jobs import start_job
-from wenet_hs.app.places import Places
+from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects, show_command
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.report.utterances import align_columns
@@ -56,7 +57,7 @@ def read_texts() -> dict[str, str]:
     return texts
 
 
-def text(key: str, **values: object) -> str:
+def text(key: str, /, **values: object) -> str:
     """A text of the catalogue with its values."""
     return read_texts()[key].format(**values)
 
@@ -66,7 +67,7 @@ def environment() -> Environment:
     """The templates. Everything that they show is escaped."""
     loader = PackageLoader("wenet_hs.app")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.globals |= {"t": text, "steps": STEPS, "shell": show_command}
+    found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": show_command}
     found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
     return found
 
@@ -86,7 +87,7 @@ def show_error(request: Request, error: Exception) -> Response:
             f"{error.filename or 'the disk'}: {error.strerror or error}; check the path, its permissions and the disk"
         )
     if "text/html" not in request.headers.get("accept", ""):
-        return PlainTextResponse(line, 400)
+        return PlainTextResponse(line, 200 if "preview" in request.scope.get("form", ()) else 400)
     answer = render(request, "error.html", line=line, back=request.headers.get("referer", "/"))
     answer.status_code = 400
     return answer
@@ -108,3 +109,16 @@ def go_to(project: Project, step: str, **values: str) -> Response:
     """Show a step of a project."""
     query = f"?{urlencode(values)}" if values else ""
     return RedirectResponse(f"/p/{urlencode({'': project.name})[1:].replace('+', '%20')}/{step}{query}", 303)
+
+
+def browse(request: Request, project: Project, uploads: str) -> dict[str, Any]:
+    """The folder that is looked at, its folders and files; first that of the uploads, if there are some."""
+    places, start_folder = site_of(request).places, project / uploads
+    asked = request.query_params.get("folder") or (start_folder if start_folder.is_dir() else places.roots[-1])
+    folder = places.resolve(asked)
+    folders, files = places.list_folder(folder)
+    above = None
+    with suppress(DataError):
+        above = places.resolve(folder.parent) if folder not in places.roots else None
+    shown = [path for path in files if path.name.lower().endswith((*UPLOADED, ".zip"))]
+    return {"project": project, "folder": folder, "above": above, "folders": folders, "files": shown[:500]}

@@ -21,12 +21,11 @@ const fieldsOf = form => {
   return fields;
 };
 for (const form of all("form[data-preview]")) {
-  const code = form.querySelector("code");
+  const code = form.querySelector(".command code");
   let timer = 0;
   const show = async () => {
     const answer = await post(form.action, [...fieldsOf(form), ["preview", "yes"]]);
     code.textContent = await answer.text();
-    code.classList.toggle("quiet", !answer.ok);
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(show, 250); });
   form.addEventListener("submit", () => {
@@ -39,6 +38,13 @@ for (const form of all("form[data-preview]")) {
   show();
 }
 
+for (const label of all("label[data-when]")) {
+  const [name, value] = label.dataset.when.split("="), form = label.closest("form");
+  const update = () => { label.hidden = form.elements[name].value !== value; };
+  form.addEventListener("input", update);
+  update();
+}
+
 // ---- parts that change by themselves
 for (const part of all("[data-live]")) {
   let state = part.dataset.state, shown = "";
@@ -46,13 +52,13 @@ for (const part of all("[data-live]")) {
     let answer;
     try { answer = await fetch(part.dataset.live); } catch { setTimeout(update, 5000); return; }
     if (!answer.ok) return;
-    const html = await answer.text(), now = answer.headers.get("X-State");
+    const html = await answer.text(), now = decodeURIComponent(answer.headers.get("X-State"));
     if (html !== shown) {
       part.innerHTML = shown = html;
       for (const log of all(".log", part)) log.scrollTop = log.scrollHeight;
     }
     if (state !== "once" && now !== state) { location.reload(); return; }
-    if (now === "running" || now === "stopping") setTimeout(update, 2000);
+    if (/^(running|stopping)/.test(now)) setTimeout(update, 2000);
   };
   update();
 }

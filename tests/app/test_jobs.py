@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs go on without the server, end when they are asked to, and their state is on the disk."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from waiting import within
+
+from wenet_hs.app.jobs import Job, read_jobs, start_job
+from wenet_hs.errors import DataError
+
+
+def begin(tmp_path: Path, *command: str, kind: str = "train") -> Job:
+    return start_job(tmp_path / "jobs", kind, command, folder=tmp_path)
+
+
+def test_a_job_outlives_a_killed_server(tmp_path: Path) -> None:
+    script = f"""
+import os, signal
+from pathlib import Path
+from wenet_hs.app.jobs import start_job
+root = Path({str(tmp_path)!r})
+command = ["sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo over"]
+start_job(root / "jobs", "train", command, folder=root)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -signal.SIGKILL
+    (job,) = read_jobs(tmp_path / "jobs")
+    assert within(20, lambda: job.tail() == ["begun"])
+    assert job.state == "running" and job.is_running
+    with pytest.raises(DataError, match="0001-train: still runs; wait for its end, or stop it"):
+        begin(tmp_path, "true")
+    (tmp_path / "go").touch()
+    assert within(20, lambda: job.state == "done")
+    assert job.tail() == ["begun", "over"]
+
+
+def test_states_of_jobs(tmp_path: Path) -> None:
+    done, failed = begin(tmp_path, "true", kind="a"), begin(tmp_path, "sh", "-c", "exit 2", kind="b")
+    missing, running = begin(tmp_path, "no-such-program", kind="c"), begin(tmp_path, "sleep", "60", kind="d")
+    assert within(20, lambda: [job.state for job in (done, failed, missing)] == ["done", "failed", "failed"])
+    assert [job.kind for job in read_jobs(tmp_path / "jobs")] == ["d", "c", "b", "a"]
+    running.stop()
+    assert within(20, lambda: running.state == "stopped")
+    killed = begin(tmp_path, "sleep", "60", kind="d")
+    assert killed.folder.name == "0005-d"
+    os.killpg(int((killed.folder / "pid").read_text()), signal.SIGKILL)
+    assert within(20, lambda: killed.state == "interrupted")
+
+
+def test_a_second_stop_ends_a_job_at_once(tmp_path: Path) -> None:
+    job = begin(tmp_path, "sh", "-c", "trap : TERM; echo begun; while :; do sleep 0.05; done")
+    assert within(20, lambda: job.tail() == ["begun"])
+    job.stop()
+    assert job.state == "stopping"
+    job.stop()
+    assert within(20, lambda: not job.is_running)
+
+
+def test_arguments_reach_the_command_as_they_are(tmp_path: Path) -> None:
+    words = ["a b", "$(touch x)", "`id`", "; rm -rf .", "'", '"', "*"]
+    job = begin(tmp_path, sys.executable, "-c", "import sys; print(sys.argv[1:])", *words)
+    assert within(20, lambda: job.state == "done")
+    assert job.tail() == [repr(words)]
+    assert not (tmp_path / "x").exists()

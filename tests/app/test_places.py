@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths and names of requests: nothing outside of the allowed folders, also by links."""
+
+from pathlib import Path
+
+import pytest
+from app_client import App, write_audio, write_transcript
+
+from wenet_hs.app.places import Places, check_file_name, check_name
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance, write_data_list
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    return write_audio(tmp_path / "outside/secret.wav")
+
+
+def test_links_are_resolved(tmp_path: Path, outside: Path) -> None:
+    root = tmp_path / "root"
+    (root / ".ssh").mkdir(parents=True)
+    (root / "in").mkdir()
+    (root / "link").symlink_to(outside.parent)
+    (root / "hidden").symlink_to(root / ".ssh")
+    (root / "loop").symlink_to(root / "loop")
+    places = Places([root])
+    assert places.resolve(root / "in/../in") == (root / "in").resolve()
+    for wrong in (
+        "link",
+        "link/secret.wav",
+        "..",
+        "../outside",
+        ".ssh",
+        "hidden",
+        "loop/x",
+        "in/\0",
+        "/",
+        "/etc/passwd",
+    ):
+        with pytest.raises(DataError):
+            places.resolve(f"{root}/{wrong}" if not wrong.startswith("/") else wrong)
+    folders, files = places.list_folder(root)
+    assert ([path.name for path in folders], files) == (["in"], [])
+
+
+@pytest.mark.parametrize(
+    "name", ["", ".", "..", "a/b", "../a", ".hidden", "a\\b", "a\nb", "-flag", "x" * 70, "a..b", "<b>"]
+)
+def test_names_that_are_paths_or_flags_are_refused(name: str) -> None:
+    assert check_name("  Ɔlɛ 2 ") == "Ɔlɛ 2"
+    with pytest.raises(DataError, match="choose another"):
+        check_name(name)
+
+
+@pytest.mark.parametrize(
+    "name", ["", "../x.wav", "a/x.wav", "a\\x.wav", ".x.wav", "x.exe", "x.wav\n", "é" * 120 + ".wav"]
+)
+def test_names_of_uploads_that_are_refused(name: str) -> None:
+    with pytest.raises(DataError):
+        check_file_name(name, (".wav",))
+
+
+def test_pages_read_nothing_outside(app: App, outside: Path) -> None:
+    (app.project / "escape").symlink_to(outside.parent)
+    (app.home / "projects/linked").symlink_to(outside.parent)
+    queries = [
+        f"recordings?folder={outside.parent}",
+        f"recordings?path={outside.parent}",
+        "recordings?folder=/",
+        f"recordings?path={app.project}/escape",
+        f"recordings?path={app.home}/../outside",
+        "recordings?folder=%00",
+    ]
+    for query in queries:
+        answer = app.get(f"/p/first/{query}")
+        assert "outside of the folders" in answer.text or "not a path" in answer.text, query
+        assert "secret.wav" not in answer.text.replace("/secret.wav", "")
+    assert app.get("/p/linked/check").status_code == 400
+    for name in ("..", "%2e%2e", "..%2f..", "none", ".app"):
+        assert app.get(f"/p/{name}/check").status_code in (400, 404)
+
+
+def test_audio_and_results_outside_are_not_sent(app: App, outside: Path) -> None:
+    clip = Utterance(key="u", wav=str(outside), txt="x", start=0.0, end=0.5)
+    write_data_list(app.project / "data/dev/data.list", [clip])
+    write_transcript(app.project, outside)
+    write_transcript(app.project, app.home / "talk.wav", "allowed")
+    assert app.get("/p/first/audio?key=u0").headers["content-type"] == "audio/mpeg"
+    assert app.get("/p/first/audio?name=allowed&start=0&end=0.5").status_code == 200
+    for query in (
+        *("audio?key=u", "audio?name=talk&start=0&end=0.5", "download?name=talk&form=eaf"),
+        *("audio?key=none", "audio?name=allowed&start=0&end=nan", "audio?name=allowed&start=0&end=9999"),
+        *("audio?name=../../x&start=0&end=1", "text?name=../x", "download?name=allowed&form=exe"),
+        *("packed?name=../data/stats.json", "report?training=exp/none", "live?job=../0001-x", "live?training=../x"),
+    ):
+        assert app.get(f"/p/first/{query}").status_code == 400, query
+
+
+def test_forms_name_nothing_outside(app: App, outside: Path) -> None:
+    for path, fields in (
+        ("prepare", {"form": "elan", "path": str(outside.parent), "lang": "es"}),
+        ("prepare", {"form": "evil", "path": str(app.home), "lang": "es"}),
+        ("prepare", {"form": "elan", "path": str(app.home), "lang": "es", "tier": "a\nb"}),
+        ("prepare", {"form": "elan", "path": str(app.home), "lang": "--out"}),
+        ("transcribe", {"model": "x", "file": str(outside)}),
+        ("train", {"start": "encoder", "encoder": str(outside.parent)}),
+        ("train", {"start": "nothing", "size": "huge"}),
+        ("pack", {"model": "../x", "name": "y"}),
+        ("exclude", {"key": "none", "excluded": "yes"}),
+        ("stop", {"job": "../../x"}),
+    ):
+        assert app.post(f"/p/first/{path}", **fields).status_code == 400, path
+    assert not (app.project / ".app/jobs").exists()

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Projects: their lock, sources of recordings, commands, exclusion, corrections, uploads and long lists."""
+
+import json
+import re
+import shlex
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from app_client import ORIGIN, App, new_client, write_audio, write_elan, write_lists, write_transcript
+from lock_holder import holder
+
+from wenet_hs.app import data_views
+from wenet_hs.app.sources import recognise
+from wenet_hs.corpus.entries import EXCLUDED
+from wenet_hs.errors import DataError
+from wenet_hs.files import lock_holder
+from wenet_hs.manifest import Utterance
+
+EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+
+
+def test_a_second_server_states_that_the_project_is_in_use(tmp_path: Path) -> None:
+    folder = tmp_path / "projects"
+    (folder / "p/.app").mkdir(parents=True)
+    assert lock_holder(folder / "p/.app") is None
+    with holder(folder / "p/.app") as process:
+        assert lock_holder(folder / "p/.app") == process.pid
+        client, _ = new_client(folder, tmp_path)
+        client.get("/?token=the-token")
+        answer = client.get("/p/p/check")
+    assert answer.status_code == 400
+    assert "another wenet-hs app writes here (process 17 on elsewhere); wait for it or use another --dir" in answer.text
+
+
+def test_projects_are_made_once_and_listed(app: App) -> None:
+    assert app.post("/projects", name="Mbosi 2").headers["location"] == "/p/Mbosi%202/recordings"
+    assert app.post("/projects", name="Mbosi 2").status_code == 400
+    assert app.post("/projects", name="../up").status_code == 400
+    (app.home / "projects/not-a-project").mkdir()
+    html = app.get("/").text
+    assert "Mbosi 2" in html and "not-a-project" not in html
+
+
+# ---- recordings
+
+
+def test_tiers_with_counts_and_examples_and_the_likely_ones(tmp_path: Path) -> None:
+    texts = ["¿Qué tal?", "Muy bien.", "Sí.", "No."]
+    write_elan(tmp_path / "a.eaf", {"utterance@Ana": texts, "comments": ["x"], "utterance@Beto": ["Hola"]})
+    write_elan(tmp_path / "b.eaf", {"utterance@Ana": ["Más"], "gloss": ["a", "b"]})
+    (tmp_path / "damaged.eaf").write_text("<")
+    source = recognise(tmp_path, "es")
+    assert (source.form, len(source.faults)) == ("elan", 1)
+    found = {one.name: one for one in source.choices}
+    ana = found["utterance@Ana"]
+    assert (ana.count, ana.participant, ana.examples) == (5, "Ana", texts[:3])
+    assert ana.removed == {"¿": 1, "?": 1, ".": 3}
+    assert {name for name, one in found.items() if one.is_likely} == {"utterance@Ana", "utterance@Beto"}
+
+
+def test_other_forms_are_recognised(tmp_path: Path) -> None:
+    table, kaldi, pairs = tmp_path / "t/my.csv", tmp_path / "k", tmp_path / "f"
+    for folder in (table.parent, kaldi, pairs):
+        folder.mkdir()
+    table.write_text("File,Words,note\na.wav,hello there,x\nb.wav,bye,\n")
+    source = recognise(table, "en")
+    assert source.form == "corpus" and [one.count for one in source.choices] == [2, 2, 1]
+    assert [one.kind for one in source.choices] == ["audio", "text", ""]
+    (kaldi / "wav.scp").write_text("r1 /x/r1.wav\n")
+    (kaldi / "text").write_text("r1 some words\n")
+    assert (recognise(kaldi, "en").form, recognise(kaldi, "en").choices[0].examples) == ("kaldi", ["some words"])
+    write_audio(pairs / "a.wav")
+    (pairs / "a.txt").write_text("from a file")
+    assert (recognise(pairs, "en").form, recognise(pairs, "en").choices[0].examples) == ("folder", ["from a file"])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match="no annotations, no table and no recordings; choose another folder"):
+        recognise(tmp_path / "empty", "en")
+
+
+def test_the_command_is_shown_and_does_what_the_form_says(app: App) -> None:
+    fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home), "lang": "Spanish", "preview": "yes"}
+    fields |= {"tier": ["utterance@Ana", 'it\'s "new" $(id)', "-x"], "letter_apostrophe": "yes", "min_minutes": "0"}
+    command = shlex.split(app.post("/p/first/prepare", **fields).text)
+    options = dict(zip(command[1::2], command[2::2], strict=True))
+    assert options["--elan"] == str(app.home) and options["--lang"] == "es"
+    words = ["--tier=utterance@Ana", '--tier=it\'s "new" $(id)', "--tier=-x", "--letter_apostrophe"]
+    assert shlex.split(options["--prepare"]) == words
+    assert options["--data"] == str(app.project / "data") and options["--min_minutes"] == "0"
+    assert not (app.project / ".app/jobs").exists()
+
+
+def upload(app: App, name: str, content: bytes, to: str = "recordings", **headers: str) -> int:
+    sent = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", **headers}
+    address = f"/p/first/upload?to={to}"
+    return int(app.client.post(address, params={"to": to, "name": name}, content=content, headers=sent).status_code)
+
+
+def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert upload(app, "a.wav", b"12345") == 200
+    assert (app.project / "recordings/a.wav").read_bytes() == b"12345"
+    assert upload(app, "a.wav", b"other") == 400
+    assert upload(app, "../b.wav", b"1") == 400
+    assert upload(app, "b.wav", b"1", to="../data") == 400
+    assert upload(app, "b.exe", b"1") == 400
+    assert upload(app, "b.wav", b"1", Origin="http://evil.example") == 403
+    monkeypatch.setattr(data_views, "MAX_UPLOAD_BYTES", 10)
+    assert upload(app, "big.wav", b"x" * 11) == 400
+    sent = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Content-Length": "5"}
+    parts = iter([b"12345", b"67890", b"1"])  # more than was declared
+    assert app.client.post("/p/first/upload?to=recordings&name=c.wav", content=parts, headers=sent).status_code == 400
+    monkeypatch.setattr(data_views, "MAX_UPLOADS", 1)
+    assert upload(app, "d.wav", b"1") == 400
+    assert [path.name for path in (app.project / "recordings").iterdir()] == ["a.wav"]
+
+
+# ---- check
+
+
+def test_excluded_utterances_are_kept_as_a_list(app: App) -> None:
+    write_lists(app.project, [Utterance(key="u0", wav="x.wav", txt="a")], "train\tu0\tclipped\t2 %\n")
+    assert app.post("/p/first/exclude", key="u0", excluded="yes", kind="clipped").status_code == 303
+    assert app.post("/p/first/exclude", key="u0", excluded="yes").status_code == 303
+    assert (app.project / "data" / EXCLUDED).read_text() == "u0\n"
+    assert "Excluded utterances: 1" in app.get("/p/first/check").text
+    app.post("/p/first/exclude", key="u0", excluded="no")
+    assert (app.project / "data" / EXCLUDED).read_text() == ""
+
+
+def test_html_in_names_and_texts_is_text(app: App) -> None:
+    clips = [Utterance(key=EVIL.replace(" ", "_"), wav=str(app.home / "talk.wav"), txt=EVIL, start=0.0, end=1.0)]
+    write_lists(app.project, clips, f"train\t{clips[0].key}\tclipped\t{EVIL}\n", f"{EVIL}\t{EVIL}\t{EVIL}\n")
+    write_elan(app.home / f"{EVIL.replace('/', '')}/a.eaf", {EVIL: [EVIL]})
+    write_transcript(app.project, app.home / "talk.wav", text=EVIL)
+    folder = app.home / EVIL.replace("/", "")
+    pages = ["check", "rejected", "text?name=talk", "transcribe", "share", "train"]
+    htmls = [app.get(f"/p/first/{page}").text for page in pages]
+    htmls += [app.get("/p/first/recordings", params={name: str(folder)}).text for name in ("folder", "path")]
+    htmls += [app.get(f"/p/{EVIL.replace('/', '')}/check").text]
+    for html in htmls:
+        assert "<script>" not in html and "<img" not in html
+    shown = {"check": 0, "rejected": 1, "text": 2, "tiers": 7}
+    assert [name for name, number in shown.items() if "&lt;img" not in htmls[number]] == []
+
+
+def test_a_page_of_20000_utterances_takes_less_than_200_ms(app: App) -> None:
+    clips = [Utterance(key=f"u{n}", wav="x.wav", txt="some words " * 5, duration=2.0) for n in range(20_000)]
+    rows = "".join(f"train\tu{n}\tspeaking rate\t0.1 s\n" for n in range(20_000))
+    write_lists(app.project, clips, rows, "".join(f"r{n}\tx.wav\tempty transcript\n" for n in range(20_000)))
+    for path in ("check?kind=speaking rate&page=700", "rejected?page=300", "check?page=99999999999", "check?page=-1"):
+        app.get(f"/p/first/{path}")  # reads the lists
+        begin = time.perf_counter()
+        html = app.get(f"/p/first/{path}").text
+        assert time.perf_counter() - begin < 0.2, path
+        assert len(re.findall("<article|<tr>", html)) < 80
+    assert "u13980" in app.get("/p/first/check?kind=speaking rate&page=700").text
+
+
+# ---- transcripts
+
+
+def test_a_correction_is_on_the_disk_and_in_every_format(app: App) -> None:
+    source = write_elan(app.home / "talk.eaf", {"gloss": ["one", "two"]})
+    write_transcript(app.project, app.home / "talk.wav")
+    record = json.loads((app.project / "transcribed/talk.json").read_text())
+    (app.project / "transcribed/talk.json").write_text(json.dumps(record | {"source": str(source)}))
+    text = "مرحبا kà̰\u0301ŋ"
+    assert app.post("/p/first/text", name="talk", number="0", text=f"  {text}\n").status_code == 303
+    assert json.loads((app.project / "transcribed/talk.corrections.json").read_text()) == {"0": text}
+    eaf = ElementTree.fromstring(app.get("/p/first/download?name=talk&form=eaf").content)
+    tiers = {one.get("TIER_ID"): [value.text for value in one.iter("ANNOTATION_VALUE")] for one in eaf.iter("TIER")}
+    assert tiers["gloss"] == ["one", "two"]
+    assert tiers["wenet_hs"] == [text, "end"] and tiers["wenet_hs words"] == text.split()
+    for form in ("TextGrid", "srt", "tsv", "txt"):
+        answer = app.get(f"/p/first/download?name=talk&form={form}")
+        assert text in answer.text and answer.headers["content-disposition"].startswith("attachment")
+    app.post("/p/first/text", name="talk", number="0", text="old words")  # as the model wrote it
+    assert json.loads((app.project / "transcribed/talk.corrections.json").read_text()) == {}
+    for number in ("2", "-1", "x", "", "9" * 30):
+        assert app.post("/p/first/text", name="talk", number=number, text="x").status_code == 400
+
+
+def test_words_are_shaded_by_confidence(app: App) -> None:
+    write_transcript(app.project, app.home / "talk.wav")
+    assert re.search(r'class="play word k3"[^>]*>old<', app.get("/p/first/text?name=talk").text)
