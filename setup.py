@@ -13,6 +13,7 @@ PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 APP = ["starlette>=1.0", "uvicorn>=0.30"]  # `wenet-hs app`
 TREES = ["panphon>=0.20"]
+BROWSER = ["playwright>=1.50"]  # `pytest -m browser`, with a Chromium of the system
 STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
 DEV = [
     "build>=1.2",
@@ -76,6 +77,7 @@ setup(
     ],
     extras_require={
         "app": APP,
+        "browser": BROWSER,
         "remote": REMOTE,
         "synthetic": SYNTHETIC,
         "phones": PHONES,

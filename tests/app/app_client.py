@@ -78,14 +78,14 @@ def write_audio(path: Path, seconds: float = 2.0) -> Path:
     return path
 
 
-def write_elan(path: Path, tiers: dict[str, list[str]]) -> Path:
+def write_elan(path: Path, tiers: dict[str, list[str]], step_ms: int = 100) -> Path:
     """An ELAN file with a tier of texts per name."""
     eaf = Eaf(author="")
     eaf.remove_tier("default")
     for name, texts in tiers.items():
         eaf.add_tier(name, part=name.partition("@")[2] or None)
         for number, text in enumerate(texts):
-            eaf.add_annotation(name, 100 * number, 100 * number + 90, text)
+            eaf.add_annotation(name, step_ms * number, step_ms * (number + 1), text)
     path.parent.mkdir(parents=True, exist_ok=True)
     eaf.to_file(str(path))
     return path

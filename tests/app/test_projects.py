@@ -13,8 +13,8 @@ from app_client import ORIGIN, App, new_client, write_audio, write_elan, write_l
 from lock_holder import holder
 
 from wenet_hs.app import data_views
-from wenet_hs.app.sources import recognise
 from wenet_hs.corpus.entries import EXCLUDED
+from wenet_hs.corpus.forms import recognise
 from wenet_hs.errors import DataError
 from wenet_hs.files import lock_holder
 from wenet_hs.manifest import Utterance

@@ -77,8 +77,8 @@ def train_command(project: Project, form: Form, places: Places) -> list[str]:
 def resume_command(project: Project, experiment: Path) -> list[str]:
     """The command of an experiment once more: that of the page, or by its options of a shell."""
     for job in project.jobs("train"):
-        if job.option("--exp")[1:] == [str(experiment)]:
-            return [*job.command]
+        if job.option("--exp")[1:] == [str(experiment)] and job.command[0] == str(find_recipe()):
+            return [*job.command]  # never another program: a project may come from somebody else
     made = read_recipe_options(experiment)
     if not made:
         raise DataError(experiment, "no options.txt of the recipe", "start a new training")

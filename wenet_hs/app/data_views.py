@@ -14,10 +14,10 @@ from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
 from wenet_hs.app.projects import FORMS, Project, read_recipe_options
-from wenet_hs.app.sources import recognise
 from wenet_hs.app.transcripts import read_transcript
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
+from wenet_hs.corpus.forms import recognise
 from wenet_hs.corpus.languages import find_language
 from wenet_hs.errors import DataError
 from wenet_hs.files import open_atomic

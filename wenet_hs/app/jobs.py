@@ -13,11 +13,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
@@ -36,7 +36,6 @@ class Job:
     folder: Path
     kind: str
     command: tuple[str, ...]
-    facts: Mapping[str, Any]
 
     @property
     def state(self) -> State:
@@ -71,7 +70,7 @@ class Job:
                 os.killpg(int((self.folder / "pid").read_text("utf-8")), number)
 
 
-def start_job(jobs: Path, kind: str, command: Sequence[str], *, folder: Path, **facts: Any) -> Job:
+def start_job(jobs: Path, kind: str, command: Sequence[str], *, folder: Path) -> Job:
     """Start a command in `folder`; `jobs`: where jobs are kept. Raises DataError while one of `kind` runs."""
     earlier = read_jobs(jobs)
     if running := next((job for job in earlier if job.kind == kind and job.is_running), None):
@@ -79,7 +78,7 @@ def start_job(jobs: Path, kind: str, command: Sequence[str], *, folder: Path, **
     number = 1 + max((int(job.folder.name.partition("-")[0]) for job in earlier), default=0)
     job = jobs / f"{number:04d}-{kind}"
     job.mkdir(parents=True)
-    content = {"kind": kind, "command": [*command], "started": time.time(), **facts}
+    content = {"kind": kind, "command": [*command], "started": time.time()}
     write_atomic(job / "job.json", json.dumps(content, ensure_ascii=False))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # wenet-hs and python
     with (job / "lock").open("ab") as lock, (job / "log").open("ab") as log:
@@ -101,18 +100,16 @@ def start_job(jobs: Path, kind: str, command: Sequence[str], *, folder: Path, **
 
 def read_jobs(jobs: Path) -> list[Job]:
     """The jobs of a project, the newest first."""
-    return [*_read_all(jobs)]
-
-
-def _read_all(jobs: Path) -> Iterator[Job]:
+    found = []
     for path in sorted(jobs.glob("[0-9][0-9][0-9][0-9]-*"), reverse=True):
         with suppress(OSError, ValueError, KeyError, TypeError):  # killed before it began
-            yield _read(path)
+            found.append(_read(path))
+    return found
 
 
 def _read(folder: Path) -> Job:
     content = json.loads((folder / "job.json").read_text("utf-8"))
-    return Job(folder, str(content["kind"]), tuple(map(str, content["command"])), content)
+    return Job(folder, str(content["kind"]), tuple(map(str, content["command"])))
 
 
 def _is_locked(path: Path) -> bool:

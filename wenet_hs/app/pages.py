@@ -93,7 +93,7 @@ def show_error(request: Request, error: Exception) -> Response:
     return answer
 
 
-def start(request: Request, project: Project, kind: str, command: Sequence[str], step: str, **facts: Any) -> Response:
+def start(request: Request, project: Project, kind: str, command: Sequence[str], step: str) -> Response:
     """Start a job and show the page of a step; with the field `preview` only the text of the command."""
     if "preview" in form_of(request):
         return PlainTextResponse(show_command(command))
@@ -101,7 +101,7 @@ def start(request: Request, project: Project, kind: str, command: Sequence[str],
         running = next((job for job in project.jobs("prepare", "train") if job.is_running), None)
         if running:
             raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
-    start_job(project.jobs_folder, kind, command, folder=project.folder, **facts)
+    start_job(project.jobs_folder, kind, command, folder=project.folder)
     return go_to(project, step)
 
 

@@ -107,7 +107,7 @@ def find_recipe() -> Path:
     """run.sh of examples/own. Raises ConfigError if the package was installed without the checkout."""
     if not RECIPE.is_file():
         to_do = "install in the checkout with pip install -e '.[app]'"
-        raise ConfigError("wenet-hs app", f"{RECIPE.parent.parent.name}/s0/run.sh is not beside the package", to_do)
+        raise ConfigError("wenet-hs app", "examples/own/s0/run.sh is not beside the package", to_do)
     return RECIPE
 
 

@@ -3,15 +3,14 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Literal
 
 from wenet_hs.annotation.eaf import read_elan
 from wenet_hs.annotation.tiers import AnnotationFile
-from wenet_hs.corpus import folder as corpus_folder
-from wenet_hs.corpus import kaldi
+from wenet_hs.corpus import folder, kaldi
 from wenet_hs.corpus.columns import find_columns, is_usual_name
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.praat import read_praat
@@ -88,12 +87,12 @@ def recognise(path: Path, lang: str) -> Source:
         return _read_columns(tables[0], lang)
     if not has_audio:
         raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
-    rows, _ = corpus_folder.read_folder(corpus_folder.Options(corpus=path, out=path, lang=lang))
+    rows, _ = folder.read_folder(folder.Options(corpus=path, out=path, lang=lang))
     return Source(path, "folder", [_count((one for one in rows if isinstance(one, Entry)), lang)], num_files=len(files))
 
 
 def _files(path: Path) -> Iterable[Path]:
-    return (folder / name for folder, _, names in walk_files(path) for name in names)
+    return (parent / name for parent, _, names in walk_files(path) for name in names)
 
 
 def _count(entries: Iterable[Entry], lang: str) -> Choice:
@@ -148,4 +147,4 @@ def _read_columns(path: Path, lang: str) -> Source:
                 choice.add(text, lang if choice.is_likely else "und")
     for choice in choices:
         choice.removed = choice.removed if choice.is_likely else Counter()
-    return Source(path, "corpus", [replace(choice) for choice in choices], faults, columns=table.header)
+    return Source(path, "corpus", choices, faults, columns=table.header)
