@@ -12,6 +12,8 @@ import pytest
 from app_client import ORIGIN, App, new_client, write_audio, write_elan, write_lists, write_transcript
 from lock_holder import holder
 
+from wenet_hs.annotation.textgrid import write_textgrid
+from wenet_hs.annotation.tiers import Tier
 from wenet_hs.app import data_views
 from wenet_hs.corpus.entries import EXCLUDED
 from wenet_hs.corpus.forms import recognise
@@ -75,6 +77,15 @@ def test_other_forms_are_recognised(tmp_path: Path) -> None:
     write_audio(pairs / "a.wav")
     (pairs / "a.txt").write_text("from a file")
     assert (recognise(pairs, "en").form, recognise(pairs, "en").choices[0].examples) == ("folder", ["from a file"])
+    words = Tier(name="words", spans=[(0.0, 1.0, "long words"), (1.0, 2.0, "")])
+    notes = Tier(name="notes", is_interval=False, spans=[(0.5, 0.5, "a long note on the words")])
+    (tmp_path / "p").mkdir()
+    write_textgrid(tmp_path / "p/a.TextGrid", [words, notes], 2.0)
+    source = recognise(tmp_path / "p", "en")
+    assert (source.form, [(one.name, one.is_likely) for one in source.choices]) == (
+        "praat",
+        [("words", True), ("notes", False)],
+    )
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match="no annotations, no table and no recordings; choose another folder"):
         recognise(tmp_path / "empty", "en")

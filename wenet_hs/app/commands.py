@@ -49,8 +49,8 @@ def _data_options(project: Project) -> list[str]:
     made = read_recipe_options(project / "data")
     if not made:
         raise DataError(project / "data", "no lists", "prepare the recordings first")
-    earlier = next(iter(project.jobs("prepare")), None)
-    minutes = [] if earlier is None else earlier.option("--min_minutes")
+    earlier = project.last_job("prepare")
+    minutes = earlier.option("--min_minutes") if earlier else []
     return [*(word for name, value in made.items() for word in (f"--{name}", value)), *minutes]
 
 

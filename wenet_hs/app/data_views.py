@@ -3,7 +3,6 @@
 
 from collections import Counter
 from operator import itemgetter
-from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -13,7 +12,7 @@ from starlette.routing import Route
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
-from wenet_hs.app.projects import FORMS, Project, read_recipe_options
+from wenet_hs.app.projects import read_recipe_options
 from wenet_hs.app.transcripts import read_transcript
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
@@ -49,12 +48,8 @@ def show_recordings(request: Request) -> Response:
             source = recognise(places.resolve(query["path"]), code)
         except (DataError, ValueError) as error:
             fault = str(error)
-    values = {"source": source, "fault": fault, "lang": lang, "made": made, "forms": FORMS}
-    return render(request, "recordings.html", **values, **browse(request, project, "recordings"), **_jobs(project))
-
-
-def _jobs(project: Project) -> dict[str, Any]:
-    return {"job": next(iter(project.jobs("prepare")), None)}
+    values = {"source": source, "fault": fault, "lang": lang, "made": made, "job": project.last_job("prepare")}
+    return render(request, "recordings.html", **values, **browse(request, project, "recordings"))
 
 
 def prepare(request: Request) -> Response:
@@ -93,7 +88,7 @@ def show_check(request: Request) -> Response:
         expected=expected,
         excluded=lists.read_excluded(project),
         num_rejected=len(lists.read_rows(project / "data/rejected.tsv")),
-        **_jobs(project),
+        job=project.last_job("prepare"),
     )
 
 

@@ -64,11 +64,10 @@ def read_clips(project: Project) -> dict[str, tuple[str, Utterance]]:
 
 def find_clip(project: Project, key: str) -> Utterance:
     """The utterance of this key. Raises DataError if the lists have none."""
-    for name in SPLITS:
-        path = project / "data" / name / "data.list"
-        if path.is_file() and (found := read_cached(_by_key, path).get(key)):
-            return found
-    raise DataError(f"utterance {key[:80]!r}", "not in the lists of this project", "prepare the recordings again")
+    clips = read_clips(project)
+    if key not in clips:
+        raise DataError(f"utterance {key[:80]!r}", "not in the lists of this project", "prepare the recordings again")
+    return clips[key][1]
 
 
 def _by_key(path: Path) -> dict[str, Utterance]:

@@ -80,7 +80,7 @@ def stop(request: Request) -> Response:
 
 def show_train(request: Request) -> Response:
     project = project_of(request)
-    trainings, job = project.trainings(), next(iter(project.jobs("train")), None)
+    trainings, job = project.trainings(), project.last_job("train")
     return render(
         request,
         "train.html",
@@ -129,7 +129,7 @@ def show_report(request: Request) -> Response:
 def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
-    job, done = next(iter(project.jobs("transcribe")), None), list_transcripts(project)
+    job, done = project.last_job("transcribe"), list_transcripts(project)
     queue = (
         [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
     )
@@ -183,7 +183,7 @@ def show_share(request: Request) -> Response:
         except (WenetHsError, UnicodeDecodeError) as error:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
-    values = {"cards": cards, "models": models, "job": next(iter(project.jobs("pack")), None)}
+    values = {"cards": cards, "models": models, "job": project.last_job("pack")}
     packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
     return render(request, "share.html", project=project, packed=packed, **values)
 

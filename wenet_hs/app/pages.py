@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all pages share: templates with the texts of one language, the site of a request, jobs that forms start."""
 
+import shlex
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from wenet_hs.app.commands import Form
 from wenet_hs.app.jobs import start_job
 from wenet_hs.app.places import UPLOADED, Places
-from wenet_hs.app.projects import Project, Projects, show_command
+from wenet_hs.app.projects import Project, Projects
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
@@ -67,7 +68,7 @@ def environment() -> Environment:
     """The templates. Everything that they show is escaped."""
     loader = PackageLoader("wenet_hs.app")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": show_command}
+    found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": shlex.join}
     found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
     return found
 
@@ -83,9 +84,8 @@ def show_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, WenetHsError | OSError)
     line = str(error)
     if isinstance(error, OSError):
-        line = (
-            f"{error.filename or 'the disk'}: {error.strerror or error}; check the path, its permissions and the disk"
-        )
+        where = error.filename or "wenet-hs app"
+        line = f"{where}: {error.strerror or error}; check the path, its permissions and the disk"
     if "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse(line, 200 if "preview" in request.scope.get("form", ()) else 400)
     answer = render(request, "error.html", line=line, back=request.headers.get("referer", "/"))
@@ -96,7 +96,7 @@ def show_error(request: Request, error: Exception) -> Response:
 def start(request: Request, project: Project, kind: str, command: Sequence[str], step: str) -> Response:
     """Start a job and show the page of a step; with the field `preview` only the text of the command."""
     if "preview" in form_of(request):
-        return PlainTextResponse(show_command(command))
+        return PlainTextResponse(shlex.join(command))
     if kind in ("prepare", "train"):  # both write to data/
         running = next((job for job in project.jobs("prepare", "train") if job.is_running), None)
         if running:

@@ -2,10 +2,8 @@
 """Projects: folders with the layout of examples/own/s0, and what is in them."""
 
 import os
-import shlex
 import signal
 import threading
-from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from os.path import normpath
@@ -71,6 +69,10 @@ class Project:
         """The jobs of these kinds, the newest first."""
         return [job for job in read_jobs(self.jobs_folder) if job.kind in kinds]
 
+    def last_job(self, kind: str) -> Job | None:
+        """The newest job of this kind."""
+        return next(iter(self.jobs(kind)), None)
+
     def trainings(self) -> list[Training]:
         """The model folders of all experiments, the newest first."""
         folders = [path.parent for path in self.folder.glob("exp*/*/train.yaml")]
@@ -109,11 +111,6 @@ def find_recipe() -> Path:
         to_do = "install in the checkout with pip install -e '.[app]'"
         raise ConfigError("wenet-hs app", "examples/own/s0/run.sh is not beside the package", to_do)
     return RECIPE
-
-
-def show_command(command: Sequence[str]) -> str:
-    """A command as it is typed in a shell."""
-    return shlex.join(command)
 
 
 class Projects:
