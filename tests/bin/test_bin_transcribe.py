@@ -14,8 +14,10 @@ from model_folders import noise, write_model_folder
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
+from wenet_hs.annotation.recordings import read_record
 from wenet_hs.bin import align, recognize, transcribe
 from wenet_hs.decode.segments import find_speech
+from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
 
@@ -69,6 +71,18 @@ def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, ca
     assert [row[3] for row in rows] == texts
 
 
+def test_a_record_has_all_of_the_recording(folder: Path, talk: Path) -> None:
+    line = f"--model_dir {folder} {GREEDY} --record {talk.parent / 'out'} {talk}"
+    assert run_line(transcribe, line) == 0
+    recording, source = read_record(talk.parent / "out/talk.json")
+    expected = load_model(folder).transcribe_recording(talk, mode="ctc_greedy_search")
+    assert (recording, source) == (expected, talk) and len(recording.words) == 3
+    assert run_line(transcribe, f"{line} --skip_existing") == 0
+    (talk.parent / "out/talk.json").write_text("{}")
+    with pytest.raises(DataError, match=r"not a file of `transcribe --record`; transcribe the recording again"):
+        read_record(talk.parent / "out/talk.json")
+
+
 def test_an_annotation_file_instead_of_its_recording(folder: Path, talk: Path, capsys: Capsys) -> None:
     first, second = talk.parent / "first", talk.parent / "second"
     assert run_line(transcribe, f"--model_dir {folder} {GREEDY} --elan {first} {talk}") == 0
@@ -105,13 +119,16 @@ WRONG = [
     ("--low_confidence nan --tsv t a.wav", "--low_confidence nan: must be from 0 to 1"),
     (
         "--tier x a.wav",
-        "--tier: has no effect without --elan, --textgrid, --srt, --ctm, --tsv; give one, or leave it out",
+        "--tier: has no effect without --elan, --textgrid, --srt, --record, --ctm, --tsv; give one, or leave it out",
     ),
     ("--vad silero a.wav", "--vad: has no effect without --elan"),
     ("--json --srt out a.wav", "--json: has no effect with --srt; leave one of them out"),
     ("--elan units.txt a.wav", "--elan units.txt: not a folder; name another one"),
     ("--tsv units.txt a.wav", "units.txt: exists already; name another file with --tsv, or delete this one"),
-    ("--skip_existing --elan out --tsv t a.wav", "--skip_existing: only for --elan, --textgrid, --srt; --ctm and"),
+    (
+        "--skip_existing --elan out --tsv t a.wav",
+        "--skip_existing: only for --elan, --textgrid, --srt, --record; --c",
+    ),
     ("--elan out a/x.wav b/x.eaf", "a/x.wav and b/x.eaf: the results would have the same name; transcribe them one by"),
 ]
 

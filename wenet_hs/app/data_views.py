@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects, recordings and their check: the pages before a training."""
 
-from collections import Counter
 from operator import itemgetter
 
 from starlette.concurrency import run_in_threadpool
@@ -70,11 +69,10 @@ def prepare_again(request: Request) -> Response:
 def show_check(request: Request) -> Response:
     """What was found in the lists; the utterances of one kind of finding."""
     project, query = project_of(request), request.query_params
-    stats, found = lists.read_stats(project), lists.read_rows(project / "data/check.tsv")
-    counts = Counter(row[2] for row in found)
-    kinds = [(kind, counts[kind], kind in FAULTS, KINDS[kind]) for kind in KINDS if counts[kind]]
+    stats, found = lists.read_stats(project), lists.read_findings(project)
+    kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
     kind = query.get("kind", kinds[0][0] if kinds else "")
-    shown = lists.page_of([row for row in found if row[2] == kind], query.get("page", ""))
+    shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
     expected = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
     return render(
         request,
@@ -84,7 +82,7 @@ def show_check(request: Request) -> Response:
         kinds=kinds,
         kind=kind,
         shown=shown,
-        clips=lists.read_clips(project) if shown.items else {},
+        clips=lists.read_clips(project),
         expected=expected,
         excluded=lists.read_excluded(project),
         num_rejected=len(lists.read_rows(project / "data/rejected.tsv")),

@@ -4,7 +4,8 @@
 import json
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections import ChainMap, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -55,11 +56,10 @@ def page_of(items: Sequence[Value], number: str, size: int = 20) -> PageOf[Value
     return PageOf(items[(chosen - 1) * size : chosen * size], chosen, num_pages, len(items))
 
 
-def read_clips(project: Project) -> dict[str, tuple[str, Utterance]]:
-    """Key → set and utterance of all lists."""
-    paths = {name: project / "data" / name / "data.list" for name in SPLITS}
-    lists = {name: read_cached(_by_key, path) for name, path in paths.items() if path.is_file()}
-    return {key: (name, u) for name, of_set in lists.items() for key, u in of_set.items()}
+def read_clips(project: Project) -> Mapping[str, Utterance]:
+    """The utterances of all lists by key."""
+    paths = [project / "data" / name / "data.list" for name in SPLITS]
+    return ChainMap(*(read_cached(_by_key, path) for path in paths if path.is_file()))
 
 
 def find_clip(project: Project, key: str) -> Utterance:
@@ -67,7 +67,7 @@ def find_clip(project: Project, key: str) -> Utterance:
     clips = read_clips(project)
     if key not in clips:
         raise DataError(f"utterance {key[:80]!r}", "not in the lists of this project", "prepare the recordings again")
-    return clips[key][1]
+    return clips[key]
 
 
 def _by_key(path: Path) -> dict[str, Utterance]:
@@ -81,6 +81,19 @@ def read_rows(path: Path) -> list[tuple[str, ...]]:
 
 def _rows(path: Path) -> list[tuple[str, ...]]:
     return [tuple(line.split("\t")) for line in read_lines(path)[1:]]
+
+
+def read_findings(project: Project) -> Mapping[str, Sequence[tuple[str, ...]]]:
+    """Kind → set, key, kind and details of each finding of the check."""
+    path = project / "data/check.tsv"
+    return read_cached(_by_kind, path) if path.is_file() else {}
+
+
+def _by_kind(path: Path) -> Mapping[str, Sequence[tuple[str, ...]]]:
+    found = defaultdict[str, list[tuple[str, ...]]](list)
+    for row in _rows(path):
+        found[row[2]].append(row)
+    return dict(found)
 
 
 def read_stats(project: Project) -> dict[str, Any]:
