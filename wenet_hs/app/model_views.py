@@ -178,7 +178,7 @@ def show_share(request: Request) -> Response:
     cards = dict[str, str]()
     for path in sorted((project / "models").glob("*.zip")):
         try:
-            card = resolve_model(path) / "README.md"
+            card = lists.read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
             cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
         except (WenetHsError, UnicodeDecodeError) as error:
             cards[path.name] = str(error)

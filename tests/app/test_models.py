@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Trainings, results, transcription and sharing through the page."""
+
+import json
+import re
+import signal
+import stat
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from app_client import ORIGIN, App, write_audio
+from lock_holder import holder
+from model_folders import write_model_folder
+from pympi import Eaf
+from waiting import within
+
+from wenet_hs.app import projects
+from wenet_hs.app.jobs import start_job
+from wenet_hs.files import write_atomic
+from wenet_hs.score.error_rate import score
+from wenet_hs.score.rules import Rules
+from wenet_hs.score.tables import report_to_json
+
+RECIPE = """#!/bin/sh
+echo "$@"
+for word; do [ "$before" = --exp ] && exp=$word; [ "$before" = --data ] && data=$word; before=$word; done
+mkdir -p "$exp" "$data"
+case "$*" in
+  *--stop_stage*) printf -- '--elan /some/where\\n--lang es\\n--prepare --tier=a\\n--praat \\n' > "$data/options.txt" ;;
+  *) printf -- '--size tiny\\n--base \\n' > "$exp/options.txt"; while [ ! -e go ]; do sleep 0.05; done ;;
+esac
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A recipe that prints its options and writes them as the real one does. Its training waits for a file `go`."""
+    path = tmp_path / "recipe/run.sh"
+    write_atomic(path, RECIPE)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    monkeypatch.setattr(projects, "RECIPE", path)
+    return path
+
+
+def state(app: App, job: str) -> str:
+    """The state of a job, as its page shows it."""
+    return str(app.get(f"/p/first/live?job={job}").headers["x-state"])
+
+
+def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_own(app: App, recipe: Path) -> None:
+    fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home), "lang": "es", "tier": "a"}
+    assert app.post("/p/first/prepare", **fields).headers["location"] == "/p/first/check"
+    assert within(20, lambda: state(app, "0001-prepare") == "done")
+    assert app.post("/p/first/prepare", **fields, replace="yes").status_code == 303
+    assert within(20, lambda: state(app, "0002-prepare") == "done")
+    assert (app.project / "data-old-1/options.txt").exists() and (app.project / "data/options.txt").exists()
+    (app.project / "data-old-1/stats.json").rename(app.project / "data/stats.json")
+    assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
+    assert within(20, lambda: (app.project / "exp/options.txt").exists())
+    command = app.site.projects.open("first").jobs("train")[0].command
+    options = dict(zip(command[1::2], command[2::2], strict=True))
+    assert options["--elan"] == "/some/where" and options["--size"] == "small" and options["--stage"] == "1"
+    assert options["--override"] == "max_minutes=2.5 scheduler_conf.warmup_steps=100"
+    for path in ("train", "prepare_again"):  # both write to data/
+        assert app.post(f"/p/first/{path}", start="nothing").status_code == 400
+    shown = app.post("/p/first/train", start="nothing", preview="yes").text
+    assert f"--exp {app.project}/exp-2 " in shown
+    (app.project / "go").touch()
+    assert within(20, lambda: state(app, "0003-train") == "done")
+    assert "0003-train" in app.get("/p/first/train").text
+
+
+def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Path) -> None:
+    model = app.project / "exp-mine/softmax"
+    write_atomic(model / "train.yaml", "")
+    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+    write_atomic(
+        model.with_name("options.txt"), "--size tiny\n--base ../exp/other\n--data ../x\n--config conf/own.yaml\n"
+    )
+    records = [{"kind": "train", "step": step, "loss": 9.0 / step} for step in (50, 100)]
+    write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    log = "10:00:00 INFO step 100 of at most 3000 | loss 0.09 | 4.3 min left\n10:00:01 WARNING step 100: over-fits\n"
+    write_atomic(model.with_name("softmax.log"), log)
+    with holder(model) as process:
+        answer = app.get("/p/first/live?training=exp-mine/softmax")
+        assert answer.headers["x-state"] == "running"
+        assert "Step 100 of 3,000, about 4 min left" in answer.text and "<polyline" in answer.text
+        assert "step 100: over-fits" in answer.text
+        assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
+        assert app.post("/p/first/stop", training="exp-mine/softmax").status_code == 303
+        assert process.wait(10) == -signal.SIGTERM
+    assert app.get("/p/first/live?training=exp-mine/softmax").headers["x-state"] == "done"
+    assert "Go on with exp-mine/softmax" in app.get("/p/first/train").text
+    shown = app.post("/p/first/resume", training="exp-mine/softmax", preview="yes").text
+    options = f"--exp {app.project}/exp-mine --size tiny --base {recipe.parent.parent}/exp/other --stage 1"
+    assert shown.endswith(options), shown
+
+
+def test_a_job_of_somebody_else_is_not_repeated(app: App, recipe: Path) -> None:
+    write_atomic(app.project / "exp/softmax/train.yaml", "")
+    evil = ["touch", str(app.home / "evil"), "--exp", str(app.project / "exp")]
+    start_job(app.project / ".app/jobs", "train", ["true", *evil], folder=app.project)
+    assert within(20, lambda: state(app, "0001-train") == "done")
+    answer = app.post("/p/first/resume", training="exp/softmax")
+    assert answer.status_code == 400 and "no options.txt of the recipe; start a new training" in answer.text
+    assert not (app.home / "evil").exists()
+
+
+def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
+    folder = app.project / "exp/softmax"
+    write_atomic(folder / "train.yaml", "")
+    references = {f"u{n}": "abcd efgh" for n in range(25)}
+    texts = references | {"u7": "abxd <b>", "u0": "abcd efg"}
+    report = score(references, texts, rules=Rules(metric="cer"), num_resamples=50)
+    write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
+    html = app.get("/p/first/results").text
+    assert re.search(r"[\d.]+ % of the letters of the test set are wrong \(95 % interval: [\d.]+ to [\d.]+ %\)", html)
+    assert re.findall(r"<code>(u\d+)</code>", html)[:2] == ["u7", "u0"] and len(re.findall("<article", html)) == 10
+    assert "&lt;" in html and "<b>" not in html
+    assert 'class="u D' in html and 'class="u S' in html
+    assert "Page 3 of 3" in app.get("/p/first/results?page=3").text
+    assert app.get("/p/first/results?mode=none").status_code == 400
+    assert app.get("/p/first/report?training=exp/softmax").status_code == 400
+
+
+def test_a_zip_of_somebody_else_is_opened_or_refused(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    for name, entries in {
+        "good.zip": {"m/train.yaml": "", "m/model.safetensors": "", "m/README.md": "<script>card</script>"},
+        "evil.zip": {"m/train.yaml": "", "m/model.safetensors": "", "../../evil": "x"},
+        "other.zip": {"x.txt": ""},
+    }.items():
+        with ZipFile(tmp_path / name, "w") as archive:
+            for entry, content in entries.items():
+                archive.writestr(entry, content)
+        headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream"}
+        address = f"/p/first/upload?to=models&name={name}"
+        assert app.client.post(address, content=(tmp_path / name).read_bytes(), headers=headers).status_code == 200
+    html = app.get("/p/first/share").text
+    assert "&lt;script&gt;card" in html
+    assert "evil.zip: has entries outside of its folder" in html and "other.zip: has 0 train.yaml" in html
+    assert not list(tmp_path.glob("**/evil"))
+    assert "models/good.zip" in app.get("/p/first/transcribe").text
+
+
+@pytest.mark.slow
+def test_from_a_recording_to_a_corrected_file_and_a_model_to_share(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(app.home / "cache"))
+    write_model_folder(app.project / "exp/softmax")
+    write_audio(app.home / "new/talk.wav", 3.0)
+    files = str(app.home / "new/talk.wav")
+    assert app.post("/p/first/transcribe", model="exp/softmax", file=files).status_code == 303
+    assert within(120, lambda: state(app, "0001-transcribe") == "done"), app.get("/p/first/transcribe").text
+    assert "talk.wav: done" in app.get("/p/first/transcribe").text
+    app.post("/p/first/text", name="talk", number="0", text="a corrected text")
+    content = app.get("/p/first/download?name=talk&form=eaf").content
+    write_atomic(app.home / "talk.eaf", content)
+    assert Eaf(str(app.home / "talk.eaf")).get_annotation_data_for_tier("wenet_hs")[0][2] == "a corrected text"
+    assert app.post("/p/first/pack", model="exp/softmax", name="mine", license="cc0-1.0").status_code == 303
+    assert within(120, lambda: state(app, "0002-pack") == "done"), app.get("/p/first/share").text
+    packed = app.get("/p/first/packed?name=mine.zip").content
+    headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream"}
+    assert (
+        app.client.post("/p/first/upload?to=models&name=mine.zip", content=packed, headers=headers).status_code == 200
+    )
+    assert "license: &#34;cc0-1.0&#34;" in app.get("/p/first/share").text
