@@ -27,10 +27,11 @@ def read_cached(read: Callable[[Path], Value], path: Path) -> Value:
     """The result of `read`, which is called again if the file has changed."""
     state = path.stat()
     mark = (state.st_mtime_ns, state.st_size, state.st_ino)
+    known = _CACHE.get((read, path))
+    if known is None or known[0] != mark:
+        known = (mark, read(path))  # outside of the lock: other pages do not wait
     with _MUTEX:
-        known = _CACHE.pop((read, path), None)
-        if known is None or known[0] != mark:
-            known = (mark, read(path))
+        _CACHE.pop((read, path), None)
         _CACHE[read, path] = known
         while len(_CACHE) > _MAX_CACHED:
             del _CACHE[next(iter(_CACHE))]

@@ -56,6 +56,7 @@ def serve(folder: Path, port: int, show: Callable[[str], None]) -> None:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind(("127.0.0.1", port))
+            listener.listen(128)  # the address works as soon as it is shown
         except OSError as error:
             raise ConfigError(f"--port {port}", f"cannot be used ({error.strerror})", "give another one") from error
         port = listener.getsockname()[1]

@@ -31,6 +31,8 @@ def run(args: argparse.Namespace) -> None:
     try:
         from wenet_hs.app.server import serve
     except ImportError as error:
+        if (error.name or "wenet_hs").startswith("wenet_hs"):
+            raise
         to_do = "run pip install '.[app]' in the folder of wenet_hs"
         raise ConfigError("wenet-hs app", f"{error.name} is not installed", to_do) from error
 
