@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup mini mini-ranks results docs test lint check recipes slow clean
+.PHONY: setup mini mini-ranks results docs test lint check recipes slow browser clean
 setup: .venv/.kernels
 
 # Bytecode is compiled here: where Python may not write it (PYTHONDONTWRITEBYTECODE), every process would compile torch again.
@@ -60,6 +60,11 @@ recipes: setup
 slow: setup
 	$(BIN)/python -m pytest -n auto -m slow
 	$(BIN)/python -m pytest -n auto -m slow tests/gpu
+
+# The page of `wenet-hs app` in a Chromium of the system (Debian: apt-get install chromium).
+browser: setup
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pytest -m browser
 
 clean:
 	rm -rf .venv .venv-docs build dist *.egg-info

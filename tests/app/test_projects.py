@@ -191,7 +191,7 @@ def test_a_correction_is_on_the_disk_and_in_every_format(app: App) -> None:
         assert text in answer.text and answer.headers["content-disposition"].startswith("attachment")
     app.post("/p/first/text", name="talk", number="0", text="old words")  # as the model wrote it
     assert json.loads((app.project / "transcribed/talk.corrections.json").read_text()) == {}
-    for number in ("2", "-1", "x", "", "9" * 30):
+    for number in ("2", "-1", "x", "", "9" * 30, "9" * 5000, "²"):
         assert app.post("/p/first/text", name="talk", number=number, text="x").status_code == 400
 
 

@@ -8,11 +8,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
+from wenet_hs.annotation.corrections import read_corrected
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
 from wenet_hs.app.projects import read_recipe_options
-from wenet_hs.app.transcripts import read_transcript
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
 from wenet_hs.corpus.forms import recognise
@@ -112,7 +112,7 @@ def play(request: Request) -> Response:
     if "key" in query:
         clip = lists.find_clip(project, query["key"])
     else:
-        media = str(read_transcript(project, query.get("name", "")).recording.media)
+        media = str(read_corrected(project.transcript(query.get("name", ""))).recording.media)
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:

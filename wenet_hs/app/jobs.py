@@ -45,7 +45,7 @@ class Job:
         with suppress(OSError, ValueError):
             code = int((self.folder / "code").read_text("utf-8"))
             return "done" if code == 0 else "stopped" if code in STOPPED_CODES else "failed"
-        return "interrupted"
+        return "stopped" if (self.folder / "stop").exists() else "interrupted"
 
     @property
     def is_running(self) -> bool:

@@ -9,12 +9,12 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import Route
 
+from wenet_hs.annotation.corrections import export_corrected, read_corrected, save_correction
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import read_live, read_results
-from wenet_hs.app.transcripts import export, list_transcripts, read_transcript, save_correction
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
@@ -129,7 +129,7 @@ def show_report(request: Request) -> Response:
 def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
-    job, done = project.last_job("transcribe"), list_transcripts(project)
+    job, done = project.last_job("transcribe"), project.transcripts()
     queue = (
         [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
     )
@@ -146,30 +146,29 @@ def transcribe(request: Request) -> Response:
 
 def show_text(request: Request) -> Response:
     project, query = project_of(request), request.query_params
-    found = read_transcript(project, query.get("name", ""))
+    found = read_corrected(project.transcript(query.get("name", "")))
     shown = lists.page_of([*enumerate(found.recording.segments)], query.get("page", ""))
     return render(request, "text.html", project=project, found=found, shown=shown)
 
 
 def correct(request: Request) -> Response:
-    """Save the text of a segment, and answer with the segment as it is then."""
+    """Save the text of a segment."""
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
-    save_correction(project, name, number, form.get("text", ""))
+    save_correction(
+        project.transcript(name), int(number) if number.isdecimal() and len(number) < 9 else -1, form.get("text", "")
+    )
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 
 def download(request: Request) -> Response:
-    name, content = export(_transcript(request), request.query_params.get("form", ""))
-    disposition = f"attachment; filename*=UTF-8''{quote(name)}"
-    return Response(content, media_type="application/octet-stream", headers={"Content-Disposition": disposition})
-
-
-def _transcript(request: Request) -> Any:
-    """The transcript to export. Raises DataError if its files are outside of the allowed folders."""
-    found = read_transcript(project_of(request), request.query_params.get("name", ""))
+    """A transcribed recording with its corrections, for another program."""
+    query = request.query_params
+    found, form = read_corrected(project_of(request).transcript(query.get("name", ""))), query.get("form", "")
     site_of(request).places.resolve(found.source)
-    return found
+    disposition = f"attachment; filename*=UTF-8''{quote(f'{found.name}.{form}')}"
+    headers = {"Content-Disposition": disposition}
+    return Response(export_corrected(found, form), media_type="application/octet-stream", headers=headers)
 
 
 def show_share(request: Request) -> Response:

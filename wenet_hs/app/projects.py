@@ -10,11 +10,12 @@ from os.path import normpath
 from pathlib import Path
 
 import wenet_hs
+from wenet_hs.annotation.corrections import CORRECTIONS
 from wenet_hs.app.jobs import Job, read_jobs
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import lock_holder, locked
+from wenet_hs.files import lock_holder, locked, one_field
 
 RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
 FORMS = ("elan", "praat", "kaldi", "folder", "corpus")
@@ -85,6 +86,17 @@ class Project:
         if found is None:
             raise DataError(f"training {name[:80]!r}", "not in this project", "choose one in the list")
         return found
+
+    def transcripts(self) -> dict[str, Path]:
+        """The transcribed recordings by name."""
+        paths = [path for path in (self / "transcribed").glob("*.json") if not path.name.endswith(CORRECTIONS)]
+        return {path.stem: path for path in sorted(paths)}
+
+    def transcript(self, name: str) -> Path:
+        """The transcribed recording of this name. Raises DataError if there is none."""
+        if name not in (paths := self.transcripts()):
+            raise DataError(f"recording {one_field(name)[:80]!r}", "not transcribed", "choose one in the list")
+        return paths[name]
 
     def free_experiment(self) -> Path:
         """A folder for a new training: exp, or the first of exp-2, exp-3 … without options of another one."""
