@@ -9,7 +9,7 @@ from pathlib import Path
 from zipfile import ZipFile
 
 import pytest
-from app_client import ORIGIN, App, write_audio
+from app_client import ORIGIN, App, write_audio, write_transcript
 from lock_holder import holder
 from model_folders import write_model_folder
 from pympi import Eaf
@@ -122,6 +122,16 @@ def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
     assert "Page 3 of 3" in app.get("/p/first/results?page=3").text
     assert app.get("/p/first/results?mode=none").status_code == 400
     assert app.get("/p/first/report?training=exp/softmax").status_code == 400
+
+
+def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App) -> None:
+    write_model_folder(app.project / "exp/softmax")
+    for name in ("a.wav", "a.eaf", "b.flac", "c.txt", "done.mp3", "done.json"):
+        write_atomic(app.project / "to_transcribe" / name, "")
+    write_transcript(app.project, app.home / "talk.wav", "done")
+    html = app.get("/p/first/transcribe").text
+    assert re.findall(r'to_transcribe/([\w.]+)" checked', html) == ["a.eaf", "b.flac"]
+    assert "c.txt" not in html
 
 
 def test_a_zip_of_somebody_else_is_opened_or_refused(app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

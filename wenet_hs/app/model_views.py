@@ -15,6 +15,7 @@ from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import read_live, read_results
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
@@ -133,8 +134,14 @@ def show_transcribe(request: Request) -> Response:
     queue = (
         [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
     )
-    values = {"job": job, "queue": queue, "done": done, "models": find_models(project)}
-    return render(request, "transcribe.html", **values, **browse(request, project, "to_transcribe"))
+    found = browse(request, project, "to_transcribe")
+    annotated = (".eaf", ".textgrid")
+    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *annotated))]
+    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in annotated)}
+    is_new = found["folder"] == project / "to_transcribe"
+    chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
+    values = {"job": job, "queue": queue, "done": done, "models": find_models(project), "chosen": chosen}
+    return render(request, "transcribe.html", **found | {"files": files}, **values)
 
 
 def transcribe(request: Request) -> Response:
