@@ -10,7 +10,7 @@ from starlette.routing import Route
 
 from wenet_hs.annotation.corrections import read_corrected
 from wenet_hs.app import commands, lists
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
 from wenet_hs.app.projects import read_recipe_options
 from wenet_hs.corpus.check import FAULTS, KINDS
@@ -166,12 +166,6 @@ ROUTES = (
     Route("/", show_projects),
     Route("/projects", create_project, methods=["POST"]),
     Route("/p/{project}", to_projects),
-    Route("/p/{project}/recordings", show_recordings),
-    Route("/p/{project}/prepare", prepare, methods=["POST"]),
-    Route("/p/{project}/prepare_again", prepare_again, methods=["POST"]),
-    Route("/p/{project}/check", show_check),
-    Route("/p/{project}/rejected", show_rejected),
-    Route("/p/{project}/exclude", exclude, methods=["POST"]),
-    Route("/p/{project}/audio", play),
-    Route("/p/{project}/upload", upload, methods=["POST"]),
+    *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play),
+    *routes_of("POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload),
 )

@@ -7,12 +7,11 @@ from urllib.parse import quote
 
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
-from starlette.routing import Route
 
 from wenet_hs.annotation.corrections import export_corrected, read_corrected, save_correction
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, site_of, start
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import read_live, read_results
 from wenet_hs.data.media import ALL_SUFFIXES
@@ -209,19 +208,8 @@ def send_packed(request: Request) -> Response:
 
 
 ROUTES = (
-    Route("/p/{project}/live", show_live),
-    Route("/p/{project}/stop", stop, methods=["POST"]),
-    Route("/p/{project}/train", show_train),
-    Route("/p/{project}/train", train, methods=["POST"]),
-    Route("/p/{project}/resume", resume, methods=["POST"]),
-    Route("/p/{project}/results", show_results),
-    Route("/p/{project}/report", show_report),
-    Route("/p/{project}/transcribe", show_transcribe),
-    Route("/p/{project}/transcribe", transcribe, methods=["POST"]),
-    Route("/p/{project}/text", show_text),
-    Route("/p/{project}/text", correct, methods=["POST"]),
-    Route("/p/{project}/download", download),
-    Route("/p/{project}/share", show_share),
-    Route("/p/{project}/pack", pack, methods=["POST"]),
-    Route("/p/{project}/packed", send_packed),
+    *routes_of("GET", live=show_live, train=show_train, results=show_results, report=show_report),
+    *routes_of("GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share),
+    *routes_of("GET", packed=send_packed),
+    *routes_of("POST", stop=stop, train=train, resume=resume, transcribe=transcribe, text=correct, pack=pack),
 )

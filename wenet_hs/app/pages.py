@@ -2,7 +2,7 @@
 """What all pages share: templates with the texts of one language, the site of a request, jobs that forms start."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -14,6 +14,7 @@ import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
 
 from wenet_hs.app.commands import Form
 from wenet_hs.app.jobs import start_job
@@ -122,3 +123,8 @@ def browse(request: Request, project: Project, uploads: str) -> dict[str, Any]:
         above = places.resolve(folder.parent) if folder not in places.roots else None
     shown = [path for path in files if path.name.lower().endswith((*UPLOADED, ".zip"))]
     return {"project": project, "folder": folder, "above": above, "folders": folders, "files": shown[:500]}
+
+
+def routes_of(method: str, **handlers: Callable[[Request], Any]) -> list[Route]:
+    """The addresses /p/PROJECT/NAME of the handlers by name."""
+    return [Route(f"/p/{{project}}/{name}", handler, methods=[method]) for name, handler in handlers.items()]
