@@ -92,6 +92,8 @@ def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Pa
         assert process.wait(10) == -signal.SIGTERM
     assert app.get("/p/first/live?training=exp-mine/softmax").headers["x-state"] == "done"
     assert "Go on with exp-mine/softmax" in app.get("/p/first/train").text
+    write_atomic(model.with_name("report.html"), "")  # of a recipe that has ended
+    assert "Go on with exp-mine/softmax" not in app.get("/p/first/train").text
     shown = app.post("/p/first/resume", training="exp-mine/softmax", preview="yes").text
     options = f"--exp {app.project}/exp-mine --size tiny --base {recipe.parent.parent}/exp/other --stage 1"
     assert shown.endswith(options), shown

@@ -109,7 +109,7 @@ def resume(request: Request) -> Response:
 
 def show_results(request: Request) -> Response:
     project, query = project_of(request), request.query_params
-    trainings = [one for one in project.trainings() if any(one.folder.glob("test/*/score.json"))]
+    trainings = [one for one in project.trainings() if one.is_scored]
     chosen = project.training(query["training"]) if query.get("training") else next(iter(trainings), None)
     results = read_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
     clips = lists.read_clips(project) if results else {}

@@ -41,6 +41,16 @@ class Training:
         """Whether it can decode."""
         return weights_path(self.folder).is_file()
 
+    @property
+    def is_scored(self) -> bool:
+        """Whether it has results."""
+        return any(self.folder.glob("test/*/score.json"))
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the recipe has done all of its experiment; the report is last."""
+        return self.folder.with_name("report.html").is_file()
+
     def stop(self) -> None:
         """Ask the process that trains to save and end."""
         if self.process and self.process > 0:
