@@ -5,8 +5,6 @@ Dimension key: B batch, N samples or hypotheses, T input frames, F features, D w
 S cached frames, K width of a head, V units.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 
@@ -87,9 +85,10 @@ class ChunkEncoder(nn.Module):
 class OnlineCtc(nn.Module):
     """One chunk of one stream, as sherpa-onnx's streaming slot `wenet_ctc` calls a model: inputs by position."""
 
-    def __init__(self, encoder: EncoderStack, head: OutputHead) -> None:
+    def __init__(self, encoder: EncoderStack, head: OutputHead, with_memory: bool) -> None:
+        """`with_memory`: as of `OfflineCtc`."""
         super().__init__()
-        self.encoder, self.head = ChunkEncoder(encoder), head
+        self.encoder, self.head, self.with_memory = ChunkEncoder(encoder), head, with_memory
 
     def forward(
         self,
@@ -99,10 +98,11 @@ class OnlineCtc(nn.Module):
         attn_cache: Tensor,
         conv_cache: Tensor,
         attn_mask: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `ChunkEncoder` → log_probs (1, T', V), next_att_cache, next_conv_cache."""
+    ) -> tuple[Tensor, ...]:
+        """As `ChunkEncoder` → log_probs (1, T', V), next_att_cache, next_conv_cache, encoder_out (1, T', D)."""
         memory_1TD, *caches = self.encoder(x, offset, required_cache_size, attn_cache, conv_cache, attn_mask)
-        return self.head.plain_log_probs(memory_1TD), caches[0], caches[1]
+        outputs = self.head.plain_log_probs(memory_1TD), *caches
+        return (*outputs, memory_1TD) if self.with_memory else outputs
 
 
 class WholeEncoder(nn.Module):
@@ -184,7 +184,3 @@ class WenetDecoder(_Decoders):
         found = self.directions(hyps[:, 1:], hyps_lens - 1, memory_NTD, lengths_N)
         score_NMV = found[0][0]
         return score_NMV, found[1][0] if len(found) == 2 else score_NMV.new_zeros(1)
-
-
-Reference = Callable[..., tuple[Tensor, ...]]
-"""What PyTorch computes for the inputs of an exported module."""
