@@ -3,7 +3,8 @@
 
 import logging
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -54,13 +55,8 @@ def write_graph(folder: Path, graph: Graph) -> None:
     if size >= _MAX_BYTES:
         raise ConfigError(graph.name, f"{size / 1e9:.1f} GB of weights", "ONNX files of one part have at most 2 GB")
     free = {name: {axis: Dim.DYNAMIC for axis in axes} for name, axes in graph.dynamic.items()}
-    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
-    levels = [logger.level for logger in loggers]
     try:
-        for logger in loggers:  # messages about operators of packages that are not installed
-            logger.setLevel(logging.ERROR)
-        with torch.no_grad(), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with torch.no_grad(), _quiet():
             program = torch.onnx.export(
                 graph.module.eval(),
                 tuple(graph.inputs.values()),
@@ -76,9 +72,6 @@ def write_graph(folder: Path, graph: Graph) -> None:
         cause = error.__cause__ or error
         found = f"the model cannot be exported ({type(cause).__name__}: {one_line(Exception(cause))})"
         raise ConfigError(graph.name, found, "docs/export.md says which models can") from error
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
     assert program is not None
     proto = program.model_proto
     for name, value in graph.metadata.items():
@@ -131,11 +124,20 @@ def quantize(path: Path) -> Path:
     """Writes NAME.int8.onnx beside NAME.onnx: weights of the matrix products as 8-bit integers, same metadata."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    quantized, root = path.with_suffix(".int8.onnx"), logging.getLogger()
-    level = root.level
-    root.setLevel(logging.ERROR)  # it recommends steps that the exporter has done
-    try:
+    quantized = path.with_suffix(".int8.onnx")
+    with _quiet():
         quantize_dynamic(path, quantized, weight_type=QuantType.QInt8, op_types_to_quantize=_INT8_OPERATORS)
-    finally:
-        root.setLevel(level)
     return quantized
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the messages of the exporter about each constant, and about packages that are not installed."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
