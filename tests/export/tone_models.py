@@ -80,7 +80,13 @@ def write_tone_model(folder: Path, sections: dict[str, Any], steps: int = 240) -
     torch.manual_seed(0)
     special = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
     base: dict[str, Any] = {
-        "encoder_conf": {"output_size": 32, "attention_heads": 4, "linear_units": 64, "num_blocks": 2, "dropout_rate": 0.0},
+        "encoder_conf": {
+            "output_size": 32,
+            "attention_heads": 4,
+            "linear_units": 64,
+            "num_blocks": 2,
+            "dropout_rate": 0.0,
+        },
         "decoder_conf": {"attention_heads": 4, "linear_units": 64, "dropout_rate": 0.0},
         "dataset_conf": {"fbank_conf": {"num_mel_bins": 80}},
         "tokenizer_conf": {"symbol_table_path": "units.txt", "special_tokens": special},

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which files a runtime needs of a model, with the names and metadata that it reads.
+"""Which files a runtime needs of a model, with the names and metadata that it reads."""
 
-Dimension key: T input frames, F features, D width, L layers, H heads, S cached frames, K width of a head.
-"""
-
-from typing import cast
+from typing import Literal, cast
 
 import torch
 from torch import Tensor
 
+from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.encoders.stack import EncoderStack
+from wenet_hs.experiment import Experiment
 from wenet_hs.export.modules import (
     ChunkEncoder,
     LogProbs,
@@ -17,137 +16,67 @@ from wenet_hs.export.modules import (
     OnlineCtc,
     Rescorer,
     WaveformCtc,
-    WenetDecoder,
     WholeEncoder,
 )
 from wenet_hs.export.onnx_files import Graph
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.layers import Chunk
 
-MODEL, RESCORER = "model.onnx", "decoder.onnx"
-WENET_ENCODER, WENET_CTC, WENET_DECODER = "encoder.onnx", "ctc.onnx", "decoder.onnx"
+Runtime = Literal["onnxruntime", "sherpa", "wenet"]
+MODEL, ENCODER, CTC, DECODER = "model.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx"
 _WAVE, _FRAMES = 8000, 300  # length of the examples: half a second of samples, three seconds of frames
 
 
-def chunk_window(encoder: EncoderStack, chunk: Chunk) -> tuple[int, int]:
-    """Input frames of a chunk, and from one chunk to the next."""
-    return (chunk.size - 1) * encoder.stride + encoder.min_frames, chunk.size * encoder.stride
+def make_graphs(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -> list[Graph]:
+    """The files for a runtime; `chunk`: of a stream, None: whole utterances."""
+    model, width = experiment.model, experiment.frontend.width
+    with_decoder = runtime != "sherpa" and model.decoder is not None
+    memory = ["encoder_out"] if with_decoder else []
+    x = torch.zeros((2, _WAVE) if width == 1 else (2, _FRAMES, width))
+    if runtime == "wenet":
+        graphs = _wenet_graphs(model, x, chunk)
+    elif chunk is not None:
+        encoder = cast(EncoderStack, model.encoder)
+        names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
+        inputs = dict(zip(names, _chunk_inputs(encoder, x, chunk, (1,)), strict=True))
+        outputs = ["log_probs", "next_att_cache", "next_conv_cache", *memory]
+        graphs = [Graph(MODEL, OnlineCtc(model, encoder, with_decoder), inputs, outputs)]
+    elif runtime == "sherpa" and isinstance(model.encoder, PretrainedEncoder):
+        graphs = [Graph(MODEL, WaveformCtc(model), {"x": x[:1]}, ["log_probs"], {"x": (1,)})]
+    else:
+        inputs, outputs = {"x": x, "x_lens": torch.tensor([x.size(1)] * 2)}, ["log_probs", "log_probs_lens", *memory]
+        graphs = [Graph(MODEL, OfflineCtc(model, with_decoder), inputs, outputs, {"x": (0, 1), "x_lens": (0,)})]
+    return [*graphs, _rescorer(model)] if with_decoder else graphs
 
 
-def offline_graphs(model: AsrModel, width: int, *, with_decoder: bool) -> list[Graph]:
-    """Whole utterances of features (`width` per frame) or samples (1), and the decoder."""
-    inputs = {"x": _example(width, batch=2), "x_lens": torch.tensor([_WAVE if width == 1 else _FRAMES] * 2)}
-    outputs = ["log_probs", "log_probs_lens", *(["encoder_out"] if with_decoder else [])]
-    sherpa = {
-        # Of the slot fire_red_asr_ctc, which checks the type; wenet_ctc does not. CMVN is in the graph.
-        "model_type": "fire-red-asr-2-ctc",
-        "cmvn_mean": ",".join(["0"] * width),
-        "cmvn_inv_stddev": ",".join(["1"] * width),
-    }
-    whole = Graph(
-        name=MODEL,
-        module=OfflineCtc(model, with_decoder),
-        inputs=inputs,
-        outputs=outputs,
-        dynamic={"x": (0, 1), "x_lens": (0,)},
-        metadata=_metadata(model) | ({} if width == 1 else sherpa),
-    )
-    return [whole, _rescorer(model)] if with_decoder else [whole]
-
-
-def waveform_graph(model: AsrModel) -> Graph:
-    """For the slot omnilingual_asr_ctc."""
-    dynamic, metadata = {"x": (1,)}, _metadata(model)
-    inputs = {"x": _example(1)}
-    return Graph(
-        name=MODEL, module=WaveformCtc(model), inputs=inputs, outputs=["log_probs"], dynamic=dynamic, metadata=metadata
-    )
-
-
-def online_graphs(model: AsrModel, width: int, chunk: Chunk, *, with_decoder: bool) -> list[Graph]:
-    """One chunk of a stream for sherpa-onnx and onnxruntime, and the decoder."""
+def _wenet_graphs(model: AsrModel, x: Tensor, chunk: Chunk | None) -> list[Graph]:
     encoder = cast(EncoderStack, model.encoder)
-    names = ("x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask")
-    online = Graph(
-        name=MODEL,
-        module=OnlineCtc(encoder, model.ctc.head, with_memory=with_decoder),
-        inputs=dict(zip(names, _chunk_inputs(encoder, width, chunk, (1,)), strict=True)),
-        outputs=[
-            *("log_probs", "next_att_cache", "next_conv_cache"),
-            *(["encoder_out"] if with_decoder else []),
-        ],
-        metadata=_metadata(model) | _stream_metadata(encoder, chunk),
-    )
-    return [online, _rescorer(model)] if with_decoder else [online]
-
-
-def wenet_graphs(model: AsrModel, width: int, chunk: Chunk | None) -> list[Graph]:
-    """The three files of WeNet's runtime; `chunk` None: whole utterances."""
-    encoder, (hidden, units, lengths) = cast(EncoderStack, model.encoder), _decoder_examples(model)
-    metadata = _metadata(model) | _stream_metadata(encoder, chunk or Chunk(-1)) | _wenet_metadata(model)
-    names = ("chunk", "offset", "required_cache_size", "att_cache", "cnn_cache", "att_mask")
-    inputs = [_example(width)] if chunk is None else _chunk_inputs(encoder, width, chunk, ())
-    of_encoder = Graph(
-        name=WENET_ENCODER,
-        module=WholeEncoder(encoder) if chunk is None else ChunkEncoder(encoder),
-        inputs=dict(zip(names, inputs, strict=False)),
-        outputs=["output", "r_att_cache", "r_cnn_cache"],
-        dynamic={"chunk": (1,)},
-        metadata=metadata,
-    )
-    of_ctc = Graph(
-        name=WENET_CTC,
-        module=LogProbs(model.ctc.head),
-        inputs={"hidden": hidden[:1]},
-        outputs=["probs"],
-        dynamic={"hidden": (1,)},
-        metadata=metadata,
-    )
-    of_decoder = Graph(
-        name=WENET_DECODER,
-        module=WenetDecoder(model),
-        inputs={"hyps": units, "hyps_lens": lengths, "encoder_out": hidden[:1]},
-        outputs=["score", "r_score"],
-        dynamic={"hyps": (0, 1), "hyps_lens": (0,), "encoder_out": (1,)},
-        metadata=metadata,
-    )
-    return [of_encoder, of_ctc, of_decoder]
+    names = ["chunk", "offset", "required_cache_size", "att_cache", "cnn_cache", "att_mask"]
+    inputs = [x[:1]] if chunk is None else _chunk_inputs(encoder, x, chunk, ())
+    module = WholeEncoder(encoder) if chunk is None else ChunkEncoder(encoder)
+    outputs, named = ["output", "r_att_cache", "r_cnn_cache"], dict(zip(names, inputs, strict=False))
+    hidden = {"hidden": torch.zeros(1, 30, encoder.output_size)}
+    return [
+        Graph(ENCODER, module, named, outputs, {"chunk": (1,)}),
+        Graph(CTC, LogProbs(model.ctc.head), hidden, ["probs"], {"hidden": (1,)}),
+    ]
 
 
 def _rescorer(model: AsrModel) -> Graph:
-    hidden, units, lengths = _decoder_examples(model)
-    return Graph(
-        name=RESCORER,
-        module=Rescorer(model),
-        inputs={
-            "encoder_out": hidden,
-            "encoder_out_lens": torch.tensor([30, 30]),
-            "hyps": units,
-            "hyps_lens": lengths,
-        },
-        outputs=["score"] if model.right_head is None else ["score", "r_score"],
-        dynamic={"encoder_out": (0, 1), "encoder_out_lens": (0,), "hyps": (0, 1), "hyps_lens": (0,)},
-        metadata=_metadata(model),
-    )
+    inputs = {
+        "hyps": torch.full((2, 8), model.special.sos),
+        "hyps_lens": torch.tensor([8, 5]),
+        "encoder_out": torch.zeros(1, 30, model.encoder.output_size),
+    }
+    free = {"hyps": (0, 1), "hyps_lens": (0,), "encoder_out": (1,)}
+    return Graph(DECODER, Rescorer(model), inputs, ["score", "r_score"], free)
 
 
-def _example(width: int, batch: int = 1) -> Tensor:
-    """Noise: features (B, T, F), or samples (B, N)."""
-    shape = (batch, _WAVE) if width == 1 else (batch, _FRAMES, width)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
-
-
-def _decoder_examples(model: AsrModel) -> tuple[Tensor, Tensor, Tensor]:
-    """Encoder output (2, 30, D), units (2, 8) and their lengths."""
-    return torch.zeros(2, 30, model.encoder.output_size), torch.full((2, 8), model.special.sos), torch.tensor([8, 5])
-
-
-def _chunk_inputs(encoder: EncoderStack, width: int, chunk: Chunk, scalar: tuple[int, ...]) -> list[Tensor]:
+def _chunk_inputs(encoder: EncoderStack, x: Tensor, chunk: Chunk, scalar: tuple[int, ...]) -> list[Tensor]:
     kept, caches = chunk.size * chunk.left, encoder.new_caches()
-    _, num_heads, _, both = caches[0].attention.shape
-    _, num_before, size = caches[0].convolution.shape
+    (_, num_heads, _, both), (_, num_before, size) = caches[0].attention.shape, caches[0].convolution.shape
     return [
-        _example(width)[:, :1].expand(-1, chunk_window(encoder, chunk)[0], -1).contiguous(),
+        x.new_zeros(1, chunk_window(encoder, chunk)[0], x.size(2)),
         *(torch.full(scalar, kept), torch.full(scalar, kept)),
         torch.zeros(len(caches), num_heads, kept, both),
         torch.zeros(len(caches), 1, size, num_before),
@@ -155,35 +84,28 @@ def _chunk_inputs(encoder: EncoderStack, width: int, chunk: Chunk, scalar: tuple
     ]
 
 
-def _metadata(model: AsrModel) -> dict[str, object]:
-    return {
-        "model_type": "wenet_ctc",
-        "vocab_size": model.num_units,
-        "subsampling_factor": model.encoder.stride,
-        "version": 1,
-        "model_author": "wenet_hs",
-        "comment": "exported by wenet-hs export",
-        "url": "",
+def chunk_window(encoder: EncoderStack, chunk: Chunk) -> tuple[int, int]:
+    """Input frames of a chunk, and from one chunk to the next."""
+    return (chunk.size - 1) * encoder.stride + encoder.min_frames, chunk.size * encoder.stride
+
+
+def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object]:
+    """What the runtimes read, and `feature_profile`, for every file."""
+    model, width = experiment.model, experiment.frontend.width
+    encoder = model.encoder
+    found = {
+        # fire_red_asr_ctc checks its type; wenet_ctc, which has the same inputs and outputs, does not check it.
+        "model_type": "fire-red-asr-2-ctc" if chunk is None else "wenet_ctc",
+        **{"version": 1, "model_author": "wenet_hs", "comment": "wenet-hs export", "url": ""},
+        **{"vocab_size": model.num_units, "subsampling_factor": encoder.stride},
+        **{"cmvn_mean": ",".join("0" * width), "cmvn_inv_stddev": ",".join("1" * width)},  # CMVN is in the graph
+        "feature_profile": experiment.config.dataset_conf.fbank_conf.profile,
     }
-
-
-def _stream_metadata(encoder: EncoderStack, chunk: Chunk) -> dict[str, object]:
-    cache = encoder.new_caches()[0]
-    return {
-        "head": cache.attention.size(1),
-        "num_blocks": encoder.num_layers,
-        "output_size": encoder.output_size,
-        "cnn_module_kernel": cache.convolution.size(1) + 1,
-        "right_context": encoder.min_frames - 1,
-        "chunk_size": chunk.size,
-        "left_chunks": chunk.left,
-    }
-
-
-def _wenet_metadata(model: AsrModel) -> dict[str, object]:
-    return {
-        "subsampling_rate": model.encoder.stride,
-        "sos_symbol": model.special.sos,
-        "eos_symbol": model.special.eos,
-        "is_bidirectional_decoder": int(model.right_head is not None),
-    }
+    if isinstance(encoder, EncoderStack):  # of streams, and of WeNet's runtime
+        cache, (size, left) = encoder.new_caches()[0], chunk or (-1, -1)
+        found |= {"head": cache.attention.size(1), "num_blocks": encoder.num_layers, "output_size": encoder.output_size}
+        found |= {"cnn_module_kernel": cache.convolution.size(1) + 1, "right_context": encoder.min_frames - 1}
+        found |= {"subsampling_rate": encoder.stride, "chunk_size": size, "left_chunks": left}
+        found |= {"sos_symbol": model.special.sos, "eos_symbol": model.special.eos}
+        found |= {"is_bidirectional_decoder": int(model.right_head is not None)}
+    return found

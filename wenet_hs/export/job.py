@@ -15,16 +15,14 @@ from torch import Tensor
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import STREAMING_SETTINGS, check_options
-from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import WAVEFORM_KINDS
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import Experiment, load_experiment
-from wenet_hs.export.compare import TOLERANCE, compare, compare_wenet, greedy_ids, largest_difference, log_probs_of
-from wenet_hs.export.graphs import MODEL, chunk_window, offline_graphs, online_graphs, waveform_graph, wenet_graphs
-from wenet_hs.export.onnx_files import Graph, OnnxFile, check_installed, quantize, write_graph
-from wenet_hs.export.readme import write_readme
+from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log_probs_of
+from wenet_hs.export.graphs import MODEL, Runtime, chunk_window, make_graphs, metadata_of
+from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
 from wenet_hs.files import fsync_path, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.nn.layers import Chunk
@@ -33,11 +31,23 @@ from wenet_hs.score.edit_distance import ErrorCounts, count_errors
 
 logger = logging.getLogger(__name__)
 
+TOLERANCE = 1e-4
+"""Largest difference of a log-probability or score; see `largest_difference`."""
 MAX_CLIPS = 100
-"""Of a test list, its first ones: an hour of speech at most."""
-_SYNTHETIC_S = (0.8, 2.4, 4.1)
-_STREAM_DEFAULT = Chunk(16, 4)
-_SHERPA_RATE, _SHERPA_BINS = 16000, 80
+"""The first ones of a test list are used."""
+_NOISE_S = (1.1, 2.4, 4.1)
+_SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
+_README = """# An exported model of wenet_hs
+
+For {runtime}: {kind}. Its input: {features}.
+
+    {command}
+
+{results}
+
+docs/export.md of wenet_hs lists inputs, outputs and limits.
+"""
+_SHERPA = "sherpa-onnx{} --tokens=tokens.txt --{}=model.onnx clip.wav"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,22 +56,19 @@ class ExportOptions:
 
     model_dir: str = option(REQUIRED, "experiment folder, ours or WeNet's, or a packed model: folder, ZIP, hf://…")
     out: Path = option(REQUIRED, "new folder", metavar="DIR")
-    runtime: Literal["onnxruntime", "sherpa", "wenet"] = option(
+    runtime: Runtime = option(
         "onnxruntime", "what will run it: onnxruntime (any program), sherpa-onnx, or WeNet's runtime", flags=("--for",)
     )
     streaming: bool = option(False, "chunk by chunk instead of whole utterances")
-    chunk: int | None = option(None, "of a stream: encoder frames per chunk (default: 16)")
-    left: int | None = option(None, "of a stream: chunks before its own that a frame sees (default: 4)")
-    quantize: Literal["int8"] | None = option(None, "also write 8-bit weights, as model.int8.onnx; needs --test_data")
+    chunk: int | None = option(None, "with --streaming: encoder frames per chunk (default: 16)")
+    left: int | None = option(None, "with --streaming: chunks before its own that a frame sees (default: 4)")
+    test_data: Path | None = option(None, f"data.list of clips to compare on, the first {MAX_CLIPS} (default: noise)")
+    quantize: Literal["int8"] | None = option(None, "also write model.int8.onnx, with 8-bit weights; needs --test_data")
     max_int8_loss: float = option(0.05, "refuse 8-bit weights that change a larger share of the units of fp32")
-    test_data: Path | None = option(
-        None, f"data.list of clips for the comparison, the first {MAX_CLIPS} (default: noise)"
-    )
 
     def __post_init__(self) -> None:
         check_values(self)
-        for name in ("chunk", "left"):
-            value = getattr(self, name)
+        for name, value in (("chunk", self.chunk), ("left", self.left)):
             if value is not None and not self.streaming:
                 raise ValueError(f"{name} {value}: only with --streaming; add it, or leave this out")
             if value is not None and value < 1:
@@ -71,16 +78,12 @@ class ExportOptions:
         if self.quantize and self.test_data is None:
             raise ValueError("quantize int8: its loss is measured on speech; give --test_data")
         if self.quantize and self.runtime == "wenet":
-            raise ValueError(
-                "quantize int8: the files of WeNet's runtime have fixed names; use --for onnxruntime or sherpa"
-            )
+            raise ValueError("quantize int8: WeNet's runtime has fixed names of files; use --for onnxruntime or sherpa")
 
     @property
     def stream(self) -> Chunk | None:
         """None: whole utterances."""
-        if not self.streaming:
-            return None
-        return Chunk(self.chunk or _STREAM_DEFAULT.size, self.left or _STREAM_DEFAULT.left)
+        return Chunk(self.chunk or 16, self.left or 4) if self.streaming else None
 
 
 def export_model(options: ExportOptions) -> list[str]:
@@ -90,174 +93,146 @@ def export_model(options: ExportOptions) -> list[str]:
     8-bit weights lose too much, DataError if `out` is not empty or the test list has no usable clip.
     """
     check_installed()
-    out = options.out
+    out, stream = options.out, options.stream
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(out, "is not an empty folder", "name another one, or delete it")
     experiment = load_experiment(options.model_dir)
     check_model(experiment, options)
     warn_about_features(experiment, options)
-    graphs, (clips, features) = make_graphs(experiment, options), read_clips(experiment, options.test_data)
+    clips, features = read_clips(experiment, options)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         folder = Path(temporary) / "export"
         folder.mkdir()
-        for graph in graphs:
-            write_graph(folder, graph)
-        lines = [_compare(folder, experiment, features, options)]
+        for graph in make_graphs(experiment, options.runtime, stream):
+            write_graph(folder, graph, metadata_of(experiment, stream))
+        difference = largest_difference(compare(folder, experiment.model, features, stream))
+        what = f"{len(features)} clips" if clips else "noise"
+        if not difference <= TOLERANCE:  # NaN too
+            found = f"onnxruntime differs from PyTorch by {difference:.1e} on {what}, more than {TOLERANCE:g}"
+            raise CheckpointError(options.model_dir, found, "nothing was written; report it with the train.yaml")
+        lines = [f"onnxruntime differs from PyTorch by at most {difference:.1e} on {what}"]
         if options.quantize:
             lines += _compare_int8(folder, experiment, clips, features, options)
-        units = "".join(f"{unit} {number}\n" for number, unit in enumerate(experiment.tokenizer.table.units))
-        write_atomic(folder / ("units.txt" if options.runtime == "wenet" else "tokens.txt"), units)
-        write_readme(folder, experiment, lines, runtime=options.runtime, chunk=options.stream)
+        experiment.tokenizer.table.write(folder / ("units.txt" if options.runtime == "wenet" else "tokens.txt"))
+        write_atomic(folder / "README.md", _readme(experiment, options, lines))
         for path in (*folder.iterdir(), folder):
             fsync_path(path)
         folder.rename(out)
     return lines
 
 
-# ---- what can be exported
-
-
 def check_model(experiment: Experiment, options: ExportOptions) -> None:
     """Raises ConfigError if the runtime cannot run the model."""
     model, stream, to = experiment.model, options.stream, f"--for {options.runtime}"
+    encoder, conf = model.encoder, experiment.config.dataset_conf
     if not model.loss_weights.ctc:
-        found = "the model was trained without CTC (model_conf.ctc_weight 0), and every runtime searches with CTC"
-        raise ConfigError(to, found, "train it with ctc_weight above 0")
-    if stream is not None and model.encoder.chunk_rule is None:
+        found = "every runtime searches with CTC, and this model was trained without it"
+        raise ConfigError(to, found, "train it with model_conf.ctc_weight above 0")
+    if stream is not None and encoder.chunk_rule is None:
         found = "this model's encoder reads whole utterances"
         raise ConfigError("--streaming", found, f"leave it out, or train with {STREAMING_SETTINGS}")
     if stream is not None:
         check_options(model, DecodeOptions(decoding_chunk_size=stream.size, num_decoding_left_chunks=stream.left))
-    _check_encoder(model.encoder, options)
+    if isinstance(encoder, PretrainedEncoder):
+        kind, config = encoder.description.kind, encoder.description.config
+        if kind == "wav2vec2-bert" and config.get("position_embeddings_type", "relative_key") == "relative_key":
+            found = "w2v-BERT 2.0 with relative keys cannot become ONNX"
+            raise ConfigError(str(options.model_dir), found, "use it in Python, or fine-tune XLS-R, MMS or HuBERT")
+        if options.runtime == "wenet" or (options.runtime == "sherpa" and kind not in WAVEFORM_KINDS):
+            raise ConfigError(to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime")
     if options.runtime == "wenet" and model.decoder is None:
         raise ConfigError(to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa")
-    if options.runtime == "sherpa" and model.encoder.own_frontend is None:
-        conf = experiment.config.dataset_conf
-        fbank, rate = conf.fbank_conf, conf.resample_conf.resample_rate
-        sizes = rate, fbank.num_mel_bins, fbank.frame_length, fbank.frame_shift
-        if sizes != (_SHERPA_RATE, _SHERPA_BINS, 25.0, 10.0):
-            has = "features of {} Hz, {} bins, windows of {:g} ms every {:g} ms".format(*sizes)
-            raise ConfigError(to, has, "sherpa-onnx computes 80 bins at 16000 Hz, 25 ms every 10 ms; train with these")
-
-
-def _check_encoder(encoder: SpeechEncoder, options: ExportOptions) -> None:
-    if not isinstance(encoder, PretrainedEncoder):
-        return
-    kind, config = encoder.description.kind, encoder.description.config
-    positions = config.get("position_embeddings_type", "relative_key")
-    if kind == "wav2vec2-bert" and positions == "relative_key":
-        found = "w2v-BERT 2.0 with relative keys cannot become ONNX"
-        raise ConfigError("encoder: pretrained", found, "use the model in Python, or fine-tune XLS-R, MMS or HuBERT")
-    if options.runtime == "wenet" or (options.runtime == "sherpa" and kind not in WAVEFORM_KINDS):
-        name = {"sherpa": "sherpa-onnx", "wenet": "WeNet's runtime"}[options.runtime]
-        raise ConfigError("encoder: pretrained", f"{name} has no place for a {kind} encoder", "use --for onnxruntime")
+    sizes = conf.resample_conf.resample_rate, conf.fbank_conf.num_mel_bins
+    found_sizes = *sizes, conf.fbank_conf.frame_length, conf.fbank_conf.frame_shift
+    if options.runtime == "sherpa" and encoder.own_frontend is None and found_sizes != _SHERPA_FEATURES:
+        found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms; ".format(*_SHERPA_FEATURES)
+        raise ConfigError(to, found + "this model has {}, {}, {:g}, {:g}".format(*found_sizes), "train with these")
 
 
 def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
-    """Warn where the runtime computes other inputs than those of the training."""
-    encoder, units = experiment.model.encoder, experiment.tokenizer.table.units
+    """Warn where the runtime computes other inputs than those of the training, or shows other text."""
+    encoder, sherpa = experiment.model.encoder, options.runtime == "sherpa"
     profile = experiment.config.dataset_conf.fbank_conf.profile
+    wanted = "sherpa" if sherpa and options.streaming else "wenet"
     if isinstance(encoder, PretrainedEncoder):
-        if options.runtime == "sherpa" and not encoder.description.is_normalized:
-            logger.warning(
-                "features: sherpa-onnx normalizes waveforms; this encoder was trained with do_normalize false"
-            )
-    elif options.runtime == "sherpa" and not options.streaming and profile == "sherpa":
+        if sherpa and not encoder.description.is_normalized:
+            logger.warning("features: sherpa-onnx normalizes waveforms, and this encoder was trained without that")
+    elif sherpa and profile != wanted and not options.streaming:
         logger.warning(
-            "features: trained with fbank_conf.profile sherpa. The slot wenet_ctc computes these with dither, so two "
-            "runs differ a little; for exact results train with profile wenet and use fire_red_asr_ctc"
+            "features: trained with fbank_conf.profile sherpa; sherpa-onnx computes these for whole utterances with "
+            "dither (slot wenet_ctc), so two runs may differ; without it for profile wenet (slot fire_red_asr_ctc)"
         )
-    elif options.runtime != "onnxruntime" and profile != (
-        wanted := "sherpa" if _is_sherpa_stream(options) else "wenet"
-    ):
-        message = (
-            "features: trained with fbank_conf.profile %s, but this runtime computes those of %s; error rates rise"
-        )
+    elif options.runtime != "onnxruntime" and profile != wanted:
+        message = "features: trained with fbank_conf.profile %s, and this runtime computes those of %s: more errors"
         logger.warning(message, profile, wanted)
-    if options.runtime == "sherpa" and max(max(unit.encode()) for unit in units) == 0xC6:
-        logger.warning("units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes and shows wrong text")
+    if sherpa and max(max(unit.encode()) for unit in experiment.tokenizer.table.units) == 0xC6:
+        logger.warning("units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts")
 
 
-def _is_sherpa_stream(options: ExportOptions) -> bool:
-    return options.runtime == "sherpa" and options.streaming
-
-
-def make_graphs(experiment: Experiment, options: ExportOptions) -> list[Graph]:
-    """The files that the runtime needs."""
-    model, width, stream = experiment.model, experiment.frontend.width, options.stream
-    if options.runtime == "wenet":
-        return wenet_graphs(model, width, stream)
-    with_decoder = options.runtime == "onnxruntime" and model.decoder is not None
-    if stream is not None:
-        return online_graphs(model, width, stream, with_decoder=with_decoder)
-    if options.runtime == "sherpa" and isinstance(model.encoder, PretrainedEncoder):
-        return [waveform_graph(model)]
-    return offline_graphs(model, width, with_decoder=with_decoder)
-
-
-# ---- comparison
-
-
-def read_clips(experiment: Experiment, test_data: Path | None) -> tuple[list[Utterance], list[Tensor]]:
-    """The first clips of a list that give an encoder frame, and their features (T, F); without a list noise, no clips.
+def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
+    """The first clips of the test list that are long enough, with their features (T, F); without a list noise alone.
 
     Raises DataError if a clip cannot be read, or all are too short.
     """
-    frontend, encoder = experiment.frontend, experiment.model.encoder
-    if test_data is None:
+    frontend, encoder, stream = experiment.frontend, experiment.model.encoder, options.stream
+    if options.test_data is None:
         generator = torch.Generator().manual_seed(0)
-        waves = [torch.randn(round(seconds * frontend.rate), generator=generator) for seconds in _SYNTHETIC_S]
+        waves = [torch.randn(round(seconds * frontend.rate), generator=generator) for seconds in _NOISE_S]
         return [], [frontend.compute(0.1 * wave * torch.linspace(0, 9, len(wave)).sin()) for wave in waves]
-    clips = list(islice(read_data_list(test_data), MAX_CLIPS))
-    pairs = [(clip, utterance_features(clip, frontend)) for clip in clips]
-    usable = [(clip, features) for clip, features in pairs if encoder.output_length(len(features)) > 0]
+    clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
+    features = [utterance_features(clip, frontend) for clip in clips]
+    needed = encoder.min_frames if stream is None else chunk_window(_stack(experiment), stream)[0]
+    usable = [(clip, one) for clip, one in zip(clips, features, strict=True) if len(one) >= needed]
     if not usable:
-        raise DataError(test_data, "no clip is long enough for the encoder", "give a list of speech")
-    return [clip for clip, _ in usable], [features for _, features in usable]
+        raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
+    return [clip for clip, _ in usable], [one for _, one in usable]
 
 
-def _compare(folder: Path, experiment: Experiment, features: Sequence[Tensor], options: ExportOptions) -> str:
-    pairs = (compare_wenet if options.runtime == "wenet" else compare)(
-        folder, experiment.model, features, options.stream
-    )
-    difference = largest_difference(pairs)
-    what = f"{len(features)} clips" if options.test_data else "synthetic audio"
-    if not difference <= TOLERANCE:  # NaN too
-        found = f"differs from PyTorch by {difference:.1e} on {what}, more than {TOLERANCE:g}"
-        raise CheckpointError(
-            options.model_dir, found, "nothing was written; please report it with the model's train.yaml"
-        )
-    return f"onnxruntime and PyTorch differ by at most {difference:.1e} on {what}"
+def _stack(experiment: Experiment) -> EncoderStack:
+    assert isinstance(experiment.model.encoder, EncoderStack)
+    return experiment.model.encoder
 
 
 def _compare_int8(
     folder: Path, experiment: Experiment, clips: Sequence[Utterance], features: Sequence[Tensor], options: ExportOptions
 ) -> list[str]:
     """Writes 8-bit weights. Returns lines about their error rate."""
-    model, stream = experiment.model, options.stream
-    window = (
-        None if stream is None or not isinstance(model.encoder, EncoderStack) else chunk_window(model.encoder, stream)
-    )
-    before, changed = OnnxFile(folder / MODEL), OnnxFile(quantize(folder / MODEL))
+    model, names = experiment.model, (MODEL, quantize(folder / MODEL).name)
     fp32 = int8 = loss = ErrorCounts()
     for clip, one in zip(clips, features, strict=True):
-        if window is not None and len(one) < window[0]:
-            continue
-        old, new = (greedy_ids(log_probs_of(file, one, window), model.ctc.blank) for file in (before, changed))
-        reference = experiment.tokenizer.encode(clip.txt)
-        fp32, int8 = fp32 + _errors(reference, old), int8 + _errors(reference, new)
-        loss += _errors(old, new)
+        found = (log_probs_of(folder, model, one, options.stream, name) for name in names)
+        ids = (experiment.tokenizer.encode(clip.txt), *(greedy_ids(log_probs, model.ctc.blank) for log_probs in found))
+        text, before, after = ([str(unit) for unit in units] for units in ids)
+        fp32, int8 = fp32 + count_errors(text, before), int8 + count_errors(text, after)
+        loss += count_errors(before, after)
     if loss.rate is None:
-        raise DataError(f"{options.test_data}", "the model finds no unit in these clips", "give clips of speech")
+        raise DataError(str(options.test_data), "the model finds no unit in these clips", "give clips of speech")
     if loss.rate > options.max_int8_loss:
-        found = f"int8 changes {loss.rate:.1%} of the units of fp32, more than {options.max_int8_loss:.1%}"
-        raise CheckpointError(options.model_dir, found, "leave out --quantize, or raise --max_int8_loss")
+        share = f"int8 changes {loss.rate:.1%} of the units of fp32, more than {options.max_int8_loss:.1%}"
+        raise CheckpointError(options.model_dir, share, "leave out --quantize, or raise --max_int8_loss")
     line = f"int8 changes {loss.errors} of {loss.num_units} units of fp32 ({loss.rate:.1%})"
-    if fp32.rate is None or int8.rate is None:
-        return [line]
-    return [line, f"unit error rate, greedy: fp32 {fp32.rate:.1%}, int8 {int8.rate:.1%}"]
+    rates = [
+        f"{name} {counts.rate:.1%}" for name, counts in (("fp32", fp32), ("int8", int8)) if counts.rate is not None
+    ]
+    return [line, *([f"unit error rate, greedy: {', '.join(rates)}"] if rates else [])]
 
 
-def _errors(reference: Sequence[int], hypothesis: Sequence[int]) -> ErrorCounts:
-    return count_errors([str(unit) for unit in reference], [str(unit) for unit in hypothesis])
+def _readme(experiment: Experiment, options: ExportOptions, lines: Sequence[str]) -> str:
+    frontend, stream, profile = experiment.frontend, options.stream, experiment.config.dataset_conf.fbank_conf.profile
+    is_pretrained = experiment.model.encoder.own_frontend is not None
+    kind, features = "whole utterances", f"{type(frontend).__name__}, {frontend.rate} Hz, width {frontend.width}"
+    slot = {"wenet": "fire-red-asr-ctc", "sherpa": "wenet-ctc-model"}[profile]
+    command = _SHERPA.format("-offline", "omnilingual-asr-model" if is_pretrained else slot)
+    if stream is not None:
+        kind = f"chunks of {stream.size} encoder frames that see {stream.left} chunks before"
+        sizes = f"wenet-ctc-chunk-size={stream.size} --wenet-ctc-num-left-chunks={stream.left} --wenet-ctc-model"
+        command = _SHERPA.format("", sizes)
+    if options.runtime == "wenet":
+        command = f"decoder_main --onnx_dir . --unit_path units.txt --chunk_size {stream.size if stream else -1} "
+        command += "--wav_path clip.wav"
+    elif options.runtime == "onnxruntime":
+        command = "python decode_wav.py . clip.wav    # examples/runtime of wenet_hs, whole utterances"
+    features += "" if is_pretrained else f", fbank_conf.profile {profile}"
+    results = "\n".join(f"- {line}" for line in lines)
+    return _README.format(runtime=options.runtime, kind=kind, features=features, command=command, results=results)

@@ -5,9 +5,8 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -22,21 +21,19 @@ _MAX_BYTES = 2**31  # of a protobuf message
 _INT8_OPERATORS = ["MatMul", "Gemm"]  # integer convolutions are slower than those in float32
 
 
-@dataclass(frozen=True, kw_only=True)
-class Graph:
+class Graph(NamedTuple):
     """What becomes one ONNX file."""
 
     name: str
     """Of the file."""
     module: nn.Module
-    """In evaluation mode; its inputs and outputs are tensors."""
+    """Its inputs and outputs are tensors."""
     inputs: Mapping[str, Tensor]
     """Examples in the order of the module's arguments, with at least 2 in each dynamic dimension."""
     outputs: Sequence[str]
     """Names in the order of the module's outputs."""
-    dynamic: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    dynamic: Mapping[str, Sequence[int]] = {}
     """Input → its dimensions of any size."""
-    metadata: Mapping[str, object] = field(default_factory=dict)
 
 
 def check_installed() -> None:
@@ -49,7 +46,7 @@ def check_installed() -> None:
         raise ConfigError("wenet-hs export", one_line(error), "pip install 'wenet_hs[export]'") from error
 
 
-def write_graph(folder: Path, graph: Graph) -> None:
+def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> None:
     """Writes FOLDER/NAME. Raises ConfigError if the module cannot be exported, OSError as `open_atomic`."""
     size = sum(value.nbytes for value in graph.module.parameters())
     if size >= _MAX_BYTES:
@@ -74,7 +71,7 @@ def write_graph(folder: Path, graph: Graph) -> None:
         raise ConfigError(graph.name, found, "docs/export.md says which models can") from error
     assert program is not None
     proto = program.model_proto
-    for name, value in graph.metadata.items():
+    for name, value in metadata.items():
         proto.metadata_props.add(key=name, value=str(value))
     with open_atomic(folder / graph.name) as file:
         file.write(proto.SerializeToString())
