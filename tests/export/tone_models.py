@@ -62,17 +62,17 @@ def tones(text: str, generator: np.random.Generator) -> NDArray[np.float32]:
     return (wave_N + 0.003 * generator.standard_normal(len(wave_N))).astype(np.float32)
 
 
-def write_clips(folder: Path, lengths: Sequence[int], seed: int = 1) -> Path:
-    """Clips of so many units each as 16-bit files, and their data.list."""
+def write_clips(folder: Path, lengths: Sequence[int], seed: int = 1) -> None:
+    """Clips of so many units each as 16-bit files, and their data.list, with paths as if FOLDER.new were FOLDER."""
     folder.mkdir(parents=True, exist_ok=True)
     generator, clips = np.random.default_rng(seed), []
     for number, length in enumerate(lengths):
         text, path = random_text(length, generator), folder / f"tones{number}.wav"
         wave_N = tones(text, generator)
         soundfile.write(path, wave_N, RATE, subtype="PCM_16")
-        clips.append(Utterance(key=path.stem, wav=str(path), txt=text, duration=len(wave_N) / RATE))
+        place = folder.with_name(folder.name.removesuffix(".new")) / path.name
+        clips.append(Utterance(key=path.stem, wav=str(place), txt=text, duration=len(wave_N) / RATE))
     write_data_list(folder / "data.list", clips)
-    return folder / "data.list"
 
 
 def write_tone_model(folder: Path, sections: dict[str, Any], steps: int = 240) -> Path:
