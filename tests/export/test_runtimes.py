@@ -96,7 +96,7 @@ def test_8_bit_weights_in_sherpa(shared: Shared) -> None:
     assert not torch.equal(one, other)
     assert (export / "model.int8.onnx").stat().st_size < (export / "model.onnx").stat().st_size
     metadata = [file.session.get_modelmeta().custom_metadata_map for file in files]
-    assert metadata[0] == metadata[1] and metadata[0]["model_type"] == "fire-red-asr-2-ctc"
+    assert metadata[0].items() <= metadata[1].items() and metadata[0]["model_type"] == "fire-red-asr-2-ctc"
 
 
 # ---- sherpa-onnx, streams
@@ -150,7 +150,9 @@ def test_online_recognizer_over_five_minutes(shared: Shared) -> None:
 def test_positions_do_not_run_out_and_begin_at_0(shared: Shared) -> None:
     """A table of positions would end, and an offset as the runtime counts it would begin at 64."""
     export, experiment = shared.export("stream", "sherpa", streaming=True), load_experiment(shared.model("stream"))
-    features_TF = torch.randn(12000, 80, generator=torch.Generator().manual_seed(0)) * 3 + 10
+    wave_N = tones(random_text(500, generator := np.random.default_rng(3)), generator)
+    features_TF = experiment.frontend.compute(torch.from_numpy(wave_N))
+    assert len(features_TF) > 12000
     found_TV = run_chunks(OnnxFile(export / "model.onnx"), features_TF, 67, 64)
     memory_TD = EncoderStream(experiment.model.encoder, CHUNK).advance(features_TF)  # type: ignore[arg-type]
     with torch.no_grad():
@@ -160,7 +162,7 @@ def test_positions_do_not_run_out_and_begin_at_0(shared: Shared) -> None:
         )
         shifted_TV = experiment.model.ctc.log_probs(shifted_1TD)[0]
     torch.testing.assert_close(found_TV, expected_TV, atol=1e-4, rtol=1e-5)
-    assert float((shifted_TV - found_TV[:16]).abs().max()) > 1e-3
+    assert float((shifted_TV - found_TV[:16]).abs().max()) > 1e-3  # so the tolerance sees a wrong position
 
 
 # ---- onnxruntime: rescoring
@@ -187,11 +189,11 @@ def rescore(file: OnnxFile, memory_1TD: Tensor, nbest: list[tuple[int, ...]], re
 def test_rescoring_equals_ours(shared: Shared, name: str) -> None:
     export, experiment = shared.export(name, "onnxruntime"), load_experiment(shared.model(name))
     whole, decoder = OnnxFile(export / "model.onnx"), OnnxFile(export / "decoder.onnx")
-    options = DecodeOptions(beam_size=6, reverse_weight=0.3 if name == "whole" else 0.0)
+    options = DecodeOptions(beam_size=6, ctc_weight=0.1, reverse_weight=0.3 if name == "whole" else 0.0)
     changed = 0
     for clip in read_data_list(shared.clips)[:12]:
         # Noise makes the search uncertain, so that rescoring has something to change.
-        noise_N = 0.08 * np.random.default_rng(len(clip.txt)).standard_normal(len(samples(clip))).astype(np.float32)
+        noise_N = 0.3 * np.random.default_rng(len(clip.txt)).standard_normal(len(samples(clip))).astype(np.float32)
         features_1TF = experiment.frontend.compute(torch.from_numpy(samples(clip) + noise_N))[None]
         lengths = torch.tensor([features_1TF.size(1)])
         log_probs_1TV, frames, memory_1TD = whole.run(features_1TF, lengths)
