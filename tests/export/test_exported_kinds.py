@@ -23,6 +23,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.encoders.description import read_description
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.encoders.stream import EncoderStream
+from wenet_hs.errors import ConfigError
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import _chunk_inputs, chunk_window
@@ -185,3 +186,16 @@ def test_pretrained_encoder_in_sherpa(kind: str, tmp_path: Path) -> None:
         assert list(stream.result.tokens) == expected
         different.add(json.dumps(expected))
     assert len(different) == 5 and len(expected) > 3
+
+
+def test_w2v_bert_with_relative_keys_is_refused(tmp_path: Path) -> None:
+    folder = write_pretrained(tmp_path / "exp", "w2v-bert")
+    with pytest.raises(ConfigError, match="w2v-BERT 2.0 with relative keys cannot become ONNX; use it in Python"):
+        export_model(ExportOptions(model_dir=str(folder), out=tmp_path / "out"))
+    other = write_pretrained(tmp_path / "whisper", "whisper")
+    for runtime in ("sherpa", "wenet"):
+        options = ExportOptions(model_dir=str(other), out=tmp_path / "out", runtime=runtime)  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=f"--for {runtime}: has no place for an encoder of the kind whisper"):
+            export_model(options)
+    with pytest.raises(ConfigError, match="--streaming: this model's encoder reads whole utterances"):
+        export_model(ExportOptions(model_dir=str(other), out=tmp_path / "out", streaming=True))

@@ -5,6 +5,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -38,12 +39,9 @@ class Graph(NamedTuple):
 
 def check_installed() -> None:
     """Raises ConfigError if a package of the extra `export` is missing."""
-    try:
-        import onnx  # noqa: F401
-        import onnxruntime  # noqa: F401
-        import onnxscript  # noqa: F401
-    except ImportError as error:
-        raise ConfigError("wenet-hs export", one_line(error), "pip install 'wenet_hs[export]'") from error
+    for name in ("onnx", "onnxscript", "onnxruntime"):
+        if find_spec(name) is None:
+            raise ConfigError("wenet-hs export", f"{name} is not installed", "pip install 'wenet_hs[export]'")
 
 
 def write_graph(folder: Path, graph: Graph, metadata: Mapping[str, object]) -> None:
