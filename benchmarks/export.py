@@ -25,7 +25,7 @@ from wenet_hs.decode.ctc_search import prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode
 from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.encoders.stream import EncoderStream
+from wenet_hs.encoders.stream import encode_streamed
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import chunk_window
@@ -77,11 +77,12 @@ class Model:
 
         @torch.no_grad()
         def torch_side(features: Tensor) -> Tensor:
+            given = features[None], torch.tensor([len(features)])
             if window is None:
-                memory = self.model.encode(features[None], torch.tensor([len(features)]))[0]
-            else:
-                memory = EncoderStream(encoder, CHUNK).advance(features)[None]  # type: ignore[arg-type]
-            return self.model.ctc.log_probs(memory)[0]
+                return self.model.ctc.log_probs(self.model.encode(*given)[0])[0]
+            memory, _ = encode_streamed(encoder, *given, CHUNK)
+            whole = (1 + (len(features) - window[0]) // window[1]) * CHUNK.size  # frames of whole chunks
+            return self.model.ctc.log_probs(memory[:, :whole])[0]
 
         def file_side(file: OnnxFile) -> LogProbs:
             if window is not None:

@@ -23,7 +23,7 @@ import wenet_hs
 from wenet_hs.decode.ctc_search import greedy_search, prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode
-from wenet_hs.encoders.stream import EncoderStream
+from wenet_hs.encoders.stream import encode_streamed
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
 from wenet_hs.manifest import Utterance, read_data_list
@@ -102,6 +102,13 @@ def test_8_bit_weights_in_sherpa(shared: Shared) -> None:
 # ---- sherpa-onnx, streams
 
 
+def stream_memory(experiment: Experiment, features_TF: Tensor) -> Tensor:
+    """The output (1, T', D) of our encoder for the whole chunks of a stream."""
+    lengths = torch.tensor([len(features_TF)])
+    memory_1TD, _ = encode_streamed(experiment.model.encoder, features_TF[None], lengths, CHUNK)
+    return memory_1TD[:, : (1 + (len(features_TF) - 67) // 64) * CHUNK.size]
+
+
 def online_text(export: Path, wave_N: np.ndarray, part_s: float, name: str = "model.onnx") -> str:
     """What sherpa-onnx recognises in a stream that arrives in parts."""
     recognizer = sherpa_onnx.OnlineRecognizer.from_wenet_ctc(
@@ -121,7 +128,7 @@ def online_text(export: Path, wave_N: np.ndarray, part_s: float, name: str = "mo
 def our_stream_text(experiment: Experiment, wave_N: np.ndarray) -> str:
     """Greedy over the whole chunks of our stream, without endpoints."""
     features_TF = experiment.frontend.compute(torch.from_numpy(wave_N))
-    memory_1TD = EncoderStream(experiment.model.encoder, CHUNK).advance(features_TF)[None]  # type: ignore[arg-type]
+    memory_1TD = stream_memory(experiment, features_TF)
     best = experiment.model.ctc.head.topk(memory_1TD, 1)
     ((hypothesis,),) = greedy_search(*best, torch.tensor([memory_1TD.size(1)]), blank=0)
     return experiment.tokenizer.decode(hypothesis.ids)
@@ -154,9 +161,8 @@ def test_positions_do_not_run_out_and_begin_at_0(shared: Shared) -> None:
     features_TF = experiment.frontend.compute(torch.from_numpy(wave_N))
     assert len(features_TF) > 12000
     found_TV = run_chunks(OnnxFile(export / "model.onnx"), features_TF, 67, 64)
-    memory_TD = EncoderStream(experiment.model.encoder, CHUNK).advance(features_TF)  # type: ignore[arg-type]
     with torch.no_grad():
-        expected_TV = experiment.model.ctc.log_probs(memory_TD[None])[0]
+        expected_TV = experiment.model.ctc.log_probs(stream_memory(experiment, features_TF))[0]
         shifted_1TD = experiment.model.encoder.forward_chunk(  # type: ignore[operator]
             features_TF[None, :67], experiment.model.encoder.new_caches(), 64, torch.ones(1, 1, 16, dtype=torch.bool)
         )
@@ -219,9 +225,8 @@ def test_streaming_file_of_onnxruntime_has_the_memory_for_rescoring(shared: Shar
     inputs |= {"offset": np.array([64]), "required_cache_size": np.array([64])}
     inputs["attn_mask"] = np.arange(80)[None, None] >= 64
     (memory_1TD,) = session.run(["encoder_out"], inputs)
-    features_TF = torch.from_numpy(inputs["x"][0])
-    expected_TD = EncoderStream(experiment.model.encoder, CHUNK).advance(features_TF)  # type: ignore[arg-type]
-    torch.testing.assert_close(torch.from_numpy(memory_1TD[0]), expected_TD, atol=1e-5, rtol=0)
+    expected_1TD = stream_memory(experiment, torch.from_numpy(inputs["x"][0]))
+    torch.testing.assert_close(torch.from_numpy(memory_1TD), expected_1TD, atol=1e-5, rtol=0)
 
 
 # ---- WeNet's runtime, in its order of calls (runtime/core/decoder: asr_model.cc, onnx_asr_model.cc)

@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.rescoring import score_sequences
 from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.encoders.stream import EncoderStream
+from wenet_hs.encoders.stream import encode_streamed
 from wenet_hs.export.graphs import CTC, DECODER, ENCODER, MODEL, chunk_window
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
 from wenet_hs.model import AsrModel
@@ -58,12 +58,10 @@ def greedy_ids(log_probs: Tensor, blank: int) -> list[int]:
 def compare(folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None) -> Pairs:
     """The pairs of all files of a folder. `clips`: features (T, F) or samples; of a stream each of a chunk or more."""
     for features in clips:
-        memory_1TD, _ = model.encode(features[None], torch.tensor([len(features)]))
-        streamed_TD = memory_1TD[0]
-        if chunk is not None:
-            streamed_TD = EncoderStream(cast(EncoderStack, model.encoder), chunk).advance(features)
-        expected_TV = model.ctc.log_probs(streamed_TD[None])[0]
-        yield expected_TV, log_probs_of(folder, model, features, chunk)
+        given = features[None], torch.tensor([len(features)])
+        memory_1TD, _ = model.encode(*given) if chunk is None else encode_streamed(model.encoder, *given, chunk)
+        expected_TV, found_TV = model.ctc.log_probs(memory_1TD)[0], log_probs_of(folder, model, features, chunk)
+        yield expected_TV[: len(found_TV)], found_TV  # of a stream its whole chunks
         if (folder / DECODER).exists():
             ids = greedy_ids(expected_TV, model.ctc.blank) or [model.num_units - 1]
             yield from _scores(open_onnx(folder / DECODER), model, memory_1TD, ids)
