@@ -54,12 +54,12 @@ def fbank(wave_N: np.ndarray, num_bins: int, profile: str) -> np.ndarray:
 
 def decode(session: onnxruntime.InferenceSession, units: list[str], wave_N: np.ndarray) -> str:
     """The text of the best alignment without repeats and blanks."""
-    shape, metadata = session.get_inputs()[0].shape, session.get_modelmeta().custom_metadata_map
-    inputs = wave_N if len(shape) == 2 else fbank(wave_N, shape[2], metadata["feature_profile"])
-    log_probs_TV = session.run(
-        ["log_probs"], {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
-    )[0][0]
-    best_T = log_probs_TV.argmax(1)
+    shape, profile = session.get_inputs()[0].shape, session.get_modelmeta().custom_metadata_map["feature_profile"]
+    if profile not in ("wenet", "sherpa", "Waveform"):
+        sys.exit(f"feature_profile {profile}: this program does not compute these features")
+    inputs = wave_N if len(shape) == 2 else fbank(wave_N, shape[2], profile)
+    inputs = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
+    best_T = session.run(["log_probs"], inputs)[0][0].argmax(1)
     kept = best_T[np.append(True, best_T[1:] != best_T[:-1]) & (best_T != units.index("<blank>"))]
     return "".join(units[unit] for unit in kept).replace("▁", " ").strip()
 

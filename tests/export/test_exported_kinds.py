@@ -28,7 +28,7 @@ from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import _chunk_inputs, chunk_window
 from wenet_hs.export.job import ExportOptions, export_model
-from wenet_hs.export.modules import LogProbs, OfflineCtc, OnlineCtc
+from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc
 from wenet_hs.export.onnx_files import Graph, OnnxFile, run_chunks, write_graph
 from wenet_hs.nn.layers import Chunk
 
@@ -110,7 +110,7 @@ def test_streams_of_other_kinds(name: str, tmp_path: Path) -> None:
     names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
     inputs = dict(zip(names, _chunk_inputs(encoder, torch.zeros(1, 9, NUM_BINS), chunk, (1,)), strict=True))
     outputs = ["log_probs", "next_att_cache", "next_conv_cache"]
-    write_graph(tmp_path, Graph("model.onnx", OnlineCtc(model, encoder, False), inputs, outputs), {})
+    write_graph(tmp_path, Graph("model.onnx", ChunkEncoder(encoder, model.ctc.head), inputs, outputs), {})
     file = OnnxFile(tmp_path / "model.onnx")
     assert list(file.inputs) == names
     features_TF = torch.randn(300, NUM_BINS)

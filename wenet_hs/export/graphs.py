@@ -9,15 +9,7 @@ from torch import Tensor
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.experiment import Experiment
-from wenet_hs.export.modules import (
-    ChunkEncoder,
-    LogProbs,
-    OfflineCtc,
-    OnlineCtc,
-    Rescorer,
-    WaveformCtc,
-    WholeEncoder,
-)
+from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc, Rescorer, WaveformCtc, WholeEncoder
 from wenet_hs.export.onnx_files import Graph
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.layers import Chunk
@@ -40,7 +32,7 @@ def make_graphs(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -
         names = ["x", "offset", "required_cache_size", "attn_cache", "conv_cache", "attn_mask"]
         inputs = dict(zip(names, _chunk_inputs(encoder, x, chunk, (1,)), strict=True))
         outputs = ["log_probs", "next_att_cache", "next_conv_cache", *memory]
-        graphs = [Graph(MODEL, OnlineCtc(model, encoder, with_decoder), inputs, outputs)]
+        graphs = [Graph(MODEL, ChunkEncoder(encoder, model.ctc.head, with_decoder), inputs, outputs)]
     elif runtime == "sherpa" and isinstance(model.encoder, PretrainedEncoder):
         graphs = [Graph(MODEL, WaveformCtc(model), {"x": x[:1]}, ["log_probs"], {"x": (1,)})]
     else:
@@ -99,7 +91,7 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
         **{"version": 1, "model_author": "wenet_hs", "comment": "wenet-hs export", "url": ""},
         **{"vocab_size": model.num_units, "subsampling_factor": encoder.stride},
         **{"cmvn_mean": ",".join("0" * width), "cmvn_inv_stddev": ",".join("1" * width)},  # CMVN is in the graph
-        "feature_profile": experiment.config.dataset_conf.fbank_conf.profile,
+        "feature_profile": features_name(experiment),
     }
     if isinstance(encoder, EncoderStack):  # of streams, and of WeNet's runtime
         cache, (size, left) = encoder.new_caches()[0], chunk or (-1, -1)
@@ -109,3 +101,13 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
         found |= {"sos_symbol": model.special.sos, "eos_symbol": model.special.eos}
         found |= {"is_bidirectional_decoder": int(model.right_head is not None)}
     return found
+
+
+def features_name(experiment: Experiment) -> str:
+    """What computes the input: the profile of the features, with their sizes if these are unusual, or a class."""
+    if experiment.model.encoder.own_frontend is not None:
+        return type(experiment.frontend).__name__
+    conf, rate = experiment.config.dataset_conf.fbank_conf, experiment.frontend.rate
+    sizes = rate, conf.frame_length, conf.frame_shift
+    usual = sizes == (16000, 25.0, 10.0)
+    return conf.profile if usual else f"{conf.profile}, {rate} Hz, {conf.frame_length:g} ms, {conf.frame_shift:g} ms"

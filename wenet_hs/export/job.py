@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal
+from typing import Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.data.features import utterance_features
+from wenet_hs.data.audio import read_utterance
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import STREAMING_SETTINGS, check_options
 from wenet_hs.encoders.description import WAVEFORM_KINDS
@@ -21,7 +22,7 @@ from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log_probs_of
-from wenet_hs.export.graphs import MODEL, Runtime, chunk_window, make_graphs, metadata_of
+from wenet_hs.export.graphs import MODEL, Runtime, chunk_window, features_name, make_graphs, metadata_of
 from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
 from wenet_hs.files import fsync_path, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
@@ -39,15 +40,21 @@ _NOISE_S = (1.1, 2.4, 4.1)
 _SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
 _README = """# An exported model of wenet_hs
 
-For {runtime}: {kind}. Its input: {features}.
+For {runtime}, {kind}; features: {features}. docs/export.md of wenet_hs describes inputs, outputs and limits.
 
     {command}
 
 {results}
-
-docs/export.md of wenet_hs lists inputs, outputs and limits.
 """
-_SHERPA = "sherpa-onnx{} --tokens=tokens.txt --{}=model.onnx clip.wav"
+_COMMANDS = {
+    "stream": "sherpa-onnx --tokens=tokens.txt --wenet-ctc-model=model.onnx --wenet-ctc-chunk-size={chunk} "
+    "--wenet-ctc-num-left-chunks={left} clip.wav",
+    "Waveform": "sherpa-onnx-offline --tokens=tokens.txt --omnilingual-asr-model=model.onnx clip.wav",
+    "wenet": "sherpa-onnx-offline --tokens=tokens.txt --fire-red-asr-ctc=model.onnx clip.wav",
+    "sherpa": "sherpa-onnx-offline --tokens=tokens.txt --wenet-ctc-model=model.onnx clip.wav",
+    "in wenet": "decoder_main --onnx_dir . --unit_path units.txt --chunk_size {chunk} --wav_path clip.wav",
+    "in onnxruntime": "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -181,17 +188,14 @@ def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utt
         waves = [torch.randn(round(seconds * frontend.rate), generator=generator) for seconds in _NOISE_S]
         return [], [frontend.compute(0.1 * wave * torch.linspace(0, 9, len(wave)).sin()) for wave in waves]
     clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
-    features = [utterance_features(clip, frontend) for clip in clips]
-    needed = encoder.min_frames if stream is None else chunk_window(_stack(experiment), stream)[0]
-    usable = [(clip, one) for clip, one in zip(clips, features, strict=True) if len(one) >= needed]
+    needed = encoder.min_frames if stream is None else chunk_window(cast(EncoderStack, encoder), stream)[0]
+    silence = 0 if stream is None else round(needed * frontend.frame_s * frontend.rate)  # so that no chunk is missing
+    waves = (F.pad(read_utterance(clip, frontend.rate), (0, silence)) for clip in clips)
+    pairs = zip(clips, map(frontend.compute, waves), strict=True)
+    usable = [(clip, features) for clip, features in pairs if len(features) >= needed]
     if not usable:
         raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
-    return [clip for clip, _ in usable], [one for _, one in usable]
-
-
-def _stack(experiment: Experiment) -> EncoderStack:
-    assert isinstance(experiment.model.encoder, EncoderStack)
-    return experiment.model.encoder
+    return [clip for clip, _ in usable], [features for _, features in usable]
 
 
 def _compare_int8(
@@ -219,20 +223,12 @@ def _compare_int8(
 
 
 def _readme(experiment: Experiment, options: ExportOptions, lines: Sequence[str]) -> str:
-    frontend, stream, profile = experiment.frontend, options.stream, experiment.config.dataset_conf.fbank_conf.profile
-    is_pretrained = experiment.model.encoder.own_frontend is not None
-    kind, features = "whole utterances", f"{type(frontend).__name__}, {frontend.rate} Hz, width {frontend.width}"
-    slot = {"wenet": "fire-red-asr-ctc", "sherpa": "wenet-ctc-model"}[profile]
-    command = _SHERPA.format("-offline", "omnilingual-asr-model" if is_pretrained else slot)
-    if stream is not None:
-        kind = f"chunks of {stream.size} encoder frames that see {stream.left} chunks before"
-        sizes = f"wenet-ctc-chunk-size={stream.size} --wenet-ctc-num-left-chunks={stream.left} --wenet-ctc-model"
-        command = _SHERPA.format("", sizes)
-    if options.runtime == "wenet":
-        command = f"decoder_main --onnx_dir . --unit_path units.txt --chunk_size {stream.size if stream else -1} "
-        command += "--wav_path clip.wav"
-    elif options.runtime == "onnxruntime":
-        command = "python decode_wav.py . clip.wav    # examples/runtime of wenet_hs, whole utterances"
-    features += "" if is_pretrained else f", fbank_conf.profile {profile}"
+    """README.md, with the command that runs the files."""
+    kind, chunk, features = "whole utterances", options.stream, features_name(experiment)
+    name = features if options.runtime == "sherpa" else f"in {options.runtime}"
+    if chunk is not None:
+        kind = f"chunks of {chunk.size} encoder frames that see {chunk.left} chunks before"
+        name = name if options.runtime == "wenet" else "stream"
+    command = _COMMANDS[name].format(chunk=chunk.size if chunk else -1, left=chunk.left if chunk else -1)
     results = "\n".join(f"- {line}" for line in lines)
     return _README.format(runtime=options.runtime, kind=kind, features=features, command=command, results=results)

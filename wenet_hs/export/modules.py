@@ -19,7 +19,7 @@ from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 class OfflineCtc(nn.Module):
     """Whole utterances, as sherpa-onnx's slots `wenet_ctc` and `fire_red_asr_ctc` call a model."""
 
-    def __init__(self, model: AsrModel, with_memory: bool) -> None:
+    def __init__(self, model: AsrModel, with_memory: bool = False) -> None:
         """`with_memory`: whether the output of the encoder, which a decoder needs, is an output too."""
         super().__init__()
         self.encoder, self.head, self.with_memory = model.encoder, model.ctc.head, with_memory
@@ -31,37 +31,37 @@ class OfflineCtc(nn.Module):
         return (*outputs, memory_BTD) if self.with_memory else outputs
 
 
+class WaveformCtc(nn.Module):
+    """sherpa-onnx's slot `omnilingual_asr_ctc`: x (1, N) → log_probs (1, T', V)."""
+
+    def __init__(self, model: AsrModel) -> None:
+        super().__init__()
+        self.offline = OfflineCtc(model)
+
+    def forward(self, x: Tensor) -> Tensor:
+        log_probs: Tensor = self.offline(x, torch.full((1,), x.size(1)))[0]
+        return log_probs
+
+
 class WholeEncoder(nn.Module):
-    """One whole utterance in WeNet's form. The caches that its runtime takes from the outputs are not used."""
+    """WeNet's `encoder.onnx` for whole utterances: chunk (1, T, F) → memory (1, T', D), and two caches without use."""
 
     def __init__(self, encoder: SpeechEncoder) -> None:
         super().__init__()
         self.encoder = encoder
 
     def forward(self, chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """chunk (1, T, F) → memory (1, T', D), and two empty caches."""
         memory_1TD, _, _ = self.encoder(chunk, torch.full((1,), chunk.size(1)))
         return memory_1TD, memory_1TD.new_zeros(1), memory_1TD.new_zeros(1)
 
 
-class WaveformCtc(WholeEncoder):
-    """A waveform, as sherpa-onnx's slot `omnilingual_asr_ctc` calls a model."""
-
-    def __init__(self, model: AsrModel) -> None:
-        super().__init__(model.encoder)
-        self.head = model.ctc.head
-
-    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        """x (1, N) → log_probs (1, T', V)."""
-        return self.head.plain_log_probs(super().forward(x)[0])
-
-
 class ChunkEncoder(nn.Module):
-    """One chunk of a stream with all caches as tensors, as WeNet's exporter defines it."""
+    """One chunk of a stream with all caches as tensors, as WeNet's exporter defines it and sherpa-onnx calls it."""
 
-    def __init__(self, encoder: EncoderStack) -> None:
+    def __init__(self, encoder: EncoderStack, head: OutputHead | None = None, with_memory: bool = False) -> None:
+        """`head`: of CTC, whose output is then the first one. `with_memory`: as of `OfflineCtc`."""
         super().__init__()
-        self.encoder = encoder
+        self.encoder, self.head, self.with_memory = encoder, head, with_memory
 
     def forward(
         self,
@@ -71,8 +71,8 @@ class ChunkEncoder(nn.Module):
         att_cache: Tensor,
         cnn_cache: Tensor,
         att_mask: Tensor,
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """The memory of a chunk.
+    ) -> tuple[Tensor, ...]:
+        """The memory of a chunk, or its log-probabilities.
 
         Args:
             chunk: (1, T, F).
@@ -80,7 +80,7 @@ class ChunkEncoder(nn.Module):
                 `required_cache_size`, the number S of cached frames; its positions begin at 0.
             att_cache: (L, H, S, 2 K); cnn_cache: (L, 1, D, kernel - 1); zeros at the beginning.
             att_mask: (1, 1, at least S + T') bool: the frames that exist.
-        Returns: (1, T', D), and the caches for the next chunk.
+        Returns: (1, T', D or V), the caches for the next chunk, and perhaps the memory.
         """
         layers = zip(att_cache, cnn_cache[:, 0].transpose(1, 2), strict=True)
         caches = [LayerMemory(attention[None], inputs[None]) for attention, inputs in layers]
@@ -89,29 +89,8 @@ class ChunkEncoder(nn.Module):
         memory_1TD = self.encoder.forward_chunk(chunk, caches, position, att_mask[:, :, :seen])
         kept_LHSE = torch.cat([cache.attention[:, :, -att_cache.size(2) :] for cache in caches])
         inputs_LKD = torch.cat([cache.convolution for cache in caches])
-        return memory_1TD, kept_LHSE, inputs_LKD.transpose(1, 2)[:, None]
-
-
-class OnlineCtc(nn.Module):
-    """One chunk of a stream, as sherpa-onnx's streaming slot `wenet_ctc` calls a model: inputs by position."""
-
-    def __init__(self, model: AsrModel, encoder: EncoderStack, with_memory: bool) -> None:
-        """`with_memory`: as of `OfflineCtc`."""
-        super().__init__()
-        self.encoder, self.head, self.with_memory = ChunkEncoder(encoder), model.ctc.head, with_memory
-
-    def forward(
-        self,
-        x: Tensor,
-        offset: Tensor,
-        required_cache_size: Tensor,
-        attn_cache: Tensor,
-        conv_cache: Tensor,
-        attn_mask: Tensor,
-    ) -> tuple[Tensor, ...]:
-        """As `ChunkEncoder` → log_probs (1, T', V), next_att_cache, next_conv_cache, encoder_out (1, T', D)."""
-        memory_1TD, *caches = self.encoder(x, offset, required_cache_size, attn_cache, conv_cache, attn_mask)
-        outputs = self.head.plain_log_probs(memory_1TD), *caches
+        first = memory_1TD if self.head is None else self.head.plain_log_probs(memory_1TD)
+        outputs = first, kept_LHSE, inputs_LKD.transpose(1, 2)[:, None]
         return (*outputs, memory_1TD) if self.with_memory else outputs
 
 

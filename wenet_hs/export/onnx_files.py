@@ -98,7 +98,7 @@ def run_chunks(file: OnnxFile, features: Tensor, window: int, shift: int) -> Ten
     """The first output for all whole chunks of a stream, as sherpa-onnx and WeNet call such a file.
 
     Args:
-        file: of an `OnlineCtc` or a `ChunkEncoder`.
+        file: of a `ChunkEncoder`.
         features: (T, F).
         window: input frames of a chunk; shift: from one chunk to the next.
     Returns: (T', …).
