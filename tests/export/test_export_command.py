@@ -154,13 +154,13 @@ def test_a_file_that_differs_is_not_written(folder: Path, capsys: Capsys, monkey
 @pytest.mark.slow
 def test_a_full_disk(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model_folder(folder / "exp", **SMALL)
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
     try:
         code = run_line(export, "--model_dir exp --out out")
     finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, before)
     line = error_line(code, capsys)
     assert line.endswith("model.onnx: File too large; check the path, its permissions and the disk")

@@ -25,8 +25,8 @@ from wenet_hs.nn.transformer import BiTransformerDecoder
 Pairs = Iterator[tuple[Tensor, Tensor]]
 """What PyTorch computes, and what onnxruntime computes from the file."""
 
-
 open_onnx = lru_cache(maxsize=4)(OnnxFile)
+"""A file is opened once."""
 
 
 def largest_difference(pairs: Pairs) -> float:

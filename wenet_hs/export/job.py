@@ -183,15 +183,16 @@ def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utt
     Raises DataError if a clip cannot be read, or all are too short.
     """
     frontend, encoder, stream = experiment.frontend, experiment.model.encoder, options.stream
-    if options.test_data is None:
-        generator = torch.Generator().manual_seed(0)
-        waves = [torch.randn(round(seconds * frontend.rate), generator=generator) for seconds in _NOISE_S]
-        return [], [frontend.compute(0.1 * wave * torch.linspace(0, 9, len(wave)).sin()) for wave in waves]
-    clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
     needed = encoder.min_frames if stream is None else chunk_window(cast(EncoderStack, encoder), stream)[0]
     silence = 0 if stream is None else round(needed * frontend.frame_s * frontend.rate)  # so that no chunk is missing
-    waves = (F.pad(read_utterance(clip, frontend.rate), (0, silence)) for clip in clips)
-    pairs = zip(clips, map(frontend.compute, waves), strict=True)
+    if options.test_data is None:
+        generator, rate = torch.Generator().manual_seed(0), frontend.rate
+        waves = (0.1 * torch.randn(round(seconds * rate), generator=generator) for seconds in _NOISE_S)
+        swelling = (wave * torch.linspace(0, 9, len(wave)).sin() for wave in waves)
+        return [], [frontend.compute(F.pad(wave, (0, silence))) for wave in swelling]
+    clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
+    padded = (F.pad(read_utterance(clip, frontend.rate), (0, silence)) for clip in clips)
+    pairs = zip(clips, map(frontend.compute, padded), strict=True)
     usable = [(clip, features) for clip, features in pairs if len(features) >= needed]
     if not usable:
         raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
@@ -216,10 +217,10 @@ def _compare_int8(
         share = f"int8 changes {loss.rate:.1%} of the units of fp32, more than {options.max_int8_loss:.1%}"
         raise CheckpointError(options.model_dir, share, "leave out --quantize, or raise --max_int8_loss")
     line = f"int8 changes {loss.errors} of {loss.num_units} units of fp32 ({loss.rate:.1%})"
-    rates = [
-        f"{name} {counts.rate:.1%}" for name, counts in (("fp32", fp32), ("int8", int8)) if counts.rate is not None
-    ]
-    return [line, *([f"unit error rate, greedy: {', '.join(rates)}"] if rates else [])]
+    rates = (
+        f"{name} {counts.errors / max(1, counts.num_units):.1%}" for name, counts in (("fp32", fp32), ("int8", int8))
+    )
+    return [line, f"unit error rate, greedy: {', '.join(rates)}"]
 
 
 def _readme(experiment: Experiment, options: ExportOptions, lines: Sequence[str]) -> str:
