@@ -70,6 +70,13 @@ class Model:
             )
             self.lines[name] = export_model(options)
 
+    def describe(self) -> str:
+        """Its size and its training."""
+        config, parameters = self.experiment.config, sum(value.numel() for value in self.model.parameters())
+        steps = getattr(config.scheduler_conf, "total_steps", None)
+        profile = config.dataset_conf.fbank_conf.profile
+        return f"{parameters / 1e6:.1f} M parameters, {self.model.num_units} units, {steps} steps, profile {profile}"
+
     def sides(self, *, streaming: bool) -> dict[str, LogProbs]:
         """PyTorch and both files."""
         encoder = self.model.encoder
@@ -244,10 +251,11 @@ def main() -> None:
         }
         texts = compare_texts(models.get("whole"), models.get("stream"))
         measured = [measure(model, args.rounds, streaming=name == "stream") for name, model in models.items()]
-        lines = [
+        lines = [f"- {name}: {model.describe()}" for name, model in models.items()]
+        lines += [
             f"- {name}, {kind}: {line}"
-            for name, one in models.items()
-            for kind, found in one.lines.items()
+            for name, model in models.items()
+            for kind, found in model.lines.items()
             for line in found
         ]
     speeds = markdown_table(

@@ -52,7 +52,8 @@ _COMMANDS = {
     "Waveform": "sherpa-onnx-offline --tokens=tokens.txt --omnilingual-asr-model=model.onnx clip.wav",
     "wenet": "sherpa-onnx-offline --tokens=tokens.txt --fire-red-asr-ctc=model.onnx clip.wav",
     "sherpa": "sherpa-onnx-offline --tokens=tokens.txt --wenet-ctc-model=model.onnx clip.wav",
-    "in wenet": "decoder_main --onnx_dir . --unit_path units.txt --chunk_size {chunk} --wav_path clip.wav",
+    "in wenet": "decoder_main --onnx_dir . --unit_path units.txt --language_type 1 --chunk_size {chunk} "
+    "--num_left_chunks {left} --wav_path clip.wav",
     "in onnxruntime": "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs",
 }
 
