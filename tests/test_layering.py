@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[1] / "wenet_hs"
 LAYERS = (
     "bin",
-    "report recognizer interop.wenet interop.huggingface lm.train",
+    "report recognizer export interop.wenet interop.huggingface lm.train",
     "train decode",
     "lm",
     "experiment",
