@@ -58,6 +58,8 @@ def decode(session: onnxruntime.InferenceSession, units: list[str], wave_N: np.n
     if profile not in ("wenet", "sherpa", "Waveform"):
         sys.exit(f"feature_profile {profile}: this program does not compute these features")
     inputs = wave_N if len(shape) == 2 else fbank(wave_N, shape[2], profile)
+    if len(inputs) < (400 if len(shape) == 2 else 7):  # less than the model needs for one output
+        return ""
     inputs = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
     best_T = session.run(["log_probs"], inputs)[0][0].argmax(1)
     kept = best_T[np.append(True, best_T[1:] != best_T[:-1]) & (best_T != units.index("<blank>"))]
@@ -68,7 +70,11 @@ if __name__ == "__main__":
     if len(sys.argv) < 3:
         sys.exit("usage: decode_wav.py EXPORT_FOLDER WAV...")
     folder = Path(sys.argv[1])
+    if not (folder / "model.onnx").exists():
+        sys.exit(f"{folder}: no model.onnx; export with --for onnxruntime or sherpa")
     model = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    if len(model.get_inputs()) > 2:
+        sys.exit(f"{folder}: an export for streams; this program decodes whole utterances")
     table = [line.rsplit(" ", 1)[0] for line in (folder / "tokens.txt").read_text("utf-8").splitlines()]
     for name in sys.argv[2:]:
         print(f"{name}\t{decode(model, table, read_wav(name))}")

@@ -81,8 +81,8 @@ def test_models_that_the_runtime_cannot_run(folder: Path, capsys: Capsys) -> Non
         "--for wenet: WeNet's runtime loads a decoder, and this model has none; use --for sherpa"
     )
     write_model_folder(folder / "static", encoder_conf={"causal": True, "static_chunk_size": 4})
-    assert refused("--streaming --model_dir static", capsys) == (
-        "decoding_chunk_size 16: this model was trained with chunks of 4; use that size"
+    assert refused("--streaming --chunk 16 --model_dir static", capsys) == (
+        "--chunk 16: this model was trained with chunks of 4; use that size"
     )
 
 
@@ -127,7 +127,7 @@ def test_features_of_another_profile_are_named(folder: Path, caplog: pytest.LogC
     (offline,) = warnings(folder, caplog, runtime="sherpa")
     assert "with dither (slot wenet_ctc)" in offline
     (wenet,) = warnings(folder, caplog, runtime="wenet")
-    expected = "features: trained with fbank_conf.profile {}, and this runtime computes those of {}: more errors"
+    expected = "features: trained with the profile {}, and this runtime computes those of {}: more errors"
     assert wenet == expected.format("sherpa", "wenet")
     write_model_folder(folder / "other/exp", dataset_conf={"fbank_conf": {"num_mel_bins": 20}}, **STREAMING)
     assert warnings(folder / "other", caplog, runtime="wenet", streaming=True) == []

@@ -11,6 +11,7 @@ from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.experiment import Experiment
 from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc, Rescorer, WaveformCtc, WholeEncoder
 from wenet_hs.export.onnx_files import Graph
+from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.layers import Chunk
 
@@ -105,9 +106,9 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
 
 def features_name(experiment: Experiment) -> str:
     """What computes the input: the profile of the features, with their sizes if these are unusual, or a class."""
-    if experiment.model.encoder.own_frontend is not None:
-        return type(experiment.frontend).__name__
-    conf, rate = experiment.config.dataset_conf.fbank_conf, experiment.frontend.rate
-    sizes = rate, conf.frame_length, conf.frame_shift
-    usual = sizes == (16000, 25.0, 10.0)
-    return conf.profile if usual else f"{conf.profile}, {rate} Hz, {conf.frame_length:g} ms, {conf.frame_shift:g} ms"
+    frontend = experiment.frontend
+    if experiment.model.encoder.own_frontend is not None or not isinstance(frontend, Fbank):
+        return type(frontend).__name__
+    if (frontend.rate, *frontend.window_ms) == (16000, 25.0, 10.0):
+        return frontend.profile
+    return "{}, {} Hz, {:g} ms, {:g} ms".format(frontend.profile, frontend.rate, *frontend.window_ms)

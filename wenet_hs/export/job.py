@@ -3,7 +3,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wenet_hs.data.audio import read_utterance
-from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.modes import STREAMING_SETTINGS, check_options
+from wenet_hs.decode.modes import READS_WHOLE, STREAMING_SETTINGS
+from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import WAVEFORM_KINDS
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.encoders.stack import EncoderStack
@@ -25,6 +25,7 @@ from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log
 from wenet_hs.export.graphs import MODEL, Runtime, chunk_window, features_name, make_graphs, metadata_of
 from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
 from wenet_hs.files import fsync_path, write_atomic
+from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.options import REQUIRED, check_values, option
@@ -90,8 +91,8 @@ class ExportOptions:
 
     @property
     def stream(self) -> Chunk | None:
-        """None: whole utterances."""
-        return Chunk(self.chunk or 16, self.left or 4) if self.streaming else None
+        """None: whole utterances. The sizes are given, see `_with_chunk`."""
+        return Chunk(self.chunk or 0, self.left or 0) if self.streaming else None
 
 
 def export_model(options: ExportOptions) -> list[str]:
@@ -101,10 +102,12 @@ def export_model(options: ExportOptions) -> list[str]:
     8-bit weights lose too much, DataError if `out` is not empty or the test list has no usable clip.
     """
     check_installed()
-    out, stream = options.out, options.stream
+    out = options.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(out, "is not an empty folder", "name another one, or delete it")
     experiment = load_experiment(options.model_dir)
+    options = _with_chunk(experiment.model.encoder, options)
+    stream = options.stream
     check_model(experiment, options)
     warn_about_features(experiment, options)
     clips, features = read_clips(experiment, options)
@@ -130,18 +133,26 @@ def export_model(options: ExportOptions) -> list[str]:
     return lines
 
 
+def _with_chunk(encoder: SpeechEncoder, options: ExportOptions) -> ExportOptions:
+    """The options with the sizes of a stream of this model. Raises ConfigError if it has none, or others."""
+    if not options.streaming:
+        return options
+    if encoder.chunk_rule is None:
+        raise ConfigError("--streaming", READS_WHOLE, f"leave it out, or train with {STREAMING_SETTINGS}")
+    chunk = encoder.chunk_rule.chunk_of_stream(options.chunk, options.left)
+    if encoder.chunk_rule.size not in (None, chunk.size):
+        found = f"this model was trained with chunks of {encoder.chunk_rule.size}"
+        raise ConfigError(f"--chunk {chunk.size}", found, "use that size")
+    return replace(options, chunk=chunk.size, left=chunk.left)
+
+
 def check_model(experiment: Experiment, options: ExportOptions) -> None:
     """Raises ConfigError if the runtime cannot run the model."""
-    model, stream, to = experiment.model, options.stream, f"--for {options.runtime}"
-    encoder, conf = model.encoder, experiment.config.dataset_conf
+    model, to = experiment.model, f"--for {options.runtime}"
+    encoder, frontend = model.encoder, experiment.frontend
     if not model.loss_weights.ctc:
         found = "every runtime searches with CTC, and this model was trained without it"
         raise ConfigError(to, found, "train it with model_conf.ctc_weight above 0")
-    if stream is not None and encoder.chunk_rule is None:
-        found = "this model's encoder reads whole utterances"
-        raise ConfigError("--streaming", found, f"leave it out, or train with {STREAMING_SETTINGS}")
-    if stream is not None:
-        check_options(model, DecodeOptions(decoding_chunk_size=stream.size, num_decoding_left_chunks=stream.left))
     if isinstance(encoder, PretrainedEncoder):
         kind, config = encoder.description.kind, encoder.description.config
         if kind == "wav2vec2-bert" and config.get("position_embeddings_type", "relative_key") == "relative_key":
@@ -151,28 +162,28 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
             raise ConfigError(to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime")
     if options.runtime == "wenet" and model.decoder is None:
         raise ConfigError(to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa")
-    sizes = conf.resample_conf.resample_rate, conf.fbank_conf.num_mel_bins
-    found_sizes = *sizes, conf.fbank_conf.frame_length, conf.fbank_conf.frame_shift
-    if options.runtime == "sherpa" and encoder.own_frontend is None and found_sizes != _SHERPA_FEATURES:
-        found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms; ".format(*_SHERPA_FEATURES)
-        raise ConfigError(to, found + "this model has {}, {}, {:g}, {:g}".format(*found_sizes), "train with these")
+    if options.runtime == "sherpa" and encoder.own_frontend is None and isinstance(frontend, Fbank):
+        sizes = frontend.rate, frontend.width, *frontend.window_ms
+        if sizes != _SHERPA_FEATURES:
+            found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms; ".format(*_SHERPA_FEATURES)
+            raise ConfigError(to, found + "this model has {}, {}, {:g}, {:g}".format(*sizes), "train with these")
 
 
 def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
     """Warn where the runtime computes other inputs than those of the training, or shows other text."""
     encoder, sherpa = experiment.model.encoder, options.runtime == "sherpa"
-    profile = experiment.config.dataset_conf.fbank_conf.profile
+    profile = experiment.frontend.profile if isinstance(experiment.frontend, Fbank) else ""
     wanted = "sherpa" if sherpa and options.streaming else "wenet"
     if isinstance(encoder, PretrainedEncoder):
         if sherpa and not encoder.description.is_normalized:
             logger.warning("features: sherpa-onnx normalizes waveforms, and this encoder was trained without that")
     elif sherpa and profile != wanted and not options.streaming:
         logger.warning(
-            "features: trained with fbank_conf.profile sherpa; sherpa-onnx computes these for whole utterances with "
+            "features: trained with the profile sherpa; sherpa-onnx computes these for whole utterances with "
             "dither (slot wenet_ctc), so two runs may differ; without it for profile wenet (slot fire_red_asr_ctc)"
         )
     elif options.runtime != "onnxruntime" and profile != wanted:
-        message = "features: trained with fbank_conf.profile %s, and this runtime computes those of %s: more errors"
+        message = "features: trained with the profile %s, and this runtime computes those of %s: more errors"
         logger.warning(message, profile, wanted)
     if sherpa and max(max(unit.encode()) for unit in experiment.tokenizer.table.units) == 0xC6:
         logger.warning("units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts")

@@ -143,12 +143,6 @@ class LayerMemory:
     """(B, num_before, D): the last inputs of the convolution; zeros at the beginning; of no frame without one."""
 
 
-def _new_memory(attention: MultiHeadAttention, num_before: int, batch: int) -> LayerMemory:
-    weight = attention.linear_q.weight
-    heads = weight.new_zeros(batch, attention.num_heads, 0, 2 * attention.head_size)
-    return LayerMemory(heads, weight.new_zeros(batch, num_before, len(weight)))
-
-
 def _attend(
     attention: MultiHeadAttention, x_BTD: Tensor, visible: Tensor, positions: Tensor, cache: LayerMemory | None
 ) -> Tensor:
@@ -218,10 +212,6 @@ class ConformerLayer(nn.Module):
         x = self.residual(x, self.norm_ff, self.feed_forward, self.ff_scale)
         return x if convolution is None else self.norm_final(x)
 
-    def new_memory(self, batch: int) -> LayerMemory:
-        """What `forward` needs as `cache` at the beginning of a stream."""
-        return _new_memory(self.self_attn, 0 if self.conv_module is None else self.conv_module.num_before, batch)
-
 
 class TransformerEncoderLayer(nn.Module):
     """Self-attention and feed-forward, each on a residual branch."""
@@ -249,10 +239,6 @@ class TransformerEncoderLayer(nn.Module):
         """As `ConformerLayer`. `is_speech` is not used."""
         x = self.residual(x, self.norm1, lambda y: _attend(self.self_attn, y, visible, positions, cache))
         return self.residual(x, self.norm2, self.feed_forward)
-
-    def new_memory(self, batch: int) -> LayerMemory:
-        """As that of `ConformerLayer`."""
-        return _new_memory(self.self_attn, 0, batch)
 
 
 class GlobalCmvn(nn.Module):

@@ -102,7 +102,7 @@ class Results(TrainingPart):
     modes: dict[str, ModeResults] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
     """The options of decoding that are not 0 or absent: beam size, weights, language model, known units. Chunks are not
-    among them: their size is in the name of the system."""
+    among them: they are in the name of the system."""
     implausible: dict[str, list[int]] | None = None
     """The clips of implausible duration by language, as indices of `units`; None if `prepare` named none."""
     is_simulated: bool = False
@@ -161,8 +161,8 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
     names = _identify(experiment.folder, int(settings["seed"]), provenance)
-    if (chunk := experiment.rtf.get(_CHUNKS[0], -1)) > 0:
-        names["system"] += f"-chunk{chunk}"
+    if (chunk := experiment.rtf.get(_CHUNKS[0]) or -1) > 0:
+        names["system"] += f"-chunk{chunk}-{experiment.rtf[_CHUNKS[1]]}"
     return Results(
         **names,
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
