@@ -317,7 +317,7 @@ def test_wenets_order_of_calls(shared: Shared, name: str) -> None:
             **({"decoding_chunk_size": 16, "num_decoding_left_chunks": 4} if streaming else {}),
         )
         with torch.no_grad():
-            sizes = (options.decoding_chunk_size, options.num_decoding_left_chunks)
+            sizes = options.chunk or (-1, -1)
             expected_TV = model.ctc.log_probs(model.encode(features_1TF, lengths, *sizes)[0])[0]
         torch.testing.assert_close(log_probs_TV, expected_TV, atol=1e-4, rtol=1e-5)
         best = log_probs_TV[None].topk(4)
