@@ -19,6 +19,7 @@ import numpy as np
 import sherpa_onnx
 import torch
 from paired import Facts, alternate, body_of, make_parser, medians_ms, number, publish, ratios
+from streaming import Sherpa
 from torch import Tensor
 
 from wenet_hs.data.audio import read_utterance
@@ -123,19 +124,11 @@ def offline_texts(model: Model, slot: str, file: str = "model.onnx") -> list[str
 
 def online_text(model: Model, wave: np.ndarray) -> str:
     """What sherpa-onnx finds in a stream."""
-    folder = model.out / "sherpa-streaming"
-    recognizer = sherpa_onnx.OnlineRecognizer.from_wenet_ctc(
-        model=str(folder / "model.onnx"), tokens=str(folder / "tokens.txt"), chunk_size=16, num_left_chunks=4
-    )
-    stream = recognizer.create_stream()
+    side = Sherpa(str(model.out / "sherpa-streaming"), CHUNK.size)
+    side.start()
     for begin in range(0, len(wave), RATE // 2):
-        stream.accept_waveform(RATE, wave[begin : begin + RATE // 2])
-        while recognizer.is_ready(stream):
-            recognizer.decode_stream(stream)
-    stream.input_finished()
-    while recognizer.is_ready(stream):
-        recognizer.decode_stream(stream)
-    return str(recognizer.get_result(stream))
+        side.feed(wave[begin : begin + RATE // 2])
+    return side.end()
 
 
 def share(one: Sequence[str], other: Sequence[str]) -> str:

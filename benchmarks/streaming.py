@@ -96,6 +96,10 @@ class Sherpa:
 
     def finish(self) -> str:
         self.feed(self.tail)
+        return self.end()
+
+    def end(self) -> str:
+        """The text of what was given, without silence after it."""
         self.stream.input_finished()
         return self.feed(np.empty(0, np.float32))
 

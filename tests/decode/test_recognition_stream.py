@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.stream import EndpointRules, RecognitionStream, StreamedSegment
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.recognizer import Recognizer, load_model
 
 STREAMING: dict[str, Any] = {"encoder_conf": {"causal": True, "use_dynamic_chunk": True}}
@@ -175,6 +175,14 @@ def test_bytes_are_samples_of_16_bits_and_a_stream_may_be_empty(recognizer: Reco
     assert recognizer.stream().finish() == []
     with pytest.raises(ValueError, match="silence_s 0: must be above 0 s"):
         EndpointRules(silence_s=0)
+
+
+def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    damaged = load_model(write_model_folder(tmp_path / "nan", **STREAMING))
+    with torch.no_grad():
+        damaged._experiment.model.encoder.after_norm.weight.fill_(math.nan)
+    with pytest.raises(CheckpointError, match="encoder output: NaN or infinity; the weights are damaged"):
+        damaged.stream().feed(noise(2.0), 16000)
 
 
 def test_models_that_cannot_stream(tmp_path: Path, recognizer: Recognizer) -> None:

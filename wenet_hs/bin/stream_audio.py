@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """`transcribe --stream`: segments of a pipe or of files, printed as they end; partial texts in a terminal."""
 
-import json
 import logging
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from io import BufferedReader
 from pathlib import Path
 from typing import Self, cast
@@ -26,26 +24,24 @@ _PIECE_S, _BLOCK_S = 0.1, 60.0  # of what is given to the recogniser, and of wha
 
 
 def print_stream(
-    stream: RecognitionStream, path: Path, *, rate: int, name: str, mark: Mapping[str, bool] | None
+    stream: RecognitionStream, path: Path, *, rate: int, format_line: Callable[[StreamedSegment], str]
 ) -> None:
     """Recognise a file, or the pipe `-` of `rate`. Ctrl-C ends the pipe, not its last segment.
-
-    name: at the begin of each line. mark: print JSON, with these fields; None: print text.
 
     Raises: DataError for a file that cannot be read; what was read before is printed.
     """
     pieces = _read_pipe(rate) if path == Path("-") else _read_file(path)
     try:
         for piece, piece_rate in pieces:
-            _print(name, stream.feed(piece, piece_rate), mark)
+            _print_lines(map(format_line, stream.feed(piece, piece_rate)))
             _show(stream.partial)
     except DataError:
-        _print(name, stream.finish(), mark)
+        _print_lines(map(format_line, stream.finish()))
         raise
     except KeyboardInterrupt:
         if path != Path("-"):
             raise
-    _print(name, stream.finish(), mark)
+    _print_lines(map(format_line, stream.finish()))
 
 
 class _DelayedInterrupt:
@@ -115,11 +111,7 @@ def _show(partial: str) -> None:
         sys.stdout.flush()
 
 
-def _print(name: str, segments: Sequence[StreamedSegment], mark: Mapping[str, bool] | None) -> None:
-    if segments:
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
         _show("")
-    for segment in segments:
-        if mark is None:
-            print(f"{name}{segment.start:8.2f} {segment.end:8.2f}  {segment.text}", flush=True)
-        else:
-            print(json.dumps({"path": name, **asdict(segment), **mark}, ensure_ascii=False), flush=True)
+        print(line, flush=True)

@@ -35,7 +35,7 @@ from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
-from wenet_hs.decode.stream import EndpointRules
+from wenet_hs.decode.stream import EndpointRules, StreamedSegment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
 
@@ -72,12 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stream_help = "print a line per segment while the audio arrives; AUDIO may be -, raw samples of 16 bits, mono"
     add("--stream", action="store_true", help=stream_help)
     add("--rate", type=int, metavar="HZ", help="samples per second of - (default: 16000)")
-    add(
-        "--silence_s",
-        type=float,
-        metavar="S",
-        help="silence that ends a segment of --stream (default: 1); --max_segment_s: its longest (20)",
-    )
+    silence_help = "seconds of silence that end a segment of --stream, which --max_segment_s (20) ends too (default: 1)"
+    add("--silence_s", type=float, metavar="S", help=silence_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)
     parser.set_defaults(max_segment_s=None)
@@ -132,11 +128,18 @@ def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: M
 
 def _stream(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]) -> None:
     """Print the segments of a file or a pipe as they end."""
-    rules = EndpointRules(silence_s=args.silence_s or 1.0, max_segment_s=args.max_segment_s or math.inf)
-    stream = recognizer.stream(mode=args.mode, endpoints=rules)
+
+    def format_line(segment: StreamedSegment) -> str:
+        if args.json:
+            return json.dumps({"path": str(path), **asdict(segment), **mark}, ensure_ascii=False)
+        name = f"{path}: " if len(args.audio) > 1 else ""
+        return f"{name}{segment.start:8.2f} {segment.end:8.2f}  {segment.text}"
+
+    silence_s = EndpointRules.silence_s if args.silence_s is None else args.silence_s
+    endpoints = EndpointRules(silence_s=silence_s, max_segment_s=args.max_segment_s or math.inf)
+    stream = recognizer.stream(mode=args.mode, endpoints=endpoints)
     source = path if path == Path("-") else find_media(path, args.audio_dir)
-    name = str(path) if args.json else f"{path}: " * (len(args.audio) > 1)
-    print_stream(stream, source, rate=args.rate or 16000, name=name, mark=mark if args.json else None)
+    print_stream(stream, source, rate=args.rate or 16000, format_line=format_line)
 
 
 def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:

@@ -66,8 +66,8 @@ class SampleStream:
         if rate != (self._rate or rate):
             raise ValueError(f"sample rate {rate:g}: the stream began with {self._rate:g} Hz; start another stream")
         if isinstance(piece, bytes | bytearray | memoryview):
-            if len(piece) % 2:
-                raise ValueError(f"{len(piece)} bytes: samples have 16 bits; give an even number of bytes")
+            if (num_bytes := memoryview(piece).nbytes) % 2:
+                raise ValueError(f"{num_bytes} bytes: samples have 16 bits; give an even number of bytes")
             piece = np.frombuffer(piece, "<i2")
         samples_N, self._rate = mono_samples(piece), rate
         if rate == self._to_rate:

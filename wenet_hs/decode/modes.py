@@ -320,8 +320,7 @@ def decode_memory(
         rows = memory_lengths.nonzero().flatten()
         in_search = lm if isinstance(lm, LanguageModel) else None
         batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
-        if not bool(batch.memory.isfinite().all()):
-            raise CheckpointError("encoder output", "NaN or infinity", DIVERGED)
+        check_finite(batch.memory)
     if prefixes is not None:
         batch.prefixes = prefixes, prefixes
     results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes}
@@ -341,6 +340,12 @@ def decode_memory(
         for row, nbest in zip(rows.tolist(), nbests, strict=True):
             results[mode][row] = nbest
     return results
+
+
+def check_finite(memory: Tensor) -> None:
+    """Raise CheckpointError for an output of the encoder that has NaN or infinity."""
+    if not bool(memory.isfinite().all()):
+        raise CheckpointError("encoder output", "NaN or infinity", DIVERGED)
 
 
 def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:

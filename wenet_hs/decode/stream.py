@@ -14,7 +14,14 @@ from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.data.samples import Bytes, Samples, SampleStream
 from wenet_hs.decode.ctc_search import PrefixSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.modes import READS_WHOLE, STREAMING_SETTINGS, StageTimes, check_options, decode_memory
+from wenet_hs.decode.modes import (
+    READS_WHOLE,
+    STREAMING_SETTINGS,
+    StageTimes,
+    check_finite,
+    check_options,
+    decode_memory,
+)
 from wenet_hs.decode.recognition import make_segment
 from wenet_hs.devices import one_thread
 from wenet_hs.encoders.stack import EncoderStack
@@ -152,6 +159,7 @@ class RecognitionStream:
         """Adds a chunk to the segment."""
         if not len(memory_TD):
             return
+        check_finite(memory_TD)
         model = self._experiment.model
         values_1TK, ids_1TK = model.ctc.head.topk(memory_TD[None], min(self._options.beam_size, model.num_units))
         ids_TK = ids_1TK[0].cpu().contiguous().numpy()

@@ -27,7 +27,7 @@ class ChunkRule:
     """Whether the number of chunks that a frame sees before its own is drawn too; otherwise it is all of them."""
 
     def chunk_of_stream(self, size: int | None, left: int | None) -> Chunk:
-        """The chunks of a stream, with those of the training, or 16 frames and 4 chunks, where there are None."""
+        """The chunks of a stream. Where None is given, the size is that of the training, or 16 frames; left is 4."""
         return Chunk(size or self.size or _STREAM.size, _STREAM.left if left is None else left)
 
     def draw(self, length: int) -> Chunk | None:

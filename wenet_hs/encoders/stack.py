@@ -80,8 +80,8 @@ class EncoderStack(SpeechEncoder):
 
         Args:
             inputs: (B, (T' - 1) * stride + min_frames, F), which give T' frames.
-            caches: per layer, of S frames before; they get those of the chunk.
-            offset: position of its first frame, which is their number before it; an int, or 0-dim.
+            caches: per layer, of the last S frames before the chunk. The frames of the chunk are added to them.
+            offset: the number of frames before the chunk; an int, or 0-dim.
             visible: (B or 1, T' or 1, S + T') bool: the frames that each frame sees.
         Returns: (B, T', D).
         """

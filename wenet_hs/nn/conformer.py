@@ -122,10 +122,9 @@ class ConvolutionModule(nn.Module):
         # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In float32 also under
         # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
-        weight = self.depthwise_conv.weight[:, :, None]
-        padding, bias = (0, self.padding), self.depthwise_conv.bias
+        weight, bias = self.depthwise_conv.weight[:, :, None], self.depthwise_conv.bias
         with torch.autocast(x_BTD.device.type, enabled=False):
-            out_BD1T = F.conv2d(x_BD1T, weight, bias, padding=padding, groups=x_BTD.size(-1))
+            out_BD1T = F.conv2d(x_BD1T, weight, bias, padding=(0, self.padding), groups=x_BTD.size(-1))
         return out_BD1T[:, :, 0].transpose(1, 2)
 
 

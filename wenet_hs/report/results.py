@@ -38,6 +38,7 @@ from wenet_hs.train.monitor import TAKE_OFF_NATS
 FORMAT = "wenet_hs.results/2"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
+# Of these the first two are in the name of a system.
 _CHUNKS = ("decoding_chunk_size", "num_decoding_left_chunks", "simulate_streaming")
 _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen")
 _SETTINGS = ("dtype", "ctc_conf.")
@@ -161,8 +162,9 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
     names = _identify(experiment.folder, int(settings["seed"]), provenance)
-    if (chunk := experiment.rtf.get(_CHUNKS[0]) or -1) > 0:
-        names["system"] += f"-chunk{chunk}-{experiment.rtf[_CHUNKS[1]]}"
+    size, left = (experiment.rtf.get(name) for name in _CHUNKS[:2])
+    if size not in (None, -1):
+        names["system"] += f"-chunk{size}" + ("" if left in (None, -1) else f"-{left}")
     return Results(
         **names,
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
