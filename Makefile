@@ -40,7 +40,7 @@ results: setup
 # The documentation as a site, build/site/index.html, which can be read and searched from the disk; a broken link is an error (and --quiet would hide it).
 docs: .venv-docs/.complete
 	rm -rf build/docs && mkdir -p build/docs
-	git ls-files -z -- '*.md' '*.png' '*.svg' '*.yaml' docs/iframe-worker.js docs/site.css | tar --create --null --files-from - | tar --extract --directory build/docs
+	git ls-files -z -- '*.md' '*.png' '*.svg' '*.yaml' docs/iframe-worker.js docs/site.css examples/runtime/decode_wav.py | tar --create --null --files-from - | tar --extract --directory build/docs
 	NO_MKDOCS_2_WARNING=1 .venv-docs/bin/mkdocs build --strict --config-file docs/mkdocs.yml
 
 test: setup

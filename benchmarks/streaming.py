@@ -5,8 +5,8 @@ One thread. The clips of a data list arrive in pieces of 20 ms, as from a microp
 complete and the one before it is done. `first partial`: from the first sample above 1 % of the clip's peak to the
 first partial text. `final`: from the last sample to the final text, which is `attention_rescoring` here and the greedy
 text in sherpa-onnx. Both are medians over the clips. `RTF`: seconds of work per second of audio; both sides take turns,
-clip by clip. `peak memory`: of a process of its own that streams all clips. `CER`: of the final texts, over all clips.
-The context before a chunk is 2,560 ms.
+clip by clip. `memory`: the most that model and stream add to a process that has loaded its libraries and the clips.
+`CER`: of the final texts, over all clips. The context before a chunk is 2,560 ms.
 
 Example: python benchmarks/streaming.py --model_dir exp-streaming/softmax --data_list data/test/data.list \
              --out benchmarks/notes/streaming
@@ -15,7 +15,6 @@ Example: python benchmarks/streaming.py --model_dir exp-streaming/softmax --data
 import argparse
 import json
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -29,7 +28,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from paired import Facts, body_of, in_a_process_of_its_own, number, publish
+from paired import Facts, body_of, in_a_process_of_its_own, number, peak_extra_bytes, publish
 
 import wenet_hs
 from wenet_hs.data.audio import read_utterance
@@ -42,7 +41,6 @@ from wenet_hs.score.tables import markdown_table
 RATE, PIECE = 16_000, 320
 CHUNKS = {4: 16, 8: 8, 16: 4, 32: 2}
 """Encoder frames of 40 ms per chunk, and chunks before it."""
-TAIL_S = 0.66  # of silence, which sherpa-onnx needs to compute the last chunk
 
 Wave = NDArray[np.float32]
 
@@ -78,6 +76,7 @@ class Sherpa:
     def __init__(self, folder: str, size: int) -> None:
         import sherpa_onnx
 
+        self.tail = np.zeros(int((0.04 * size + 0.1) * RATE), np.float32)  # without it the last chunk is not computed
         self.recognizer = sherpa_onnx.OnlineRecognizer.from_wenet_ctc(
             tokens=f"{folder}/tokens.txt",
             model=f"{folder}/model.onnx",
@@ -96,7 +95,11 @@ class Sherpa:
         return self.recognizer.get_result(self.stream)
 
     def finish(self) -> str:
-        self.feed(np.zeros(int(TAIL_S * RATE), np.float32))
+        self.feed(self.tail)
+        return self.end()
+
+    def end(self) -> str:
+        """The text of what was given, without silence after it."""
         self.stream.input_finished()
         return self.feed(np.empty(0, np.float32))
 
@@ -171,10 +174,14 @@ def peak_mb(name: str, model: str, size: int, data_list: str, count: int) -> flo
 
 def run_memory(name: str, model: str, size: str, data_list: str, count: str) -> float:
     torch.set_num_threads(1)
-    (waves, _), side = read_clips(data_list, int(count)), {"ours": Ours, "sherpa": Sherpa}[name](model, int(size))
-    for wave in waves:
-        stream_clip(side, wave)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    waves, _ = read_clips(data_list, int(count))
+
+    def run() -> None:
+        side = {"ours": Ours, "sherpa": Sherpa}[name](model, int(size))
+        for wave in waves:
+            stream_clip(side, wave)
+
+    return peak_extra_bytes(run, "cpu") / 1e6
 
 
 def export(model_dir: str, out: Path, size: int) -> None:
@@ -204,7 +211,7 @@ def measure(model_dir: str, size: int, data_list: str, count: int) -> list[Facts
 def row(one: Facts) -> list[str]:
     names = {"ours": "wenet_hs, PyTorch", "sherpa": "sherpa-onnx"}
     first = "" if one["first_partial_s"] is None else number(1000 * one["first_partial_s"])
-    times = [first, number(1000 * one["final_s"]), number(one["rtf"]), number(one["peak_mb"])]
+    times = [first, number(1000 * one["final_s"]), f"{one['rtf']:.4f}", number(one["peak_mb"])]
     times.append(f"{100 * one['error_rate']:.1f}")
     return [number(40 * one["chunk"]), names[one["side"]], *times]
 
@@ -219,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = parser.parse_args(arguments)
     torch.set_num_threads(1)
     records = [one for size in CHUNKS for one in measure(args.model_dir, size, args.data_list, args.clips)]
-    columns = ["chunk, ms", "recogniser", "first partial, ms", "final, ms", "RTF", "peak memory, MB", "CER, %"]
+    columns = ["chunk, ms", "recogniser", "first partial, ms", "final, ms", "RTF", "memory, MB", "CER, %"]
     text = f"{body_of(__doc__)}\n\n{markdown_table(columns, [row(one) for one in records])}"
     publish("Streaming by chunk size", text, {"records": records}, device="cpu", out=args.out)
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[1] / "wenet_hs"
 LAYERS = (
     "bin",
     "app",
-    "report recognizer interop.wenet interop.huggingface lm.train",
+    "report recognizer export interop.wenet interop.huggingface lm.train",
     "train decode",
     "lm",
     "experiment",

@@ -53,7 +53,7 @@ read_options() {  # sets the options of the command line, and what follows from 
   for _name in average_num nproc jobs threads; do [[ ${!_name} =~ ^[1-9][0-9]*$ ]] || fail "--$_name ${!_name}: must be a whole number from 1 on"; done
   [[ $eval_set =~ ^(test|dev)$ ]] || fail "--eval_set $eval_set: must be test or dev"
   [[ -z $chunk || $chunk =~ ^[1-9][0-9]*\ [0-9]+$ ]] || fail "--chunk '$chunk': must be two numbers, as '16 4'"
-  decoded=$eval_set${chunk:+-chunk${chunk% *}} chunks=(${chunk:+--decoding_chunk_size ${chunk% *} --num_decoding_left_chunks ${chunk#* }})
+  decoded=$eval_set${chunk:+-chunk${chunk/ /-}} chunks=(${chunk:+--decoding_chunk_size ${chunk% *} --num_decoding_left_chunks ${chunk#* }})
   command -v wenet-hs > /dev/null || PATH="$root/.venv/bin:$PATH"  # the checkout's environment
   command -v wenet-hs > /dev/null || fail "no wenet-hs on the PATH; run 'make setup' first"
   kind=${unit%%:*} pieces=() bpe=()  # options of commands that only units of bpe have

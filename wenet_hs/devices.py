@@ -4,6 +4,8 @@
 import platform
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -29,6 +31,20 @@ def find_device(name: str) -> torch.device:
         found = f"there are {count} CUDA devices here"
         raise ConfigError(f"--device {name}", found, "use another one or --device cpu")
     return device
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """One thread of the CPU inside, for work in parts of milliseconds: several threads wait for each other most of the
+    time there, and on a busy machine 20 times as long as they compute. The number is that of the whole process."""
+    before = torch.get_num_threads()
+    if before != 1:
+        torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        if before != 1:
+            torch.set_num_threads(before)
 
 
 def processor_name(device: torch.device) -> str:

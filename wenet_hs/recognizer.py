@@ -94,7 +94,7 @@ class Recognizer:
 
         Raises: ConfigError if the model or the mode cannot do this.
         """
-        mode, _ = self._check(mode, DEFAULT_MAX_SEGMENT_S)
+        mode = mode or default_mode(self._experiment.model)
         return RecognitionStream(self._experiment, mode, self.options, self._lm, endpoints or EndpointRules())
 
     @property
@@ -271,5 +271,5 @@ def _read(source: Source, to_rate: int) -> Tensor:
         raise ValueError(f"sample rate {rate}: must be above 0 Hz")
     samples_N = mono_samples(waveform)
     if not len(samples_N):
-        raise ValueError(f"waveform: shape {tuple(waveform.shape)}, expected (samples,) or (channels, samples)")
+        raise ValueError(f"waveform: shape {tuple(samples_N.shape)}, expected (samples,) or (channels, samples)")
     return resample(samples_N, rate, to_rate)

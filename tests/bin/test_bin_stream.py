@@ -3,8 +3,11 @@
 
 import io
 import json
+import os
+import signal
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import soundfile
@@ -12,6 +15,7 @@ from command_line import Capsys, error_line, run_line
 from model_folders import noise, write_clip, write_model_folder
 
 from wenet_hs.bin import recognize, transcribe
+from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
 from wenet_hs.manifest import write_data_list
 from wenet_hs.recognizer import load_model
 
@@ -23,7 +27,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
-    folder: Path, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     samples = (noise(2.0) * 32767).astype("<i2")
     soundfile.write(tmp_path / "a.wav", samples, 16000)
@@ -31,9 +39,12 @@ def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
     expected = stream.feed(samples, 16000) + stream.finish()
     assert expected
     line = f"--model_dir {folder} --device cpu --stream"
+    lines = [f"{one.start:8.2f} {one.end:8.2f}  {one.text}\n" for one in expected]
+    assert run_line(transcribe, f"{line} {tmp_path}/a.wav") == 0
+    assert capsys.readouterr().out == "".join(lines)
     assert run_line(transcribe, f"{line} {tmp_path}/a.wav {tmp_path}/none.wav") == 2
     printed = capsys.readouterr()
-    assert printed.out == "".join(f"{one.start:8.2f} {one.end:8.2f}  {one.text}\n" for one in expected)
+    assert printed.out == "".join(f"{tmp_path}/a.wav: {one}" for one in lines)
     assert printed.err.startswith(f"{tmp_path}/none.wav: missing")
     pipe = io.BufferedReader(io.BytesIO(samples.tobytes()))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
@@ -43,16 +54,41 @@ def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
     assert [unit["text"] for unit in records[0]["units"]] == [unit.text for unit in expected[0].units or ()]
     odd = io.BufferedReader(io.BytesIO(samples.tobytes()[:-1]))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=odd))
-    assert run_line(transcribe, f"{line} -") == 2
-    assert "-: the pipe ends in the middle of a sample of 16 bits" in capsys.readouterr().err
+    assert run_line(transcribe, f"{line} -") == 0
+    assert "-: the pipe ends in the middle of a sample of 16 bits; its last byte is left out" in caplog.text
+    assert len(capsys.readouterr().out.splitlines()) == len(expected), "what arrived is recognised"
+
+
+def test_ctrl_c_ends_the_pipe_after_a_whole_chunk(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent while the stream computes, and has an effect when the next samples are waited for."""
+    samples, calls, feed = (noise(2.0) * 32767).astype("<i2"), [], RecognitionStream.feed
+
+    def feed_and_interrupt(self: RecognitionStream, *given: Any) -> list[StreamedSegment]:
+        calls.append(given)
+        if len(calls) == 12:
+            os.kill(os.getpid(), signal.SIGINT)
+        return feed(self, *given)
+
+    monkeypatch.setattr(RecognitionStream, "feed", feed_and_interrupt)
+    pipe = io.BufferedReader(io.BytesIO(samples.tobytes()))  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
+    assert run_line(transcribe, f"--model_dir {folder} --device cpu --stream -") == 0
+    assert len(calls) == 12
+    stream = load_model(folder).stream()
+    expected = feed(stream, b"".join(piece for piece, _ in calls), 16000) + stream.finish()
+    assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [one.text for one in expected]
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ("-", "-: a pipe is read only by --stream; add --stream, or give a file"),
-        ("--rate 8000 a.wav", "--rate 8000: must be above 0, and has an effect only with --stream"),
-        ("--stream --silence_s 0 a.wav", "--silence_s 0: must be above 0, and has an effect only with --stream"),
+        ("--rate 8000 a.wav", "--rate: has no effect without --stream; add it, or leave this out"),
+        ("--stream --silence_s 0 a.wav", "--silence_s 0: must be above 0"),
+        ("--stream --nbest 2 a.wav", "--nbest: has no effect with --stream; leave one of them out"),
+        ("--stream --max_segment_s 1 a.wav", "--max_segment_s 1: must be at least 4"),
         ("--stream --srt x a.wav", "--srt: --stream prints its segments; leave one of them out"),
         ("--stream --decoding_chunk_size -2 a.wav", "--decoding_chunk_size -2: must be at least 1, or -1"),
     ],

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognition of streams: the same results as of the whole with the same chunks, endpoints, wrong pieces."""
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.stream import EndpointRules, RecognitionStream, StreamedSegment
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.recognizer import Recognizer, load_model
 
 STREAMING: dict[str, Any] = {"encoder_conf": {"causal": True, "use_dynamic_chunk": True}}
@@ -38,7 +39,9 @@ def test_a_segment_has_the_result_of_the_whole(recognizer: Recognizer, mode: str
     whole = recognizer.transcribe((wave, rate), mode=mode, max_segment_s=0)
     stream = recognizer.stream(mode=mode, endpoints=ONE_SEGMENT)
     [found] = feed(stream, wave, rate, size)
-    assert (found.text, found.start) == (whole.text, 0.0)
+    assert found.text == whole.text
+    if found.units:
+        assert (found.start, found.end) == (found.units[0].start, found.units[-1].end)
     assert found.score == pytest.approx(whole.score, abs=1e-3)
     assert (found.units is None) == (whole.units is None)
     for ours, other in zip(found.units or (), whole.units or (), strict=True):
@@ -102,10 +105,10 @@ class ScriptedHead(nn.Module):
         return torch.where(best[..., None] == ids, -0.1, -3.0)
 
 
-SCRIPTS = {
-    "......4.55.........3......": [("45", 0.0, 0.64), ("3", 0.64, 1.04)],  # silence of 6 frames
-    ".." * 12 + "4.": [("4", 0.8, 1.04)],  # it begins anew after 10 frames without speech
-    "3.4.5.6.7.8.9.3.4.5.6.7.": [("34567893", 0.0, 0.64), ("4567", 0.64, 0.96)],  # 16 frames at most
+SCRIPTS = {  # with the frames at which a segment begins, and the one after it
+    "......4.55.........3......": [("45", 0, 16), ("3", 16, 26)],  # silence of 6 frames
+    ".." * 12 + "4.": [("4", 20, 26)],  # it begins anew after 10 frames without speech
+    "3.4.5.6.7.8.9.3.4.5.6.7.": [("34567893", 0, 16), ("4567", 16, 24)],  # 16 frames at most
     "....................": [],
 }
 
@@ -120,10 +123,15 @@ def test_endpoints(recognizer: Recognizer, script: str, monkeypatch: pytest.Monk
     monkeypatch.setitem(model.ctc._modules, "head", ScriptedHead(script))
     found = stream.feed(np.zeros(400, np.float32), 16000) + stream.finish()
     names = recognizer._experiment.tokenizer.table.units
-    expected = [("".join(names[int(unit)] for unit in units), start, end) for units, start, end in SCRIPTS[script]]
-    assert [("".join(unit.text for unit in one.units or ()), one.start, one.end) for one in found] == expected
-    for one in found:
-        assert all(one.start <= unit.start <= unit.end <= one.end + 0.06 for unit in one.units or ())
+    assert [[unit.text for unit in one.units or ()] for one in found] == [
+        [names[int(unit)] for unit in units] for units, *_ in SCRIPTS[script]
+    ]
+    for one, (_, first, end) in zip(found, SCRIPTS[script], strict=True):
+        assert one.units and (one.start, one.end) == (one.units[0].start, one.units[-1].end)
+        assert 0.04 * first <= one.start < one.end <= 0.04 * end + 0.03
+        spoken = [frame for frame in range(first, end) if script[frame] != "."]
+        assert one.start == pytest.approx(0.04 * spoken[0] + 0.0225)
+        assert one.end == pytest.approx(0.04 * (spoken[-1] + 1) + 0.0225)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +141,12 @@ def test_endpoints(recognizer: Recognizer, script: str, monkeypatch: pytest.Monk
         (b"abc", 16000, "3 bytes: samples have 16 bits; give an even number of bytes"),
         (np.full(100, np.nan, np.float32), 16000, "waveform: a peak of nan; floats must be finite"),
         (np.zeros(100, np.uint8), 16000, "waveform: torch.uint8; expected floats"),
-        (np.zeros(100, np.float32), 0, "sample rate 0: must be above 0 Hz"),
+        (np.zeros(100, np.float32), 0, "sample rate 0: must be from 1000 to 1000000 Hz"),
+        (np.zeros(100, np.float32), math.inf, "sample rate inf: must be from"),
+        (np.zeros(100, np.float32), "16k", "sample rate '16k': must be from"),
+        (None, 16000, "waveform: object; expected floats"),
+        (np.zeros((0, 5), np.float32), 16000, r"waveform: shape \(0, 5\), expected"),
+        (np.zeros((32, 1), np.float32), 16000, r"waveform: 32 channels; expected \(channels, samples\), transpose it"),
     ],
 )
 def test_wrong_pieces_are_refused_and_the_stream_goes_on(
@@ -156,18 +169,35 @@ def test_bytes_are_samples_of_16_bits_and_a_stream_may_be_empty(recognizer: Reco
     assert stream.feed(b"", 16000) == []
     [found] = stream.feed(samples.tobytes(), 16000) + stream.finish()
     assert found.text == recognizer.transcribe((samples, 16000)).text
+    other = recognizer.stream(endpoints=ONE_SEGMENT)
+    [same] = other.feed(bytearray(samples.tobytes()), 16000) + other.finish()
+    assert same == found
     assert recognizer.stream().finish() == []
     with pytest.raises(ValueError, match="silence_s 0: must be above 0 s"):
         EndpointRules(silence_s=0)
 
 
+def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
+    damaged = load_model(write_model_folder(tmp_path / "nan", **STREAMING))
+    with torch.no_grad():
+        damaged._experiment.model.encoder.after_norm.weight.fill_(math.nan)
+    with pytest.raises(CheckpointError, match="encoder output: NaN or infinity; the weights are damaged"):
+        damaged.stream().feed(noise(2.0), 16000)
+
+
 def test_models_that_cannot_stream(tmp_path: Path, recognizer: Recognizer) -> None:
     whole = load_model(write_model_folder(tmp_path / "whole"))
-    with pytest.raises(ConfigError, match="decoding_chunk_size 16: this model's encoder reads whole utterances; leave"):
+    with pytest.raises(ConfigError, match="stream: this model's encoder reads whole utterances; use another model, or"):
         whole.stream()
+    with pytest.raises(ConfigError, match="decoding_chunk_size -1: a stream has chunks"):
+        load_model(recognizer._experiment.model_dir, options=DecodeOptions(decoding_chunk_size=-1)).stream()
     no_ctc = load_model(write_model_folder(tmp_path / "no_ctc", **STREAMING, model_conf={"ctc_weight": 0.0}))
     with pytest.raises(ConfigError, match="stream: this model was trained without CTC"):
         no_ctc.stream()
     static = {"encoder_conf": {"causal": True, "static_chunk_size": 8}}
     options = load_model(write_model_folder(tmp_path / "static", **static)).stream()._options
     assert (options.decoding_chunk_size, options.num_decoding_left_chunks) == (8, 4)
+    for left in (0, -1):
+        options = DecodeOptions(num_decoding_left_chunks=left)
+        streamed = load_model(recognizer._experiment.model_dir, options=options).stream()._options
+        assert (streamed.decoding_chunk_size, streamed.num_decoding_left_chunks) == (16, left)

@@ -55,6 +55,21 @@ def study(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
+@pytest.mark.parametrize(
+    ("chunks", "suffix"), [((None, None), ""), ((-1, None), ""), ((16, None), "-chunk16"), ((16, 0), "-chunk16-0")]
+)
+def test_chunks_are_in_the_name_of_the_system(
+    tmp_path: Path, chunks: tuple[int | None, int | None], suffix: str
+) -> None:
+    exp = write_experiment(tmp_path / "exp/softmax", head="softmax", attention=GOOD)
+    size, left = (json.dumps(one) for one in chunks)
+    decoded = f'"decoding_chunk_size": {size}, "num_decoding_left_chunks": {left}, "device"'
+    replace_text(exp / "test/rtf.json", '"device"', decoded)
+    found = collect_results(read_experiments([exp])[0])
+    assert found.system == f"softmax{suffix}"
+    assert "decoding_chunk_size" not in found.decoding
+
+
 def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> None:
     results = make_results(tmp_path, "hsoftmax", 3, BAD)
     path = write_results(results, tmp_path / "r")

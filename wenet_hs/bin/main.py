@@ -43,6 +43,7 @@ COMMANDS = {
     "combine": "combine the n-best lists of several models",
     "align": "forced alignment: times of units and words of transcripts, also for Praat",
     "score": "error rates of a decoded list",
+    "export": "write a model as ONNX, for onnxruntime, sherpa-onnx or WeNet's runtime",
     "pack": "write a model to share: safetensors, settings, model card",
     "compare": "paired bootstrap test of two systems",
     "report": "one HTML page about one or more experiments",

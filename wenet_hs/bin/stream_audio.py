@@ -1,51 +1,94 @@
 # SPDX-License-Identifier: Apache-2.0
 """`transcribe --stream`: segments of a pipe or of files, printed as they end; partial texts in a terminal."""
 
-import json
+import logging
 import shutil
+import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
-from typing import cast
+from typing import Self, cast
+
+from rich.cells import cell_len
 
 from wenet_hs.data.audio import read_audio_file, read_duration
 from wenet_hs.data.samples import Samples
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
 from wenet_hs.errors import DataError
 
+logger = logging.getLogger(__name__)
+
 _PIECE_S, _BLOCK_S = 0.1, 60.0  # of what is given to the recogniser, and of what is read from a file at a time
 
 
-def print_stream(stream: RecognitionStream, path: Path, *, rate: int, mark: Mapping[str, bool] | None) -> None:
+def print_stream(
+    stream: RecognitionStream, path: Path, *, rate: int, format_line: Callable[[StreamedSegment], str]
+) -> None:
     """Recognise a file, or the pipe `-` of `rate`. Ctrl-C ends the pipe, not its last segment.
 
-    mark: print JSON, with these fields; None: print text.
-
-    Raises: DataError for a file that cannot be read, and a pipe that ends in the middle of a sample.
+    Raises: DataError for a file that cannot be read; what was read before is printed.
     """
     pieces = _read_pipe(rate) if path == Path("-") else _read_file(path)
     try:
         for piece, piece_rate in pieces:
-            _print(path, stream.feed(piece, piece_rate), mark)
+            _print_lines(map(format_line, stream.feed(piece, piece_rate)))
             _show(stream.partial)
+    except DataError:
+        _print_lines(map(format_line, stream.finish()))
+        raise
     except KeyboardInterrupt:
-        pass
-    except ValueError as error:
-        raise DataError(path, str(error), "give audio as --help describes it") from error
-    _print(path, stream.finish(), mark)
+        if path != Path("-"):
+            raise
+    _print_lines(map(format_line, stream.finish()))
+
+
+class _DelayedInterrupt:
+    """Ctrl-C has an effect only inside of `allowed`: elsewhere it would interrupt the encoder between two layers."""
+
+    def __init__(self) -> None:
+        self._is_allowed = self._is_pending = False
+
+    def _handle(self, *_: object) -> None:
+        if self._is_allowed:
+            raise KeyboardInterrupt
+        self._is_pending = True
+
+    def __enter__(self) -> Self:
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    @contextmanager
+    def allowed(self) -> Iterator[None]:
+        self._is_allowed = True
+        try:
+            if self._is_pending:
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_allowed = False
 
 
 def _read_pipe(rate: int) -> Iterator[tuple[bytes, float]]:
-    """Whole samples, as soon as they arrive."""
-    rest, pipe = b"", cast(BufferedReader, sys.stdin.buffer)
-    while arrived := pipe.read1(2 * int(rate * _PIECE_S)):
-        data = rest + arrived
-        whole, rest = data[: len(data) // 2 * 2], data[len(data) // 2 * 2 :]
-        yield whole, rate
+    """Whole samples, as soon as they arrive; Ctrl-C has an effect while this waits for them."""
+    if sys.stdin is None:
+        raise DataError("-", "there is no standard input", "give a pipe or a file")
+    rest, pipe, size = b"", cast(BufferedReader, sys.stdin.buffer), 2 * max(1, int(rate * _PIECE_S))
+    with _DelayedInterrupt() as interrupt:
+        while True:
+            with interrupt.allowed():
+                arrived = pipe.read1(size)
+            if not arrived:
+                break
+            data = rest + arrived
+            whole, rest = data[: len(data) // 2 * 2], data[len(data) // 2 * 2 :]
+            yield whole, rate
     if rest:
-        raise ValueError("the pipe ends in the middle of a sample of 16 bits")
+        logger.warning("-: the pipe ends in the middle of a sample of 16 bits; its last byte is left out")
 
 
 def _read_file(path: Path) -> Iterator[tuple[Samples, float]]:
@@ -61,16 +104,14 @@ def _read_file(path: Path) -> Iterator[tuple[Samples, float]]:
 def _show(partial: str) -> None:
     """The end of the partial text in the last line of a terminal."""
     if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns - 1
-        sys.stdout.write(f"\r\x1b[K{partial[-width:]}")
+        columns = shutil.get_terminal_size().columns
+        while cell_len(partial) >= columns:
+            partial = partial[1:]
+        sys.stdout.write(f"\r\x1b[K{partial}")
         sys.stdout.flush()
 
 
-def _print(path: Path, segments: Sequence[StreamedSegment], mark: Mapping[str, bool] | None) -> None:
-    if segments:
+def _print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
         _show("")
-    for segment in segments:
-        if mark is None:
-            print(f"{segment.start:8.2f} {segment.end:8.2f}  {segment.text}", flush=True)
-        else:
-            print(json.dumps({"path": str(path), **asdict(segment), **mark}, ensure_ascii=False), flush=True)
+        print(line, flush=True)

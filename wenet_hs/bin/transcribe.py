@@ -17,6 +17,7 @@ A file that cannot be read gets one line on stderr and makes the exit code 2; th
 
 import argparse
 import json
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -41,8 +42,8 @@ from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
 from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
-from wenet_hs.decode.segments import VADS
-from wenet_hs.decode.stream import EndpointRules
+from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
+from wenet_hs.decode.stream import EndpointRules, StreamedSegment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
 
@@ -81,9 +82,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     stream_help = "print a line per segment while the audio arrives; AUDIO may be -, raw samples of 16 bits, mono"
     add("--stream", action="store_true", help=stream_help)
     add("--rate", type=int, metavar="HZ", help="samples per second of - (default: 16000)")
-    add("--silence_s", type=float, metavar="S", help="silence that ends a segment of --stream (default: 1)")
+    silence_help = "seconds of silence that end a segment of --stream, which --max_segment_s (20) ends too (default: 1)"
+    add("--silence_s", type=float, metavar="S", help=silence_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
     add_search_arguments(parser)
+    parser.set_defaults(max_segment_s=None)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -92,6 +95,8 @@ def run(args: argparse.Namespace) -> None:
     os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "16")
     formats = [name for name in _FORMATS if getattr(args, name) is not None]
     _check_flags(args, formats)
+    if args.max_segment_s is None:
+        args.max_segment_s = EndpointRules.max_segment_s if args.stream else DEFAULT_MAX_SEGMENT_S
     if formats:
         _check_outputs(args)
     recognizer = load_model(args.model_dir, args.device, options=search_options(args), lm=args.lm)
@@ -111,9 +116,7 @@ def run(args: argparse.Namespace) -> None:
                 _append(args.tsv, tsv_lines(recording), header=TSV_HEADER)
                 _append(args.ctm, ctm_lines(recording.media.stem, recording.words))
             elif args.stream:
-                endpoints = EndpointRules() if args.silence_s is None else EndpointRules(silence_s=args.silence_s)
-                stream = recognizer.stream(mode=args.mode, endpoints=endpoints)
-                print_stream(stream, path, rate=args.rate or 16000, mark=mark if args.json else None)
+                _stream(args, recognizer, path, mark)
             else:
                 _print(args, recognizer, path, mark)
         except DataError as error:
@@ -133,11 +136,32 @@ def _print(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: M
     print(json.dumps(record, ensure_ascii=False) if args.json else f"{path}: {transcript.text}", flush=True)
 
 
+def _stream(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: Mapping[str, bool]) -> None:
+    """Print the segments of a file or a pipe as they end."""
+
+    def format_line(segment: StreamedSegment) -> str:
+        if args.json:
+            return json.dumps({"path": str(path), **asdict(segment), **mark}, ensure_ascii=False)
+        name = f"{path}: " if len(args.audio) > 1 else ""
+        return f"{name}{segment.start:8.2f} {segment.end:8.2f}  {segment.text}"
+
+    silence_s = EndpointRules.silence_s if args.silence_s is None else args.silence_s
+    endpoints = EndpointRules(silence_s=silence_s, max_segment_s=args.max_segment_s or math.inf)
+    stream = recognizer.stream(mode=args.mode, endpoints=endpoints)
+    source = path if path == Path("-") else find_media(path, args.audio_dir)
+    print_stream(stream, source, rate=args.rate or 16000, format_line=format_line)
+
+
 def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
     """Raise ConfigError for flags that have no effect or are out of range."""
     for name in ("rate", "silence_s"):
-        if (value := getattr(args, name)) is not None and not (args.stream and value > 0):
-            raise ConfigError(f"--{name} {value:g}", "must be above 0, and has an effect only with --stream")
+        if (value := getattr(args, name)) is not None and not args.stream:
+            raise ConfigError(f"--{name}", "has no effect without --stream", "add it, or leave this out")
+        if value is not None and not value > 0:
+            raise ConfigError(f"--{name} {value:g}", "must be above 0")
+    for name in ("nbest", "simulate_streaming"):
+        if args.stream and getattr(args, name):
+            raise ConfigError(f"--{name}", "has no effect with --stream", "leave one of them out")
     if args.stream and formats:
         raise ConfigError(f"--{formats[0]}", "--stream prints its segments", "leave one of them out")
     if not args.stream and Path("-") in args.audio:

@@ -55,21 +55,16 @@ class StackConf(LayersConf):
     activation_type: Activation = "swish"
     """Activation function of feed-forward and convolution."""
     static_chunk_size: Annotated[int, Field(ge=-1)] = 0
-    """Encoder frames per chunk of the attention: a frame sees its chunk and those before it; 0, -1: all frames."""
+    """Encoder frames per chunk of the attention: a frame sees its chunk and those before it; 0, -1: all frames. As in
+    WeNet it has no effect with `use_dynamic_chunk`."""
     use_dynamic_chunk: bool = False
     """Whether each training batch has chunks of another size, drawn at random (U2, Zhang et al. 2020): such a model
     recognises whole utterances, and streams with chunks of any size."""
     use_dynamic_left_chunk: bool = False
-    """Whether the number of chunks before its own that a frame sees is drawn too; otherwise it sees all of them."""
+    """Whether the number of chunks before its own that a frame sees is drawn too; otherwise it sees all of them. It has
+    no effect without `use_dynamic_chunk`."""
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
-        if self.use_dynamic_left_chunk and not self.use_dynamic_chunk:
-            yield (
-                "use_dynamic_left_chunk",
-                "has no effect without use_dynamic_chunk; set that to true, or this to false",
-            )
-        if self.use_dynamic_chunk and self.static_chunk_size > 0:
-            yield "static_chunk_size", "has no effect with use_dynamic_chunk: true; set one of them"
         if self.output_size % self.attention_heads:
             yield "attention_heads", f"output_size {self.output_size} is not divisible by {self.attention_heads} heads"
         if self.subsampling_conv_channels and self.input_layer == "linear":
@@ -125,8 +120,8 @@ class UpperConf(ConformerConf):
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         yield from super().conflicts()
-        for name in ("causal", "use_dynamic_chunk"):
-            if getattr(self, name):
+        for name in ("causal", "use_dynamic_chunk", "static_chunk_size"):
+            if getattr(self, name) not in (False, -1):
                 yield name, "is for streaming, and the pretrained encoder reads whole utterances; remove it"
 
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Samples in memory: arrays of a caller as mono float32, and a stream of pieces at one rate."""
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,10 @@ import torch
 from torch import Tensor
 
 Samples = npt.NDArray[Any] | Tensor
-_MAX_CHANNELS = 64
+Bytes = bytes | bytearray | memoryview
+"""Samples of 16 bits, little-endian, mono."""
+_MAX_CHANNELS, _FEW_CHANNELS = 64, 8  # the second where there are few samples: perhaps it is (samples, channels)
+_RATES = 1_000, 1_000_000
 _MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were converted to floats unscaled
 
 
@@ -22,10 +26,12 @@ def mono_samples(waveform: Samples) -> Tensor:
     Raises ValueError for other shapes and types, and for samples that are not finite or far over full scale.
     """
     # A copy: arrays may be read-only, which torch cannot express.
-    samples = waveform.detach().cpu() if isinstance(waveform, Tensor) else torch.tensor(np.asarray(waveform))
-    if samples.dim() not in (1, 2):
+    if not isinstance(waveform, Tensor) and (waveform := np.asarray(waveform)).dtype.kind not in "iuf":
+        raise ValueError(f"waveform: {waveform.dtype}; expected floats, or integers of 16 or 32 bits")
+    samples = waveform.detach().cpu() if isinstance(waveform, Tensor) else torch.tensor(waveform)
+    if samples.dim() not in (1, 2) or (samples.dim() == 2 and not len(samples)):
         raise ValueError(f"waveform: shape {tuple(samples.shape)}, expected (samples,) or (channels, samples)")
-    if samples.dim() == 2 and len(samples) > _MAX_CHANNELS:
+    if samples.dim() == 2 and len(samples) > (_MAX_CHANNELS if samples.size(1) > _MAX_CHANNELS else _FEW_CHANNELS):
         raise ValueError(f"waveform: {len(samples)} channels; expected (channels, samples), transpose it")
     if samples.dtype in (torch.int16, torch.int32):
         samples = samples.double() / -torch.iinfo(samples.dtype).min
@@ -47,7 +53,7 @@ class SampleStream:
         self._to_rate, self._rate = to_rate, 0.0
         self._resampler: soxr.ResampleStream | None = None
 
-    def advance(self, piece: Samples | bytes, rate: float) -> Tensor:
+    def advance(self, piece: Samples | Bytes, rate: float) -> Tensor:
         """The next samples at the rate of the stream, (N,) float32.
 
         Args:
@@ -55,13 +61,13 @@ class SampleStream:
             rate: samples per second, the same for all pieces.
         Raises: ValueError, also for half a sample and for another rate.
         """
-        if not rate > 0:
-            raise ValueError(f"sample rate {rate}: must be above 0 Hz")
+        if not (isinstance(rate, Real) and _RATES[0] <= rate <= _RATES[1]):
+            raise ValueError(f"sample rate {rate!r}: must be from {_RATES[0]} to {_RATES[1]} Hz")
         if rate != (self._rate or rate):
             raise ValueError(f"sample rate {rate:g}: the stream began with {self._rate:g} Hz; start another stream")
-        if isinstance(piece, bytes):
-            if len(piece) % 2:
-                raise ValueError(f"{len(piece)} bytes: samples have 16 bits; give an even number of bytes")
+        if isinstance(piece, bytes | bytearray | memoryview):
+            if (num_bytes := memoryview(piece).nbytes) % 2:
+                raise ValueError(f"{num_bytes} bytes: samples have 16 bits; give an even number of bytes")
             piece = np.frombuffer(piece, "<i2")
         samples_N, self._rate = mono_samples(piece), rate
         if rate == self._to_rate:

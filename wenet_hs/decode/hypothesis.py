@@ -72,24 +72,28 @@ class DecodeOptions:
         "added to the score per unit, in all modes except ctc_greedy_search; compensates for the short texts that a "
         "language model favours",
     )
-    decoding_chunk_size: int = option(
-        -1,
-        "encoder frames per chunk, of a model trained with chunks: a frame sees no later chunk; -1: whole utterances",
+    decoding_chunk_size: int | None = option(
+        None,
+        "of a model trained with chunks: encoder frames per chunk, a frame sees no later chunk; -1: whole utterances "
+        "(default: -1; of a stream 16)",
     )
-    num_decoding_left_chunks: int = option(-1, "chunks before its own that a frame sees; -1: all")
+    num_decoding_left_chunks: int | None = option(
+        None, "chunks before its own that a frame sees; -1: all (default: -1; of a stream 4)"
+    )
     simulate_streaming: bool = option(False, "compute chunk by chunk, as in a stream; the same results, slower")
 
     @property
     def chunk(self) -> Chunk | None:
         """What the frames of the encoder see; None: everything."""
-        return (
-            None if self.decoding_chunk_size == -1 else Chunk(self.decoding_chunk_size, self.num_decoding_left_chunks)
-        )
+        if self.decoding_chunk_size in (None, -1):
+            return None
+        left = self.num_decoding_left_chunks
+        return Chunk(self.decoding_chunk_size, -1 if left is None else left)
 
     def __post_init__(self) -> None:
         weights = ("ctc_weight", "length_penalty", "lm_weight")
         max_nbest = f"from 1 to beam_size, which is {self.beam_size}"
-        has_chunks, unused = self.decoding_chunk_size >= 1, "left out without decoding_chunk_size"
+        size, left = self.decoding_chunk_size, self.num_decoding_left_chunks
         max_ratio = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
         checks = (
             ("beam_size", self.beam_size >= 1, "at least 1"),
@@ -99,14 +103,8 @@ class DecodeOptions:
             ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
             ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, max_ratio),
             ("length_bonus", math.isfinite(self.length_bonus), "a number"),
-            (
-                "decoding_chunk_size",
-                has_chunks or self.decoding_chunk_size == -1,
-                "at least 1, or -1: whole utterances",
-            ),
-            ("num_decoding_left_chunks", self.num_decoding_left_chunks >= -1, "at least 0, or -1: all"),
-            ("num_decoding_left_chunks", has_chunks or self.num_decoding_left_chunks == -1, unused),
-            ("simulate_streaming", has_chunks or not self.simulate_streaming, unused),
+            ("decoding_chunk_size", size in (None, -1) or size >= 1, "at least 1, or -1: whole utterances"),
+            ("num_decoding_left_chunks", left is None or left >= -1, "at least 0, or -1: all"),
         )
         for name, is_valid, expected in checks:
             if not is_valid:

@@ -168,6 +168,7 @@ MODES = {
 }
 CTC_MODES = [name for name, mode in MODES.items() if not mode.needs_decoder]
 """The modes of a model without a decoder."""
+READS_WHOLE = "this model's encoder reads whole utterances"
 STREAMING_SETTINGS = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
 DEFAULT_MODE = "attention_rescoring"
 """Of a model with a decoder; see `default_mode`."""
@@ -203,15 +204,8 @@ def check_options(
         if MODES[mode].is_greedy and (options.nbest or 1) > 1:
             found = f"{mode} has only one hypothesis"
             raise ConfigError(f"nbest {options.nbest}", found, "leave out this mode, or use ctc_prefix_beam_search")
-    rule, chunk = model.encoder.chunk_rule, options.chunk
-    if chunk is not None and rule is None:
-        found = "this model's encoder reads whole utterances"
-        raise ConfigError(
-            f"decoding_chunk_size {chunk.size}", found, f"leave it out, or train with {STREAMING_SETTINGS}"
-        )
-    if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
-        found = f"this model was trained with chunks of {rule.size}"
-        raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")
+    if modes:
+        _check_chunk(model, options)
     if options.reverse_weight and model.right_head is None:
         found = "this model has no right-to-left decoder (bitransformer)"
         raise ConfigError(f"reverse_weight {options.reverse_weight:g}", found, "leave it at 0")
@@ -222,6 +216,19 @@ def check_options(
     if lm is not None and modes and all(MODES[mode].is_greedy for mode in modes):
         found = "uses no language model"
         raise ConfigError(", ".join(modes), found, "add ctc_prefix_beam_search, or leave out --lm and --lm_weight")
+
+
+def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
+    rule, chunk = model.encoder.chunk_rule, options.chunk
+    for name in ("num_decoding_left_chunks", "simulate_streaming"):
+        if chunk is None and getattr(options, name) not in (None, -1, False):
+            raise ConfigError(name, "has no effect without decoding_chunk_size", "give that, or leave this out")
+    if chunk is not None and rule is None:
+        to_do = f"leave it out, or train with {STREAMING_SETTINGS}"
+        raise ConfigError(f"decoding_chunk_size {chunk.size}", READS_WHOLE, to_do)
+    if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
+        found = f"this model was trained with chunks of {rule.size}"
+        raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")
 
 
 def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
@@ -286,8 +293,7 @@ def decode(
         if options.simulate_streaming and options.chunk is not None:
             encoded = encode_streamed(model.encoder, features, lengths, options.chunk)
         else:
-            sizes = options.decoding_chunk_size, options.num_decoding_left_chunks
-            encoded = model.encode(features, lengths, *sizes)
+            encoded = model.encode(features, lengths, *(options.chunk or (-1, -1)))
     return decode_memory(model, encoded, modes, options, lm=lm, align=align, times=times)
 
 
@@ -314,8 +320,7 @@ def decode_memory(
         rows = memory_lengths.nonzero().flatten()
         in_search = lm if isinstance(lm, LanguageModel) else None
         batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
-        if not bool(batch.memory.isfinite().all()):
-            raise CheckpointError("encoder output", "NaN or infinity", DIVERGED)
+        check_finite(batch.memory)
     if prefixes is not None:
         batch.prefixes = prefixes, prefixes
     results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes}
@@ -335,6 +340,12 @@ def decode_memory(
         for row, nbest in zip(rows.tolist(), nbests, strict=True):
             results[mode][row] = nbest
     return results
+
+
+def check_finite(memory: Tensor) -> None:
+    """Raise CheckpointError for an output of the encoder that has NaN or infinity."""
+    if not bool(memory.isfinite().all()):
+        raise CheckpointError("encoder output", "NaN or infinity", DIVERGED)
 
 
 def _rescore_texts(nbests: NBests, lm: TextModel, weight: float) -> NBests:

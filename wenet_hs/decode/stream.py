@@ -11,11 +11,19 @@ import torch
 from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText
-from wenet_hs.data.samples import Samples, SampleStream
+from wenet_hs.data.samples import Bytes, Samples, SampleStream
 from wenet_hs.decode.ctc_search import PrefixSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.modes import StageTimes, check_options, decode_memory
+from wenet_hs.decode.modes import (
+    READS_WHOLE,
+    STREAMING_SETTINGS,
+    StageTimes,
+    check_finite,
+    check_options,
+    decode_memory,
+)
 from wenet_hs.decode.recognition import make_segment
+from wenet_hs.devices import one_thread
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.encoders.stream import EncoderStream
 from wenet_hs.errors import ConfigError
@@ -24,13 +32,13 @@ from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.stream import FbankStream
 from wenet_hs.lm.language_model import AnyLanguageModel
 
-DEFAULT_CHUNK_SIZE, DEFAULT_LEFT_CHUNKS = 16, 4
-"""640 ms with conv2d and features every 10 ms, that see 2,560 ms before them."""
+_LARGEST_PIECE = 160_000  # samples that are computed at once, which bounds the memory
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointRules:
-    """When a segment of a stream ends. Silence is where blank is the best unit of CTC."""
+    """When a segment of a stream ends: with the chunk in which a rule is met. Silence is where blank is the best unit
+    of CTC."""
 
     silence_s: float = 1.0
     """This much silence after speech."""
@@ -47,7 +55,7 @@ class EndpointRules:
 
 @dataclass(frozen=True, kw_only=True)
 class StreamedSegment:
-    """A segment of a stream with its final text. Times are seconds from the beginning of the stream."""
+    """A segment of a stream with its final text. Times are seconds from the beginning of the stream: of its units."""
 
     start: float
     end: float
@@ -62,7 +70,7 @@ class RecognitionStream:
     """A stream of samples. The encoder and the search of CTC's prefixes go on from piece to piece.
 
     Partial texts are those of CTC. At the end of a segment the mode decodes it as a whole from the memory of the
-    encoder, with the decoder and the language model. Then the encoder begins again.
+    encoder, with the decoder and the language model. Then the encoder begins again. All work has one thread.
     """
 
     def __init__(
@@ -75,10 +83,13 @@ class RecognitionStream:
     ) -> None:
         """Raises ConfigError if the model was not trained with chunks, or without CTC."""
         model = experiment.model
-        if options.chunk is None:
-            rule = model.encoder.chunk_rule
-            size = (rule and rule.size) or DEFAULT_CHUNK_SIZE
-            options = replace(options, decoding_chunk_size=size, num_decoding_left_chunks=DEFAULT_LEFT_CHUNKS)
+        if model.encoder.chunk_rule is None:
+            raise ConfigError("stream", READS_WHOLE, f"use another model, or train with {STREAMING_SETTINGS}")
+        if options.decoding_chunk_size == -1:
+            raise ConfigError("decoding_chunk_size -1", "a stream has chunks", "give their size, or leave it out")
+        given = options.decoding_chunk_size, options.num_decoding_left_chunks
+        size, left = model.encoder.chunk_rule.chunk_of_stream(*given)
+        options = replace(options, decoding_chunk_size=size, num_decoding_left_chunks=left)
         check_options(model, options, [mode], lm)
         if not model.loss_weights.ctc:
             raise ConfigError("stream", "this model was trained without CTC, which gives partial texts", "use another")
@@ -105,7 +116,8 @@ class RecognitionStream:
         """The text of the segment that has not ended yet, so far."""
         return self._experiment.tokenizer.decode(self._search.hypotheses()[0].ids)
 
-    def feed(self, piece: Samples | bytes, sample_rate: float) -> list[StreamedSegment]:
+    @one_thread()
+    def feed(self, piece: Samples | Bytes, sample_rate: float) -> list[StreamedSegment]:
         """The segments that end in this piece of the stream, which may have any length.
 
         Args:
@@ -116,9 +128,12 @@ class RecognitionStream:
         """
         if self._is_finished:
             raise ValueError("the stream has ended: begin another one")
-        features_TF = self._features.advance(self._samples.advance(piece, sample_rate))
-        return [*self._advance(features_TF)]
+        samples_N, found = self._samples.advance(piece, sample_rate), list[StreamedSegment]()
+        for part_N in torch.split(samples_N, _LARGEST_PIECE):
+            found += self._advance(self._features.advance(part_N))
+        return found
 
+    @one_thread()
     def finish(self) -> list[StreamedSegment]:
         """The last segments. Then the stream has ended."""
         if self._is_finished:
@@ -144,6 +159,7 @@ class RecognitionStream:
         """Adds a chunk to the segment."""
         if not len(memory_TD):
             return
+        check_finite(memory_TD)
         model = self._experiment.model
         values_1TK, ids_1TK = model.ctc.head.topk(memory_TD[None], min(self._options.beam_size, model.num_units))
         ids_TK = ids_1TK[0].cpu().contiguous().numpy()
@@ -156,13 +172,14 @@ class RecognitionStream:
         begin_s, num_frames = self._start * self._frame_s, len(self._best)
         nbest = self._decode() if any(unit != self._experiment.model.ctc.blank for unit in self._best) else []
         self._begin()
-        if not nbest or not nbest[0].ids:
+        segment = make_segment(nbest or [Hypothesis((), 0.0)], begin_s, self._experiment)
+        if not segment.nbest[0].text.strip():
             return []
-        segment = make_segment(nbest, begin_s, self._experiment)
+        units, end_s = segment.units, begin_s + num_frames * self._frame_s
         return [
             StreamedSegment(
-                start=round(begin_s, 3),
-                end=round(begin_s + num_frames * self._frame_s, 3),
+                start=units[0].start if units else round(begin_s, 4),
+                end=units[-1].end if units else round(end_s, 4),
                 text=segment.nbest[0].text,
                 score=segment.nbest[0].score,
                 units=None if segment.units is None else tuple(segment.units),

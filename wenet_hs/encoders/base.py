@@ -14,6 +14,7 @@ from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.subsampling import Length
 
 _LARGEST_DRAWN = 25  # encoder frames
+_STREAM = Chunk(16, 4)  # 640 ms with conv2d and features every 10 ms, that see 2,560 ms before them
 
 
 @dataclass(frozen=True)
@@ -24,6 +25,10 @@ class ChunkRule:
     """Encoder frames of all chunks; None: drawn for each batch, so that it also recognises whole utterances."""
     draws_left: bool = False
     """Whether the number of chunks that a frame sees before its own is drawn too; otherwise it is all of them."""
+
+    def chunk_of_stream(self, size: int | None, left: int | None) -> Chunk:
+        """The chunks of a stream. Where None is given, the size is that of the training, or 16 frames; left is 4."""
+        return Chunk(size or self.size or _STREAM.size, _STREAM.left if left is None else left)
 
     def draw(self, length: int) -> Chunk | None:
         """The chunks of a training batch of `length` encoder frames, by WeNet's distribution; None: one chunk."""

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.encoders.base import ChunkRule, SpeechEncoder
-from wenet_hs.nn.conformer import ConformerLayer, GlobalCmvn, LayerMemory, TransformerEncoderLayer
+from wenet_hs.nn.attention import MultiHeadAttention
+from wenet_hs.nn.conformer import ConvolutionModule, GlobalCmvn, LayerMemory
 from wenet_hs.nn.layers import Chunk, length_mask, run_layer
 from wenet_hs.nn.subsampling import Length, Subsampling
 
@@ -61,7 +62,9 @@ class EncoderStack(SpeechEncoder):
         if chunk is None and self.chunk_rule is not None and (self.training or self.chunk_rule.size is not None):
             chunk = self.chunk_rule.draw(x_BTD.size(1))
         if chunk is not None:
-            visible_BTT = visible_BTT & chunk.mask(x_BTD.size(1), x_BTD.device)
+            # A padded frame sees itself: a row without any key is NaN in some kernels.
+            itself_TT = torch.eye(x_BTD.size(1), dtype=torch.bool, device=x_BTD.device)
+            visible_BTT = (visible_BTT & chunk.mask(x_BTD.size(1), x_BTD.device)) | itself_TT
         outputs: dict[int, Tensor] = {}
         for number, layer in enumerate(self.encoders, start=1):
             x_BTD = run_layer(layer, x_BTD, is_speech_BT, visible_BTT, positions_1TD, recompute=self.recompute)
@@ -77,8 +80,8 @@ class EncoderStack(SpeechEncoder):
 
         Args:
             inputs: (B, (T' - 1) * stride + min_frames, F), which give T' frames.
-            caches: per layer, of S frames before; they get those of the chunk.
-            offset: position of its first frame, which is their number before it; an int, or 0-dim.
+            caches: per layer, of the last S frames before the chunk. The frames of the chunk are added to them.
+            offset: the number of frames before the chunk; an int, or 0-dim.
             visible: (B or 1, T' or 1, S + T') bool: the frames that each frame sees.
         Returns: (B, T', D).
         """
@@ -91,7 +94,14 @@ class EncoderStack(SpeechEncoder):
 
     def new_caches(self, batch: int = 1) -> list[LayerMemory]:
         """The caches at the beginning of a stream, for `forward_chunk`."""
-        return [cast(ConformerLayer | TransformerEncoderLayer, layer).new_memory(batch) for layer in self.encoders]
+        weight, caches = self.after_norm.weight, list[LayerMemory]()
+        for layer in self.encoders:
+            attention = cast(MultiHeadAttention, layer.self_attn)
+            convolution = cast(ConvolutionModule | None, getattr(layer, "conv_module", None))
+            num_before = 0 if convolution is None else convolution.num_before
+            keys_values = weight.new_zeros(batch, attention.num_heads, 0, 2 * attention.head_size)
+            caches.append(LayerMemory(keys_values, weight.new_zeros(batch, num_before, self.output_size)))
+        return caches
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:
         return self.after_norm(output_BTD) if self.normalize_before else output_BTD

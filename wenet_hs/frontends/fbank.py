@@ -48,27 +48,32 @@ class Fbank(Frontend):
                 It is only added if `compute` gets a generator.
         """
         # Rounded as Kaldi rounds.
-        self._window, self._shift = int(rate * frame_length_ms * 0.001), int(rate * frame_shift_ms * 0.001)
-        if self._window < 2 or self._shift < 2:
+        self.window, self.shift = int(rate * frame_length_ms * 0.001), int(rate * frame_shift_ms * 0.001)
+        if self.window < 2 or self.shift < 2:
             lengths = f"frame_length {frame_length_ms:g} ms or frame_shift {frame_shift_ms:g} ms"
             raise ConfigError("fbank_conf", f"{lengths} is under two samples at {rate} Hz", "use more")
-        self.rate, self.width, self.dither = rate, num_mel_bins, dither
-        self.mirrored = self._window // 2 - self._shift // 2 if profile == "sherpa" else 0
+        self.rate, self.width, self.dither, self.profile = rate, num_mel_bins, dither, profile
+        self.mirrored = self.window // 2 - self.shift // 2 if profile == "sherpa" else 0
         """Samples that are mirrored at the beginning."""
-        self.frame_s = self._shift / rate
-        self.offset_s = ((self._window - self._shift) / 2 - self.mirrored) / rate
-        self._fft_size = 1 << (self._window - 1).bit_length()
-        self._weight_S = torch.hann_window(self._window, periodic=False, dtype=torch.float32).pow(0.85)
+        self.frame_s = self.shift / rate
+        self.offset_s = ((self.window - self.shift) / 2 - self.mirrored) / rate
+        self._fft_size = 1 << (self.window - 1).bit_length()
+        self._weight_S = torch.hann_window(self.window, periodic=False, dtype=torch.float32).pow(0.85)
         self._mel_FK = mel_weights(rate, self._fft_size, num_mel_bins, 0.5 * rate - (400 if profile == "sherpa" else 0))
 
+    @property
+    def window_ms(self) -> tuple[float, float]:
+        """Length of a window, and from one to the next, in ms."""
+        return 1000 * self.window / self.rate, 1000 * self.shift / self.rate
+
     def length(self, num_samples: Length) -> Length:
-        frames = 1 + (num_samples - self._window) // self._shift
+        frames = 1 + (num_samples - self.window) // self.shift
         if self.mirrored:
-            frames = (num_samples + self._shift // 2) // self._shift * (num_samples >= self._window)
+            frames = (num_samples + self.shift // 2) // self.shift * (num_samples >= self.window)
         return frames.clip(min=0) if isinstance(frames, np.ndarray) else max(0, frames)
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        if wave_N.size(-1) < self._window:
+        if wave_N.size(-1) < self.window:
             return wave_N.new_empty(*wave_N.shape[:-1], 0, self.width)
         if self.mirrored:
             wave_N = torch.cat([self.before(wave_N), wave_N, self.after(wave_N, wave_N.size(-1))], dim=-1)
@@ -80,21 +85,13 @@ class Fbank(Frontend):
 
     def after(self, end_N: Tensor, num_samples: int) -> Tensor:
         """The mirrored samples after a waveform of `num_samples`, of which the end (…, N) is given: half a window."""
-        last = (self.length(num_samples) - 1) * self._shift + self._window - self.mirrored
+        last = (self.length(num_samples) - 1) * self.shift + self.window - self.mirrored
         return end_N[..., end_N.size(-1) - (last - num_samples) :].flip(-1) if self.mirrored else end_N[..., :0]
 
-    def num_windows(self, num_samples: int) -> int:
-        """The number of whole windows, without mirrored samples."""
-        return max(0, 1 + (num_samples - self._window) // self._shift)
-
-    def num_used(self, num_windows: int) -> int:
-        """The samples before the window that follows so many windows."""
-        return num_windows * self._shift
-
     def compute_windows(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
-        """The frames of all whole windows of a waveform (…, N), of at least one window → (…, T, F)."""
+        """The frames of all whole windows of a waveform (…, N), of at least `window` samples → (…, T, F)."""
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
-            frames_TS = (wave_N * INT16_SCALE).unfold(-1, self._window, self._shift)
+            frames_TS = (wave_N * INT16_SCALE).unfold(-1, self.window, self.shift)
             if generator is not None and self.dither:
                 # Kaldi draws new noise for every window, also for overlapping samples.
                 noise_TS = torch.randn(frames_TS.shape, generator=generator, dtype=wave_N.dtype, device=wave_N.device)
@@ -107,7 +104,7 @@ class Fbank(Frontend):
     def _weighted(self, frames_TS: Tensor) -> Tensor:
         """Frames after pre-emphasis and the Povey window, with zeros up to the size of the Fourier transform."""
         padded = frames_TS.new_zeros(*frames_TS.shape[:-1], self._fft_size)
-        weighted_TS = padded[..., : self._window]
+        weighted_TS = padded[..., : self.window]
         # Two roundings, not one: `torch.sub(…, alpha=)` may fuse them.
         torch.sub(frames_TS[..., 1:], frames_TS[..., :-1] * _PREEMPHASIS, out=weighted_TS[..., 1:])
         torch.sub(frames_TS[..., 0], frames_TS[..., 0] * _PREEMPHASIS, out=weighted_TS[..., 0])

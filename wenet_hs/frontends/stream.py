@@ -30,9 +30,8 @@ class FbankStream:
         return self._take()
 
     def _take(self) -> Tensor:
-        count = self._frontend.num_windows(len(self._pending_N)) if self._frontend.length(self._num_samples) else 0
-        if not count:
+        if len(self._pending_N) < self._frontend.window or not self._frontend.length(self._num_samples):
             return self._pending_N.new_empty(0, self._frontend.width)
         features_TF = self._frontend.compute_windows(self._pending_N)
-        self._pending_N = self._pending_N[self._frontend.num_used(count) :].clone()
+        self._pending_N = self._pending_N[len(features_TF) * self._frontend.shift :].clone()
         return features_TF

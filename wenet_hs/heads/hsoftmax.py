@@ -96,7 +96,7 @@ class HSoftmaxHead(NodeHead):
 
     def _plain_log_probs(self, hidden_ND: Tensor) -> Tensor:
         scores_NI = self._scores(hidden_ND)
-        turns_NE = torch.stack([F.logsigmoid(scores_NI), F.logsigmoid(-scores_NI)], dim=-1).flatten(-2)
+        turns_NE = torch.stack([_log_sigmoid(scores_NI), _log_sigmoid(-scores_NI)], dim=-1).flatten(-2)
         return leaf_sums(turns_NE, self.edges, self.edges >> 1, self._level_starts)
 
     def _plain_cost(self, hidden_ND: Tensor, targets_N: Tensor, weights: CostWeights, is_path: bool) -> Tensor:
@@ -209,6 +209,11 @@ class HSoftmaxHead(NodeHead):
         # Without Triton a GPU gathers P · D numbers per target for the path, and makes V for the product. Float64 on a
         # CPU, which only tests use, has the same rule.
         return self.num_units > self.tree.depth * self.dim
+
+
+def _log_sigmoid(z: Tensor) -> Tensor:
+    """`F.logsigmoid`. ONNX has none: the exporter would write log(sigmoid(z)), which loses all digits far below 0."""
+    return -F.softplus(-z) if torch.compiler.is_compiling() else F.logsigmoid(z)
 
 
 def torch_cost_of_paths(scores: Tensor, turns: Tensor, weights: CostWeights) -> Tensor:

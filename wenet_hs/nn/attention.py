@@ -38,7 +38,7 @@ class MultiHeadAttention(nn.Module):
         """
         # Keys and values first: in self-attention this order of products is the order in which gradients are summed.
         keys_BHSK, values_BHSK = self._split(self.linear_k(memory)), self._split(self.linear_v(memory))
-        return self.linear_out(self._attend_to(query, keys_BHSK, values_BHSK, mask, positions))
+        return self.linear_out(self._project_and_attend(query, keys_BHSK, values_BHSK, mask, positions))
 
     def forward_cached(
         self, x: Tensor, cache: Tensor, mask: Tensor | None, positions: Tensor | None = None
@@ -54,12 +54,12 @@ class MultiHeadAttention(nn.Module):
         new_BHLE = torch.cat([self._split(self.linear_k(x)), self._split(self.linear_v(x))], dim=-1)
         joined_BHSE = torch.cat([cache, new_BHLE], dim=2)
         keys_BHSK, values_BHSK = joined_BHSE.chunk(2, dim=-1)
-        return self.linear_out(self._attend_to(x, keys_BHSK, values_BHSK, mask, positions)), joined_BHSE
+        return self.linear_out(self._project_and_attend(x, keys_BHSK, values_BHSK, mask, positions)), joined_BHSE
 
-    def _attend_to(
+    def _project_and_attend(
         self, query: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None, positions: Tensor | None
     ) -> Tensor:
-        """The attention of vectors that are not projected yet, without `linear_out`. `positions` are not used."""
+        """The attention of queries that are not projected yet, without `linear_out`. `positions` are not used."""
         return self._attend(self._split(self.linear_q(query)), keys_BHSK, values_BHSK, mask)
 
     def forward_with_weights(self, query: Tensor, memory: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,7 +128,7 @@ class RelPositionAttention(MultiHeadAttention):
         nn.init.xavier_uniform_(self.pos_bias_u)
         nn.init.xavier_uniform_(self.pos_bias_v)
 
-    def _attend_to(
+    def _project_and_attend(
         self, query: Tensor, keys_BHSK: Tensor, values_BHSK: Tensor, mask: Tensor | None, positions: Tensor | None
     ) -> Tensor:
         assert positions is not None

@@ -122,10 +122,9 @@ class ConvolutionModule(nn.Module):
         # A convolution over an image of height 1 is several times faster than conv1d on a CPU. In float32 also under
         # autocast: for bfloat16, oneDNN compiles a kernel for each new length, which takes seconds.
         x_BD1T = x_BTD.to(self.depthwise_conv.weight.dtype).transpose(1, 2)[:, :, None]
-        weight = self.depthwise_conv.weight[:, :, None]
-        padding, bias = (0, self.padding), self.depthwise_conv.bias
+        weight, bias = self.depthwise_conv.weight[:, :, None], self.depthwise_conv.bias
         with torch.autocast(x_BTD.device.type, enabled=False):
-            out_BD1T = F.conv2d(x_BD1T, weight, bias, padding=padding, groups=x_BTD.size(-1))
+            out_BD1T = F.conv2d(x_BD1T, weight, bias, padding=(0, self.padding), groups=x_BTD.size(-1))
         return out_BD1T[:, :, 0].transpose(1, 2)
 
 
@@ -141,12 +140,6 @@ class LayerMemory:
     """(B, H, S, 2 K): keys and values, without positions."""
     convolution: Tensor
     """(B, num_before, D): the last inputs of the convolution; zeros at the beginning; of no frame without one."""
-
-
-def _new_memory(attention: MultiHeadAttention, num_before: int, batch: int) -> LayerMemory:
-    weight = attention.linear_q.weight
-    heads = weight.new_zeros(batch, attention.num_heads, 0, 2 * attention.head_size)
-    return LayerMemory(heads, weight.new_zeros(batch, num_before, len(weight)))
 
 
 def _attend(
@@ -218,10 +211,6 @@ class ConformerLayer(nn.Module):
         x = self.residual(x, self.norm_ff, self.feed_forward, self.ff_scale)
         return x if convolution is None else self.norm_final(x)
 
-    def new_memory(self, batch: int) -> LayerMemory:
-        """What `forward` needs as `cache` at the beginning of a stream."""
-        return _new_memory(self.self_attn, 0 if self.conv_module is None else self.conv_module.num_before, batch)
-
 
 class TransformerEncoderLayer(nn.Module):
     """Self-attention and feed-forward, each on a residual branch."""
@@ -249,10 +238,6 @@ class TransformerEncoderLayer(nn.Module):
         """As `ConformerLayer`. `is_speech` is not used."""
         x = self.residual(x, self.norm1, lambda y: _attend(self.self_attn, y, visible, positions, cache))
         return self.residual(x, self.norm2, self.feed_forward)
-
-    def new_memory(self, batch: int) -> LayerMemory:
-        """As that of `ConformerLayer`."""
-        return _new_memory(self.self_attn, 0, batch)
 
 
 class GlobalCmvn(nn.Module):

@@ -38,6 +38,7 @@ from wenet_hs.train.monitor import TAKE_OFF_NATS
 FORMAT = "wenet_hs.results/2"
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
+# Of these the first two are in the name of a system.
 _CHUNKS = ("decoding_chunk_size", "num_decoding_left_chunks", "simulate_streaming")
 _DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen")
 _SETTINGS = ("dtype", "ctc_conf.")
@@ -102,7 +103,7 @@ class Results(TrainingPart):
     modes: dict[str, ModeResults] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
     """The options of decoding that are not 0 or absent: beam size, weights, language model, known units. Chunks are not
-    among them: their size is in the name of the system."""
+    among them: they are in the name of the system."""
     implausible: dict[str, list[int]] | None = None
     """The clips of implausible duration by language, as indices of `units`; None if `prepare` named none."""
     is_simulated: bool = False
@@ -161,8 +162,9 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
     names = _identify(experiment.folder, int(settings["seed"]), provenance)
-    if (chunk := experiment.rtf.get(_CHUNKS[0], -1)) > 0:
-        names["system"] += f"-chunk{chunk}"
+    size, left = (experiment.rtf.get(name) for name in _CHUNKS[:2])
+    if size not in (None, -1):
+        names["system"] += f"-chunk{size}" + ("" if left in (None, -1) else f"-{left}")
     return Results(
         **names,
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},

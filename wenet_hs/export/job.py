@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`wenet-hs export`: from a model folder to files that run without PyTorch, compared with it."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Literal, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from wenet_hs.data.audio import read_utterance
+from wenet_hs.decode.modes import READS_WHOLE, STREAMING_SETTINGS
+from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.encoders.description import WAVEFORM_KINDS
+from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.encoders.stack import EncoderStack
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.experiment import Experiment, load_experiment
+from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log_probs_of
+from wenet_hs.export.graphs import MODEL, Runtime, chunk_window, features_name, make_graphs, metadata_of
+from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
+from wenet_hs.files import fsync_path, write_atomic
+from wenet_hs.frontends.fbank import Fbank
+from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.nn.layers import Chunk
+from wenet_hs.options import REQUIRED, check_values, option
+from wenet_hs.score.edit_distance import ErrorCounts, count_errors
+
+logger = logging.getLogger(__name__)
+
+TOLERANCE = 1e-4
+"""Largest difference of a log-probability or score; see `largest_difference`."""
+MAX_CLIPS = 100
+"""The first ones of a test list are used."""
+_NOISE_S = (1.1, 2.4, 4.1)
+_SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
+_README = """# An exported model of wenet_hs
+
+For {runtime}, {kind}; features: {features}. docs/export.md of wenet_hs describes inputs, outputs and limits.
+
+    {command}
+
+{results}
+"""
+_COMMANDS = {
+    "stream": "sherpa-onnx --tokens=tokens.txt --wenet-ctc-model=model.onnx --wenet-ctc-chunk-size={chunk} "
+    "--wenet-ctc-num-left-chunks={left} clip.wav",
+    "Waveform": "sherpa-onnx-offline --tokens=tokens.txt --omnilingual-asr-model=model.onnx clip.wav",
+    "wenet": "sherpa-onnx-offline --tokens=tokens.txt --fire-red-asr-ctc=model.onnx clip.wav",
+    "sherpa": "sherpa-onnx-offline --tokens=tokens.txt --wenet-ctc-model=model.onnx clip.wav",
+    "in wenet": "decoder_main --onnx_dir . --unit_path units.txt --language_type 1 --chunk_size {chunk} "
+    "--num_left_chunks {left} --wav_path clip.wav",
+    "in onnxruntime": "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The flags of `wenet-hs export`."""
+
+    model_dir: str = option(REQUIRED, "experiment folder, ours or WeNet's, or a packed model: folder, ZIP, hf://…")
+    out: Path = option(REQUIRED, "new folder", metavar="DIR")
+    runtime: Runtime = option(
+        "onnxruntime", "what will run it: onnxruntime (any program), sherpa-onnx, or WeNet's runtime", flags=("--for",)
+    )
+    streaming: bool = option(False, "chunk by chunk instead of whole utterances")
+    chunk: int | None = option(None, "with --streaming: encoder frames per chunk (default: 16)")
+    left: int | None = option(None, "with --streaming: chunks before its own that a frame sees (default: 4)")
+    test_data: Path | None = option(None, f"data.list of clips to compare on, the first {MAX_CLIPS} (default: noise)")
+    quantize: Literal["int8"] | None = option(None, "also write model.int8.onnx, with 8-bit weights; needs --test_data")
+    max_int8_loss: float = option(0.05, "refuse 8-bit weights that change a larger share of the units of fp32")
+
+    def __post_init__(self) -> None:
+        check_values(self)
+        for name, value in (("chunk", self.chunk), ("left", self.left)):
+            if value is not None and not self.streaming:
+                raise ValueError(f"{name} {value}: only with --streaming; add it, or leave this out")
+            if value is not None and value < 1:
+                raise ValueError(f"{name} {value}: must be at least 1; the runtimes keep caches of a fixed size")
+        if not 0 <= self.max_int8_loss <= 1:
+            raise ValueError(f"max_int8_loss {self.max_int8_loss:g}: must be from 0 to 1")
+        if self.quantize and self.test_data is None:
+            raise ValueError("quantize int8: its loss is measured on speech; give --test_data")
+        if self.quantize and self.runtime == "wenet":
+            raise ValueError("quantize int8: WeNet's runtime has fixed names of files; use --for onnxruntime or sherpa")
+
+    @property
+    def stream(self) -> Chunk | None:
+        """None: whole utterances. The sizes are given, see `_with_chunk`."""
+        return Chunk(self.chunk or 0, self.left or 0) if self.streaming else None
+
+
+def export_model(options: ExportOptions) -> list[str]:
+    """Writes the files to `out`, all or none. Returns lines about the comparison.
+
+    Raises ConfigError if the model or a package does not suit, CheckpointError if a file differs from PyTorch or its
+    8-bit weights lose too much, DataError if `out` is not empty or the test list has no usable clip.
+    """
+    check_installed()
+    out = options.out
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise DataError(out, "is not an empty folder", "name another one, or delete it")
+    experiment = load_experiment(options.model_dir)
+    options = _with_chunk(experiment.model.encoder, options)
+    stream = options.stream
+    check_model(experiment, options)
+    warn_about_features(experiment, options)
+    clips, features = read_clips(experiment, options)
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
+        folder = Path(temporary) / "export"
+        folder.mkdir()
+        for graph in make_graphs(experiment, options.runtime, stream):
+            write_graph(folder, graph, metadata_of(experiment, stream))
+        difference = largest_difference(compare(folder, experiment.model, features, stream))
+        what = f"{len(features)} clips" if clips else "noise"
+        if not difference <= TOLERANCE:  # NaN too
+            found = f"onnxruntime differs from PyTorch by {difference:.1e} on {what}, more than {TOLERANCE:g}"
+            raise CheckpointError(options.model_dir, found, "nothing was written; report it with the train.yaml")
+        lines = [f"onnxruntime differs from PyTorch by at most {difference:.1e} on {what}"]
+        if options.quantize:
+            lines += _compare_int8(folder, experiment, clips, features, options)
+        experiment.tokenizer.table.write(folder / ("units.txt" if options.runtime == "wenet" else "tokens.txt"))
+        write_atomic(folder / "README.md", _readme(experiment, options, lines))
+        for path in (*folder.iterdir(), folder):
+            fsync_path(path)
+        folder.rename(out)
+    return lines
+
+
+def _with_chunk(encoder: SpeechEncoder, options: ExportOptions) -> ExportOptions:
+    """The options with the sizes of a stream of this model. Raises ConfigError if it has none, or others."""
+    if not options.streaming:
+        return options
+    if encoder.chunk_rule is None:
+        raise ConfigError("--streaming", READS_WHOLE, f"leave it out, or train with {STREAMING_SETTINGS}")
+    chunk = encoder.chunk_rule.chunk_of_stream(options.chunk, options.left)
+    if encoder.chunk_rule.size not in (None, chunk.size):
+        found = f"this model was trained with chunks of {encoder.chunk_rule.size}"
+        raise ConfigError(f"--chunk {chunk.size}", found, "use that size")
+    return replace(options, chunk=chunk.size, left=chunk.left)
+
+
+def check_model(experiment: Experiment, options: ExportOptions) -> None:
+    """Raises ConfigError if the runtime cannot run the model."""
+    model, to = experiment.model, f"--for {options.runtime}"
+    encoder, frontend = model.encoder, experiment.frontend
+    if not model.loss_weights.ctc:
+        found = "every runtime searches with CTC, and this model was trained without it"
+        raise ConfigError(to, found, "train it with model_conf.ctc_weight above 0")
+    if isinstance(encoder, PretrainedEncoder):
+        kind, config = encoder.description.kind, encoder.description.config
+        if kind == "wav2vec2-bert" and config.get("position_embeddings_type", "relative_key") == "relative_key":
+            found = "w2v-BERT 2.0 with relative keys cannot become ONNX"
+            raise ConfigError(str(options.model_dir), found, "use it in Python, or fine-tune XLS-R, MMS or HuBERT")
+        if options.runtime == "wenet" or (options.runtime == "sherpa" and kind not in WAVEFORM_KINDS):
+            raise ConfigError(to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime")
+    if options.runtime == "wenet" and model.decoder is None:
+        raise ConfigError(to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa")
+    if options.runtime == "sherpa" and encoder.own_frontend is None and isinstance(frontend, Fbank):
+        sizes = frontend.rate, frontend.width, *frontend.window_ms
+        if sizes != _SHERPA_FEATURES:
+            found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms; ".format(*_SHERPA_FEATURES)
+            raise ConfigError(to, found + "this model has {}, {}, {:g}, {:g}".format(*sizes), "train with these")
+
+
+def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
+    """Warn where the runtime computes other inputs than those of the training, or shows other text."""
+    encoder, sherpa = experiment.model.encoder, options.runtime == "sherpa"
+    profile = experiment.frontend.profile if isinstance(experiment.frontend, Fbank) else ""
+    wanted = "sherpa" if sherpa and options.streaming else "wenet"
+    if isinstance(encoder, PretrainedEncoder):
+        if sherpa and not encoder.description.is_normalized:
+            logger.warning("features: sherpa-onnx normalizes waveforms, and this encoder was trained without that")
+    elif sherpa and profile != wanted and not options.streaming:
+        logger.warning(
+            "features: trained with the profile sherpa; sherpa-onnx computes these for whole utterances with "
+            "dither (slot wenet_ctc), so two runs may differ; without it for profile wenet (slot fire_red_asr_ctc)"
+        )
+    elif options.runtime != "onnxruntime" and profile != wanted:
+        message = "features: trained with the profile %s, and this runtime computes those of %s: more errors"
+        logger.warning(message, profile, wanted)
+    if sherpa and max(max(unit.encode()) for unit in experiment.tokenizer.table.units) == 0xC6:
+        logger.warning("units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts")
+
+
+def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
+    """The first clips of the test list that are long enough, with their features (T, F); without a list noise alone.
+
+    Raises DataError if a clip cannot be read, or all are too short.
+    """
+    frontend, encoder, stream = experiment.frontend, experiment.model.encoder, options.stream
+    needed = encoder.min_frames if stream is None else chunk_window(cast(EncoderStack, encoder), stream)[0]
+    silence = 0 if stream is None else round(needed * frontend.frame_s * frontend.rate)  # so that no chunk is missing
+    if options.test_data is None:
+        generator, rate = torch.Generator().manual_seed(0), frontend.rate
+        waves = (0.1 * torch.randn(round(seconds * rate), generator=generator) for seconds in _NOISE_S)
+        swelling = (wave * torch.linspace(0, 9, len(wave)).sin() for wave in waves)
+        return [], [frontend.compute(F.pad(wave, (0, silence))) for wave in swelling]
+    clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
+    padded = (F.pad(read_utterance(clip, frontend.rate), (0, silence)) for clip in clips)
+    pairs = zip(clips, map(frontend.compute, padded), strict=True)
+    usable = [(clip, features) for clip, features in pairs if len(features) >= needed]
+    if not usable:
+        raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
+    return [clip for clip, _ in usable], [features for _, features in usable]
+
+
+def _compare_int8(
+    folder: Path, experiment: Experiment, clips: Sequence[Utterance], features: Sequence[Tensor], options: ExportOptions
+) -> list[str]:
+    """Writes 8-bit weights. Returns lines about their error rate."""
+    model, names = experiment.model, (MODEL, quantize(folder / MODEL).name)
+    fp32 = int8 = loss = ErrorCounts()
+    for clip, one in zip(clips, features, strict=True):
+        found = (log_probs_of(folder, model, one, options.stream, name) for name in names)
+        ids = (experiment.tokenizer.encode(clip.txt), *(greedy_ids(log_probs, model.ctc.blank) for log_probs in found))
+        text, before, after = ([str(unit) for unit in units] for units in ids)
+        fp32, int8 = fp32 + count_errors(text, before), int8 + count_errors(text, after)
+        loss += count_errors(before, after)
+    if loss.rate is None:
+        raise DataError(str(options.test_data), "the model finds no unit in these clips", "give clips of speech")
+    if loss.rate > options.max_int8_loss:
+        share = f"int8 changes {loss.rate:.1%} of the units of fp32, more than {options.max_int8_loss:.1%}"
+        raise CheckpointError(options.model_dir, share, "leave out --quantize, or raise --max_int8_loss")
+    line = f"int8 changes {loss.errors} of {loss.num_units} units of fp32 ({loss.rate:.1%})"
+    rates = (
+        f"{name} {counts.errors / max(1, counts.num_units):.1%}" for name, counts in (("fp32", fp32), ("int8", int8))
+    )
+    return [line, f"unit error rate, greedy: {', '.join(rates)}"]
+
+
+def _readme(experiment: Experiment, options: ExportOptions, lines: Sequence[str]) -> str:
+    """README.md, with the command that runs the files."""
+    kind, chunk, features = "whole utterances", options.stream, features_name(experiment)
+    name = features if options.runtime == "sherpa" else f"in {options.runtime}"
+    if chunk is not None:
+        kind = f"chunks of {chunk.size} encoder frames that see {chunk.left} chunks before"
+        name = name if options.runtime == "wenet" else "stream"
+    command = _COMMANDS[name].format(chunk=chunk.size if chunk else -1, left=chunk.left if chunk else -1)
+    results = "\n".join(f"- {line}" for line in lines)
+    return _README.format(runtime=options.runtime, kind=kind, features=features, command=command, results=results)
