@@ -61,9 +61,10 @@ slow: setup
 	$(BIN)/python -m pytest -n auto -m slow
 	$(BIN)/python -m pytest -n auto -m slow tests/gpu
 
-# The page of `wenet-hs app` in a Chromium of the system (Debian: apt-get install chromium).
+# The page of `wenet-hs app` in a Chromium of the system (Debian: apt-get install chromium), checked by axe-core (npm).
 browser: setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[browser]'
+	npm ci --silent --ignore-scripts --prefix tests/app
 	$(BIN)/python -m pytest -m browser
 
 clean:

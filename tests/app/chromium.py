@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `wenet-hs app` and a Chromium with its page; every view is checked where a test looks at it."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browser import find_browser
+
+AXE = Path(__file__).with_name("node_modules") / "axe-core/axe.min.js"
+"""`npm ci` puts it there (`make browser`)."""
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+
+
+class Server:
+    """The command in a process of its own; the home folder of its user is `home`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.projects = home, home / "projects"
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait for the address with the token."""
+        command = [sys.executable, "-m", "wenet_hs.bin.main", "app", "--dir", str(self.projects), "--port", "0"]
+        environment = {**os.environ, "HOME": str(self.home)}
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+        assert self.process.stdout is not None
+        self.address = ""
+        while not self.address.startswith("http"):
+            line = self.process.stdout.readline()
+            assert line, "the server ended"
+            self.address = line.strip()
+
+    def kill(self) -> None:
+        """End it as a power failure does."""
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self) -> None:
+        """End it as its user does."""
+        self.process.send_signal(signal.SIGINT)
+        self.process.communicate(timeout=20)
+        assert self.process.returncode in (0, 130)
+
+
+@contextmanager
+def chromium(*flags: str, **options: Any) -> Iterator[Any]:
+    """A page of Playwright, which must end without an error or a warning in its console."""
+    playwright = pytest.importorskip("playwright.sync_api")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=find_browser(), args=[*quiet, *flags])
+        page, faults = browser.new_page(accept_downloads=True, **options), list[str]()
+        page.on("console", lambda one: faults.append(one.text) if one.type in ("error", "warning") else None)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        yield page
+        assert [one for one in faults if "ERR_CONNECTION_REFUSED" not in one] == []  # tests kill the server
+        browser.close()
+
+
+def look(page: Any, name: str) -> None:
+    """Check a view: nothing is wider than the window, and axe-core finds no violation of WCAG 2.2 AA.
+
+    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png.
+    """
+    assert AXE.is_file(), "axe-core is missing: npm ci --prefix tests/app"
+    for width, scheme in ((1280, "light"), (1280, "dark"), (480, "light")):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.emulate_media(color_scheme=scheme)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+        page.evaluate(AXE.read_text("utf-8"))
+        found = page.evaluate("rules => axe.run({ runOnly: rules })", RULES)
+        wrong = [(one["id"], one["help"], one["nodes"][0]["html"][:200]) for one in found["violations"]]
+        assert wrong == [], (name, width, scheme)
+        if (folder := os.environ.get("WENET_HS_SCREENSHOTS")) and scheme == "light":
+            Path(folder).mkdir(parents=True, exist_ok=True)
+            page.screenshot(path=f"{folder}/{name}-{width}.png", full_page=True)
+    page.set_viewport_size({"width": 1280, "height": 800})
+
+
+def wait_for_job(page: Any, kind: str, seconds: float = 240) -> None:
+    """Wait until the newest job of this kind is done."""
+    state = re.compile(rf"\d{{4}}-{kind}: (done|failed|stopped|interrupted)")
+    heading = page.get_by_text(state)
+    heading.wait_for(timeout=1000 * seconds)
+    assert "done" in heading.inner_text(), page.locator(".job").inner_text()
