@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wenet_hs.annotation.eaf import read_eaf, read_media
@@ -87,14 +87,26 @@ def tsv_lines(recording: TranscribedRecording) -> str:
     return "".join(lines)
 
 
-def write_record(path: Path, recording: TranscribedRecording, source: Path) -> None:
-    """Write all of a transcribed recording as JSON. `source`: the recording or annotation file that was given."""
-    content = asdict(recording) | {"media": str(recording.media.absolute()), "source": str(source.absolute())}
+@dataclass(frozen=True)
+class Record:
+    """The content of a file of `transcribe --record`."""
+
+    recording: TranscribedRecording
+    source: Path
+    """The file that was given: the recording, or an annotation file beside it."""
+    model: str = ""
+    """The model that transcribed it: a folder, a ZIP or an address; empty in old files."""
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write all of a transcribed recording as JSON."""
+    paths = {"media": str(record.recording.media.absolute()), "source": str(record.source.absolute())}
+    content = asdict(record.recording) | paths | {"model": record.model}
     write_atomic(path, json.dumps(content, ensure_ascii=False))
 
 
-def read_record(path: Path) -> tuple[TranscribedRecording, Path]:
-    """The recording of a file of `write_record`, and its source. Raises DataError if it is another file."""
+def read_record(path: Path) -> Record:
+    """The content of a file of `write_record`. Raises DataError if it is another file."""
     try:
         content = json.loads(read_bytes(path))
         segments = [
@@ -103,6 +115,6 @@ def read_record(path: Path) -> tuple[TranscribedRecording, Path]:
         ]
         media, duration_s = Path(content["media"]), float(content["duration_s"])
         recording = TranscribedRecording(media=media, duration_s=duration_s, segments=tuple(segments))
-        return recording, Path(content["source"])
+        return Record(recording, Path(content["source"]), str(content.get("model", "")))
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(path, "not a file of `transcribe --record`", "transcribe the recording again") from error

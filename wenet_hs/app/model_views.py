@@ -8,18 +8,31 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from wenet_hs.annotation.corrections import export_corrected, read_corrected, save_correction
+from wenet_hs.annotation.corrections import (
+    annotations_beside,
+    count_reviewed,
+    export_corrected,
+    read_corrected,
+    read_given,
+    save_correction,
+    save_speaker,
+)
+from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.projects import Project
-from wenet_hs.app.results import read_live, read_results
+from wenet_hs.app.results import read_comparisons, read_live, read_results
+from wenet_hs.corpus.added import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
+from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
 
 _MAX_CARD = 20_000
+ANNOTATED = (".eaf", ".textgrid")
+"""Annotation files that may be given instead of their recording."""
 
 
 def find_models(project: Project) -> dict[str, Path]:
@@ -95,9 +108,21 @@ def show_train(request: Request) -> Response:
 
 
 def train(request: Request) -> Response:
-    project = project_of(request)
-    command = commands.train_command(project, form_of(request), site_of(request).places)
+    """Start a training. With the field `corrected` the corrected segments of all recordings become training speech."""
+    project, form = project_of(request), form_of(request)
+    command = commands.train_command(project, form, site_of(request).places)
+    if form.get("corrected") and "preview" not in form:
+        rows = [row for path in project.transcripts().values() for row in _reviewed(path)]
+        if not rows:
+            raise DataError("corrected segments", "none", "correct or confirm some first")
+        write_added(project / "data" / ADDED, rows)
+        if form.get("only_table"):
+            return go_to(project, "transcribe")
     return start(request, project, "train", command, "train")
+
+
+def _reviewed(path: Path) -> list[dict[str, str]]:
+    return read_corrected(path).training_rows() if count_reviewed(path) else []
 
 
 def resume(request: Request) -> Response:
@@ -134,13 +159,28 @@ def show_transcribe(request: Request) -> Response:
         [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
     )
     found = browse(request, project, "to_transcribe")
-    annotated = (".eaf", ".textgrid")
-    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *annotated))]
-    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in annotated)}
+    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *ANNOTATED))]
+    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
     chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
-    values = {"job": job, "queue": queue, "done": done, "models": find_models(project), "chosen": chosen}
+    values: dict[str, Any] = {
+        "job": job,
+        "queue": queue,
+        "done": done,
+        "models": find_models(project),
+        "chosen": chosen,
+    }
+    reviewed = {name: count_reviewed(path) for name, path in done.items()}
+    values |= {"reviewed": reviewed, "used": _find_base(project, reviewed), "stats": lists.read_stats(project)}
+    values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
     return render(request, "transcribe.html", **found | {"files": files}, **values)
+
+
+def _find_base(project: Project, reviewed: dict[str, int]) -> str:
+    """The name of the model that transcribed the first recording with reviewed segments; empty if it is not known."""
+    name = next((name for name, count in reviewed.items() if count), None)
+    used = lists.read_cached(read_record, project.transcript(name)).model if name else ""
+    return next((one for one, path in find_models(project).items() if str(path) == used), "")
 
 
 def transcribe(request: Request) -> Response:
@@ -151,19 +191,42 @@ def transcribe(request: Request) -> Response:
 
 
 def show_text(request: Request) -> Response:
+    """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
     project, query = project_of(request), request.query_params
     found = read_corrected(project.transcript(query.get("name", "")))
-    shown = lists.page_of([*enumerate(found.recording.segments)], query.get("page", ""))
-    return render(request, "text.html", project=project, found=found, shown=shown)
+    recording = found.apply()
+    shown = lists.page_of([*enumerate(recording.segments)], query.get("page", ""))
+    beside, fault, source = [list[tuple[str, str]]()] * len(shown.items), "", found.record.source
+    if source.suffix.lower() in ANNOTATED:
+        try:
+            given = lists.read_cached(read_given, site_of(request).places.resolve(source))
+            beside = annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
+        except (DataError, FileNotFoundError) as error:
+            fault = str(error)
+    marks = [(one.start, one.end, int(number in found.corrections)) for number, one in enumerate(recording.segments)]
+    speakers = sorted({clip.speaker for clip in lists.read_clips(project).values() if clip.speaker})
+    values = {"found": found, "shown": shown, "beside": beside, "fault": fault, "marks": marks, "speakers": speakers}
+    return render(request, "text.html", project=project, duration_s=recording.duration_s, **values)
+
+
+def send_peaks(request: Request) -> Response:
+    """The waveform of a transcribed recording: a byte per 10 ms."""
+    project = project_of(request)
+    media = read_corrected(project.transcript(request.query_params.get("name", ""))).record.recording.media
+    content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
+    return Response(content, media_type="application/octet-stream")
 
 
 def correct(request: Request) -> Response:
-    """Save the text of a segment."""
+    """Save the text and the borders of a segment, or the speaker of the recording."""
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
-    save_correction(
-        project.transcript(name), int(number) if number.isdecimal() and len(number) < 9 else -1, form.get("text", "")
-    )
+    path = project.transcript(name)
+    if "speaker" in form:
+        save_speaker(path, form["speaker"])
+    else:
+        known = int(number) if number.isdecimal() and len(number) < 9 else -1
+        save_correction(path, known, commands.read_correction(form))
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 
@@ -171,7 +234,7 @@ def download(request: Request) -> Response:
     """A transcribed recording with its corrections, for another program."""
     query = request.query_params
     found, form = read_corrected(project_of(request).transcript(query.get("name", ""))), query.get("form", "")
-    site_of(request).places.resolve(found.source)
+    site_of(request).places.resolve(found.record.source)
     disposition = f"attachment; filename*=UTF-8''{quote(f'{found.name}.{form}')}"
     headers = {"Content-Disposition": disposition}
     return Response(export_corrected(found, form), media_type="application/octet-stream", headers=headers)
@@ -210,6 +273,6 @@ def send_packed(request: Request) -> Response:
 ROUTES = (
     *routes_of("GET", live=show_live, train=show_train, results=show_results, report=show_report),
     *routes_of("GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share),
-    *routes_of("GET", packed=send_packed),
+    *routes_of("GET", packed=send_packed, peaks=send_peaks),
     *routes_of("POST", stop=stop, train=train, resume=resume, transcribe=transcribe, text=correct, pack=pack),
 )

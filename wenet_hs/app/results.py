@@ -2,17 +2,19 @@
 """What a training shows while it runs, and its results on the test set."""
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.app.jobs import tail
-from wenet_hs.app.lists import page_of, read_cached
-from wenet_hs.app.projects import Training
+from wenet_hs.app.lists import page_of, read_cached, read_clips
+from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.curves import read_curves
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import DataError
 from wenet_hs.report.collect import sort_modes
 from wenet_hs.report.sections import curve_charts
+from wenet_hs.score.compare import MACRO, compare
 from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.tables import read_report
 
@@ -51,6 +53,38 @@ def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | N
     report, worst = read_cached(_read_sorted, paths[chosen])
     score = report.macro if len(report.languages) > 1 else report.micro
     return {"mode": chosen, "modes": modes, "report": report, "score": score, "shown": page_of(worst, page, 10)}
+
+
+def read_comparisons(project: Project) -> list[dict[str, Any]]:
+    """Each scored training that began from a scored one, and the difference of both; or why they are not compared."""
+    scored = {one.folder.resolve(): one for one in project.trainings() if one.is_scored}
+    found = []
+    for new in scored.values():
+        base = read_recipe_options(new.folder.parent).get("base")
+        if base and (old := scored.get(Path(base).resolve())):
+            pair: dict[str, Any] = {"new": new.name, "old": old.name, "fault": ""}
+            paths = [{path.parent.name: path for path in one.folder.glob("test/*/score.json")} for one in (old, new)]
+            modes = sort_modes(paths[0].keys() & paths[1].keys())
+            mode = DEFAULT_MODE if DEFAULT_MODE in modes else modes[-1] if modes else ""
+            try:
+                both = [of[mode] for of in paths] if mode else []
+                pair |= _compare(project, *both, *(path.stat().st_mtime_ns for path in both)) if both else {}
+            except DataError as error:
+                pair["fault"] = str(error)
+            found.append(pair | {"mode": mode})
+    return found
+
+
+@lru_cache(maxsize=64)
+def _compare(project: Project, old: Path, new: Path, *_: int) -> dict[str, Any]:
+    """The paired difference of two scorings, over speakers where all are known."""
+    reports = [read_cached(_read_sorted, path)[0] for path in (old, new)]
+    clips = read_clips(project)
+    speakers = {key: clips[key].speaker or "" for key in reports[0].utterances if key in clips}
+    known = speakers if len(speakers) == len(reports[0].utterances) and all(speakers.values()) else None
+    of = compare(*reports, speakers=known).differences
+    by_speaker = of[MACRO].by_speaker if all(one.has_speaker_interval for one in of.values()) else None
+    return {"of": of[MACRO], "test": by_speaker or of[MACRO].by_utterance, "is_by_speaker": by_speaker is not None}
 
 
 def _read_sorted(path: Path) -> tuple[Report, list[str]]:

@@ -188,9 +188,9 @@ def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utteran
             found = "times: start and end must be numbers of seconds"
             entries.append(Rejected(where, row["audio"], found, row.get("lang", "")))
             continue
-        others = {name: given.get(name) for name in ("speaker", "lang", "channel")}
-        of_row = Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], start=start, end=end)
-        entries.append(replace(of_row, **others))
+        speaker, lang, channel = (given.get(name) for name in ("speaker", "lang", "channel"))
+        one = Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], start=start, end=end)
+        entries.append(replace(one, speaker=speaker, lang=lang, channel=channel))
     utterances, _, rejected = _make_utterances(options, entries)
     named = [replace(u, key=f"added-{u.key}") for u in utterances]
     usable, faulty = checker.check(named, "added clips")
