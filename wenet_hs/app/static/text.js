@@ -140,7 +140,7 @@ for (const [index, article] of articles) {
     if (!await save()) return;
     if (articles.has(index + 1)) { choose(index + 1, true); return; }
     const next = document.querySelector(".pager [rel=next]");
-    if (next) location.assign(next.href + "#segment-" + (index + 1));
+    if (next) location.assign(next.href + "#edit-" + (index + 1));
   };
   const showBorders = () => {
     const [start, end] = [fields.start, fields.end].map(field => Number(field.value));
@@ -174,7 +174,7 @@ for (const [index, article] of articles) {
   });
   addEventListener("beforeunload", event => { if (contents() !== saved) event.preventDefault(); });
 }
-const [, kind, value] = /^#(segment|at)-([\d.]+)$/.exec(location.hash) ?? [];
+const [, kind, value] = /^#(edit|at)-([\d.]+)$/.exec(location.hash) ?? [];
 moveTo(kind === "at" ? Number(value) : segments[Number(value)]?.start ?? 0);
 if (kind) choose(kind === "at" ? segmentAt(position) : Number(value), true); else show();
 if (kind === "at") playFromHere();
