@@ -14,6 +14,9 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, read_bytes, write_atomic
 from wenet_hs.text.units import SPACE
 
+ANNOTATED = (".eaf", ".textgrid")
+"""Suffixes of annotation files, which may be given instead of their recording."""
+
 
 def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a recording itself.
@@ -22,7 +25,7 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
 
     Raises: DataError if there is no recording, or the file cannot be read.
     """
-    if path.suffix.lower() not in (".eaf", ".textgrid"):
+    if path.suffix.lower() not in ANNOTATED:
         return path
     written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
     found = MediaFinder(audio_dir).find(written, path.parent)

@@ -17,7 +17,7 @@ from wenet_hs.annotation.corrections import (
     save_correction,
     save_speaker,
 )
-from wenet_hs.annotation.recordings import read_record
+from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
@@ -31,8 +31,6 @@ from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
 
 _MAX_CARD = 20_000
-ANNOTATED = (".eaf", ".textgrid")
-"""Annotation files that may be given instead of their recording."""
 
 
 def find_models(project: Project) -> dict[str, Path]:
@@ -112,17 +110,13 @@ def train(request: Request) -> Response:
     project, form = project_of(request), form_of(request)
     command = commands.train_command(project, form, site_of(request).places)
     if form.get("corrected") and "preview" not in form:
-        rows = [row for path in project.transcripts().values() for row in _reviewed(path)]
+        rows = [row for path in project.transcripts().values() for row in read_corrected(path).training_rows()]
         if not rows:
             raise DataError("corrected segments", "none", "correct or confirm some first")
         write_added(project / "data" / ADDED, rows)
         if form.get("only_table"):
             return go_to(project, "transcribe")
     return start(request, project, "train", command, "train")
-
-
-def _reviewed(path: Path) -> list[dict[str, str]]:
-    return read_corrected(path).training_rows() if count_reviewed(path) else []
 
 
 def resume(request: Request) -> Response:
@@ -171,16 +165,11 @@ def show_transcribe(request: Request) -> Response:
         "chosen": chosen,
     }
     reviewed = {name: count_reviewed(path) for name, path in done.items()}
-    values |= {"reviewed": reviewed, "used": _find_base(project, reviewed), "stats": lists.read_stats(project)}
+    first = next((done[name] for name, count in reviewed.items() if count), None)
+    used = lists.read_cached(read_record, first).model if first else ""
+    values |= {"reviewed": reviewed, "used": used, "stats": lists.read_stats(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
     return render(request, "transcribe.html", **found | {"files": files}, **values)
-
-
-def _find_base(project: Project, reviewed: dict[str, int]) -> str:
-    """The name of the model that transcribed the first recording with reviewed segments; empty if it is not known."""
-    name = next((name for name, count in reviewed.items() if count), None)
-    used = lists.read_cached(read_record, project.transcript(name)).model if name else ""
-    return next((one for one, path in find_models(project).items() if str(path) == used), "")
 
 
 def transcribe(request: Request) -> Response:

@@ -52,7 +52,7 @@ const show = () => {
   const values = { time: clock(position), total: clock(duration), number: chosen + 1 };
   const text = (chosen < 0 ? wave.dataset.ready : wave.dataset.segment).replace(/\{(\w+)\}/g, (_, name) => values[name]);
   range.setAttribute("aria-valuetext", text);
-  if (peaks) status.textContent = text;
+  wave.querySelector(".time").textContent = text;
 };
 const choose = (index, hasFocus = false) => {
   articles.get(chosen)?.removeAttribute("aria-current");
@@ -109,6 +109,7 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
     if (!answer.ok) throw new Error(await answer.text());
     peaks = new Uint8Array(await answer.arrayBuffer());
     for (const peak of peaks) if (peak > highest) highest = peak;
+    status.textContent = "";
     show();
   } catch (error) { status.textContent = error.message; }
 })();
@@ -150,7 +151,11 @@ for (const [index, article] of articles) {
     play.textContent = "▶ " + (index + 1) + ": " + start.toFixed(1) + "–" + end.toFixed(1) + " s";
     show();
   };
-  article.addEventListener("focusin", () => { if (chosen !== index) choose(index); });
+  article.addEventListener("focusin", () => {
+    if (chosen === index) return;
+    if (player.paused) moveTo(segments[index].start);
+    choose(index);
+  });
   form.addEventListener("input", event => { if (event.target.type === "number") showBorders(); });
   form.addEventListener("change", () => { clearTimeout(timer); timer = setTimeout(save, 400); });
   form.addEventListener("focusout", event => { if (!form.contains(event.relatedTarget)) save(); });
