@@ -8,6 +8,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import av
+import numpy as np
 import pytest
 from app_client import ORIGIN, App, write_audio, write_elan, write_lists, write_transcript
 from model_folders import write_model_folder
@@ -159,7 +161,7 @@ def test_other_tiers_are_beside_the_segments(app: App) -> None:
     assert "talk.eaf: not XML" in html and "old words" in html
     source.unlink()
     html = app.get("/p/first/text?name=talk").text
-    assert "No such file" in html and "old words" in html
+    assert "talk.eaf: cannot be read (No such file or directory); check the path" in html and "old words" in html
 
 
 def test_points_and_shifted_textgrids_are_beside_the_segments(tmp_path: Path) -> None:
@@ -250,6 +252,15 @@ def test_corrected_segments_become_training_speech_of_a_training_from_their_mode
     assert (model / "train.yaml").exists()
 
 
+def test_recordings_outside_are_no_training_speech(app: App, recipe: Path, tmp_path: Path) -> None:
+    model = reviewed_project(app)
+    write_transcript(app.project, write_audio(tmp_path / "outside/secret.wav"), "secret")
+    assert app.post("/p/first/text", name="secret", number="0", text="x").status_code == 303
+    answer = app.post("/p/first/train", corrected="yes", start="model", base=str(model))
+    assert answer.status_code == 400 and "outside of the folders" in answer.text
+    assert not (app.project / "data/added.tsv").exists() and not (app.project / ".app/jobs").exists()
+
+
 def test_segments_that_nobody_has_seen_are_no_training_speech(app: App, recipe: Path) -> None:
     reviewed_project(app)
     assert save(app, number="0", text="old words", start="0.1", end="0.5") == ""  # a border says nothing of the text
@@ -311,5 +322,14 @@ def test_long_recordings_are_refused_in_one_line(app: App, monkeypatch: pytest.M
     assert [*(app.project / "to_transcribe").iterdir()] == []
     assert upload("short.wav", write_audio(app.home / "short.wav", 2.0).read_bytes())[0] == 200
     assert upload("notes.txt", content)[0] == 200  # no recording by its name
+    samples = np.zeros((1, 4 * 16000), np.float32)
+    with av.open(str(app.home / "long.m4a"), "w", format="mp4") as file:
+        stream = file.add_stream("aac", rate=16000)
+        stream.layout = "mono"
+        frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout="mono")
+        frame.sample_rate, frame.pts = 16000, 0
+        file.mux(stream.encode(frame))
+        file.mux(stream.encode(None))
+    assert upload("long.m4a", (app.home / "long.m4a").read_bytes())[0] == 400
     monkeypatch.setattr("wenet_hs.data.audio.MAX_HOURS", 3 / 3600)  # what no reader reads
     assert upload("days.wav", content)[0] == 400

@@ -8,15 +8,7 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from wenet_hs.annotation.corrections import (
-    annotations_beside,
-    count_reviewed,
-    export_corrected,
-    read_corrected,
-    read_given,
-    save_correction,
-    save_speaker,
-)
+from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
@@ -110,7 +102,11 @@ def train(request: Request) -> Response:
     project, form = project_of(request), form_of(request)
     command = commands.train_command(project, form, site_of(request).places)
     if form.get("corrected") and "preview" not in form:
-        rows = [row for path in project.transcripts().values() for row in read_corrected(path).training_rows()]
+        rows = [
+            row for path in project.transcripts().values() for row in corrections.read_corrected(path).training_rows()
+        ]
+        for audio in {row["audio"] for row in rows}:
+            site_of(request).places.resolve(audio)
         if not rows:
             raise DataError("corrected segments", "none", "correct or confirm some first")
         write_added(project / "data" / ADDED, rows)
@@ -157,18 +153,13 @@ def show_transcribe(request: Request) -> Response:
     by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
     chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
-    values: dict[str, Any] = {
-        "job": job,
-        "queue": queue,
-        "done": done,
-        "models": find_models(project),
-        "chosen": chosen,
-    }
-    reviewed = {name: count_reviewed(path) for name, path in done.items()}
+    values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
+    reviewed = {name: corrections.count_reviewed(path) for name, path in done.items()}
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = lists.read_cached(read_record, first).model if first else ""
     values |= {"reviewed": reviewed, "used": used, "stats": lists.read_stats(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
+    values |= {"models": find_models(project)}
     return render(request, "transcribe.html", **found | {"files": files}, **values)
 
 
@@ -182,15 +173,17 @@ def transcribe(request: Request) -> Response:
 def show_text(request: Request) -> Response:
     """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
     project, query = project_of(request), request.query_params
-    found = read_corrected(project.transcript(query.get("name", "")))
+    found = corrections.read_corrected(project.transcript(query.get("name", "")))
     recording = found.apply()
     shown = lists.page_of([*enumerate(recording.segments)], query.get("page", ""))
     beside, fault, source = [list[tuple[str, str]]()] * len(shown.items), "", found.record.source
     if source.suffix.lower() in ANNOTATED:
         try:
-            given = lists.read_cached(read_given, site_of(request).places.resolve(source))
-            beside = annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
-        except (DataError, FileNotFoundError) as error:
+            source = site_of(request).places.resolve(source)
+            read = corrections.read_given
+            given = lists.read_cached(read, source) if source.is_file() else read(source)
+            beside = corrections.annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
+        except DataError as error:
             fault = str(error)
     marks = [(one.start, one.end, int(number in found.corrections)) for number, one in enumerate(recording.segments)]
     speakers = sorted({clip.speaker for clip in lists.read_clips(project).values() if clip.speaker})
@@ -201,7 +194,7 @@ def show_text(request: Request) -> Response:
 def send_peaks(request: Request) -> Response:
     """The waveform of a transcribed recording: a byte per 10 ms."""
     project = project_of(request)
-    media = read_corrected(project.transcript(request.query_params.get("name", ""))).record.recording.media
+    media = corrections.read_corrected(project.transcript(request.query_params.get("name", ""))).record.recording.media
     content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
     return Response(content, media_type="application/octet-stream")
 
@@ -212,21 +205,24 @@ def correct(request: Request) -> Response:
     name, number = form.get("name", ""), form.get("number", "")
     path = project.transcript(name)
     if "speaker" in form:
-        save_speaker(path, form["speaker"])
+        corrections.save_speaker(path, form["speaker"])
     else:
         known = int(number) if number.isdecimal() and len(number) < 9 else -1
-        save_correction(path, known, commands.read_correction(form))
+        corrections.save_correction(path, known, commands.read_correction(form))
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 
 def download(request: Request) -> Response:
     """A transcribed recording with its corrections, for another program."""
     query = request.query_params
-    found, form = read_corrected(project_of(request).transcript(query.get("name", ""))), query.get("form", "")
+    found, form = (
+        corrections.read_corrected(project_of(request).transcript(query.get("name", ""))),
+        query.get("form", ""),
+    )
     site_of(request).places.resolve(found.record.source)
     disposition = f"attachment; filename*=UTF-8''{quote(f'{found.name}.{form}')}"
     headers = {"Content-Disposition": disposition}
-    return Response(export_corrected(found, form), media_type="application/octet-stream", headers=headers)
+    return Response(corrections.export_corrected(found, form), media_type="application/octet-stream", headers=headers)
 
 
 def show_share(request: Request) -> Response:
