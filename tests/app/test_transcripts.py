@@ -20,7 +20,7 @@ from waiting import within
 from wenet_hs.annotation.corrections import Correction, annotations_beside, read_corrected, read_given, save_correction
 from wenet_hs.annotation.recordings import Record, write_record
 from wenet_hs.annotation.textgrid import write_textgrid
-from wenet_hs.annotation.tiers import Tier, TranscribedRecording, TranscribedSegment
+from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.app import data_views, projects
 from wenet_hs.corpus.added import read_added
 from wenet_hs.data.peaks import PEAKS_PER_SECOND
@@ -191,8 +191,12 @@ def test_peaks_are_sent_and_kept_and_only_of_allowed_recordings(app: App, tmp_pa
 
 
 def test_two_hours_open_at_once(app: App) -> None:
-    segments = tuple(TranscribedSegment(start=3.0 * n, end=3.0 * n + 2.5, text="some words") for n in range(2400))
-    recording = TranscribedRecording(media=app.home / "talk.wav", duration_s=7200.0, segments=segments)
+    segments = list[TranscribedSegment]()
+    for start in range(0, 7200, 3):
+        times = [start + n / 4 for n in range(8)]
+        words = tuple(TimedText(text="word", start=one, end=one + 0.2, confidence=0.5) for one in times)
+        segments.append(TranscribedSegment(start=start, end=start + 2.5, text="word " * 8, words=words))
+    recording = TranscribedRecording(media=app.home / "talk.wav", duration_s=7200.0, segments=tuple(segments))
     tiers = {name: ["words"] * 2400 for name in ("gloss", "translation")}
     source = write_elan(app.home / "talk.eaf", tiers, step_ms=3000)
     (app.project / "transcribed").mkdir()

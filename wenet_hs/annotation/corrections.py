@@ -86,10 +86,11 @@ class CorrectedRecording:
 
     def apply(self) -> TranscribedRecording:
         """The recording with the corrected texts and borders."""
-        segments = [
-            self.corrections.get(number, Correction()).apply(replace(one, speaker=one.speaker or self.speaker or None))
-            for number, one in enumerate(self.record.recording.segments)
-        ]
+        segments = [*self.record.recording.segments]
+        for number in self.corrections.keys() & {*range(len(segments))}:
+            segments[number] = self.corrections[number].apply(segments[number])
+        if self.speaker:
+            segments = [one if one.speaker else replace(one, speaker=self.speaker) for one in segments]
         return replace(self.record.recording, segments=tuple(segments))
 
     def training_rows(self) -> list[dict[str, str]]:
@@ -103,9 +104,12 @@ class CorrectedRecording:
         ]
 
 
-def read_corrected(path: Path) -> CorrectedRecording:
-    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged."""
-    return CorrectedRecording(path, read_record(path), *_read_corrections(path))
+def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecording:
+    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged.
+
+    `record`: the content of NAME.json, if it is known.
+    """
+    return CorrectedRecording(path, record or read_record(path), *_read_corrections(path))
 
 
 def count_reviewed(path: Path) -> int:

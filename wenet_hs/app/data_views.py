@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from wenet_hs.annotation.corrections import read_corrected
+from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
@@ -115,7 +115,7 @@ def play(request: Request) -> Response:
     if "key" in query:
         clip = lists.find_clip(project, query["key"])
     else:
-        media = str(read_corrected(project.transcript(query.get("name", ""))).record.recording.media)
+        media = str(lists.read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:

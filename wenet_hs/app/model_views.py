@@ -173,7 +173,8 @@ def transcribe(request: Request) -> Response:
 def show_text(request: Request) -> Response:
     """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
     project, query = project_of(request), request.query_params
-    found = corrections.read_corrected(project.transcript(query.get("name", "")))
+    path = project.transcript(query.get("name", ""))
+    found = corrections.read_corrected(path, lists.read_cached(read_record, path))
     recording = found.apply()
     shown = lists.page_of([*enumerate(recording.segments)], query.get("page", ""))
     beside, fault, source = [list[tuple[str, str]]()] * len(shown.items), "", found.record.source
@@ -194,7 +195,7 @@ def show_text(request: Request) -> Response:
 def send_peaks(request: Request) -> Response:
     """The waveform of a transcribed recording: a byte per 10 ms."""
     project = project_of(request)
-    media = corrections.read_corrected(project.transcript(request.query_params.get("name", ""))).record.recording.media
+    media = lists.read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
     content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
     return Response(content, media_type="application/octet-stream")
 
