@@ -12,7 +12,7 @@ import soundfile
 from pympi import Eaf
 from starlette.testclient import TestClient
 
-from wenet_hs.annotation.recordings import write_record
+from wenet_hs.annotation.recordings import Record, write_record
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.app.pages import Site
 from wenet_hs.app.server import make_app
@@ -91,7 +91,15 @@ def write_elan(path: Path, tiers: dict[str, list[str]], step_ms: int = 100) -> P
     return path
 
 
-def write_transcript(project: Path, media: Path, name: str = "talk", text: str = "old words") -> None:
+def write_transcript(
+    project: Path,
+    media: Path,
+    name: str = "talk",
+    text: str = "old words",
+    *,
+    source: Path | None = None,
+    model: str = "",
+) -> None:
     """A transcribed recording of two segments."""
     words = [
         TimedText(text=word, start=0.1 * n, end=0.1 * n + 0.1, confidence=0.35) for n, word in enumerate(text.split())
@@ -100,4 +108,4 @@ def write_transcript(project: Path, media: Path, name: str = "talk", text: str =
     segments = (first, TranscribedSegment(start=0.6, end=1.0, text="end"))
     (project / "transcribed").mkdir(exist_ok=True)
     recording = TranscribedRecording(media=media, duration_s=2.0, segments=segments)
-    write_record(project / f"transcribed/{name}.json", recording, media)
+    write_record(project / f"transcribed/{name}.json", Record(recording, source or media, model))

@@ -14,7 +14,7 @@ from model_folders import noise, write_model_folder
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
 
-from wenet_hs.annotation.recordings import read_record
+from wenet_hs.annotation.recordings import Record, read_record
 from wenet_hs.bin import align, recognize, transcribe
 from wenet_hs.decode.segments import find_speech
 from wenet_hs.errors import DataError
@@ -74,9 +74,9 @@ def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, ca
 def test_a_record_has_all_of_the_recording(folder: Path, talk: Path) -> None:
     line = f"--model_dir {folder} {GREEDY} --record {talk.parent / 'out'} {talk}"
     assert run_line(transcribe, line) == 0
-    recording, source = read_record(talk.parent / "out/talk.json")
+    found = read_record(talk.parent / "out/talk.json")
     expected = load_model(folder).transcribe_recording(talk, mode="ctc_greedy_search")
-    assert (recording, source) == (expected, talk) and len(recording.words) == 3
+    assert found == Record(expected, talk, str(folder)) and len(found.recording.words) == 3
     assert run_line(transcribe, f"{line} --skip_existing") == 0
     (talk.parent / "out/talk.json").write_text("{}")
     with pytest.raises(DataError, match=r"not a file of `transcribe --record`; transcribe the recording again"):

@@ -1,23 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Corrected texts of a transcribed recording, and files of it for other programs.
+"""Corrected texts and borders of a transcribed recording, and files of it for other programs.
 
-NAME.json is what `wenet-hs transcribe --record` wrote, and never changes. NAME.corrections.json beside it has the
-corrected texts by the number of the segment, and is written at every correction.
+NAME.json is what `wenet-hs transcribe --record` wrote, and never changes. NAME.corrections.json beside it is written at
+every correction: number of the segment → its text, or an object with those of text, start, end and confirmed that a
+person gave. It also has the name of the `speaker`, if one was given.
 """
 
 import json
+import math
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from wenet_hs.annotation.eaf import write_eaf
-from wenet_hs.annotation.recordings import TSV_HEADER, read_record, tsv_lines, write_srt
-from wenet_hs.annotation.textgrid import write_textgrid
+from wenet_hs.annotation.eaf import read_elan, write_eaf
+from wenet_hs.annotation.recordings import TSV_HEADER, Record, read_record, tsv_lines, write_srt
+from wenet_hs.annotation.textgrid import find_shift, read_textgrid, write_textgrid
 from wenet_hs.annotation.tiers import (
     DEFAULT_LOW_CONFIDENCE,
     DEFAULT_TIER,
+    AnnotationFile,
     TranscribedRecording,
     TranscribedSegment,
     make_tiers,
@@ -27,8 +31,41 @@ from wenet_hs.files import one_field, write_atomic
 
 FormatName = Literal["eaf", "TextGrid", "srt", "tsv", "txt"]
 CORRECTIONS = ".corrections.json"
-_MAX_TEXT = 10_000
+_MAX_TEXT, _MAX_NAME = 10_000, 100
+_MIN_SEGMENT_S = 0.01
 _MUTEX = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Correction:
+    """What a person stated about a segment."""
+
+    text: str | None = None
+    """None: as it was transcribed; of the borders too."""
+    start: float | None = None
+    end: float | None = None
+    is_confirmed: bool = False
+    """The text is right."""
+
+    @property
+    def is_reviewed(self) -> bool:
+        """Whether a person has corrected or confirmed the text."""
+        return self.is_confirmed or self.text is not None
+
+    def apply(self, segment: TranscribedSegment) -> TranscribedSegment:
+        """The corrected segment. Its words keep their times if their number is the same and they are within it."""
+        start = segment.start if self.start is None else self.start
+        end = segment.end if self.end is None else self.end
+        text = segment.text if self.text is None else self.text
+        words = segment.words
+        if self.is_reviewed:
+            new = text.split() if len(text.split()) == len(words) else []
+            words = tuple(replace(old, text=one, confidence=1.0) for old, one in zip(words, new, strict=False))
+        words = tuple(replace(one, start=max(one.start, start), end=min(one.end, end)) for one in words)
+        if any(one.end - one.start < 0.001 for one in words):
+            words = ()
+        confidence = None if self.is_reviewed else segment.confidence
+        return replace(segment, start=start, end=end, text=text, words=words, confidence=confidence)
 
 
 @dataclass(frozen=True)
@@ -37,10 +74,10 @@ class CorrectedRecording:
 
     path: Path
     """NAME.json."""
-    recording: TranscribedRecording
-    source: Path
-    """The file that was given: the recording, or an annotation file beside it."""
-    corrections: dict[int, str]
+    record: Record
+    corrections: dict[int, Correction]
+    speaker: str = ""
+    """Who speaks, where the segments name nobody."""
 
     @property
     def name(self) -> str:
@@ -48,51 +85,149 @@ class CorrectedRecording:
         return self.path.stem
 
     def apply(self) -> TranscribedRecording:
-        """The recording with the corrected texts. A word keeps its times if the number of words is the same."""
-        segments = [
-            _correct(one, self.corrections[number]) if number in self.corrections else one
-            for number, one in enumerate(self.recording.segments)
+        """The recording with the corrected texts and borders."""
+        segments = [*self.record.recording.segments]
+        for number in self.corrections.keys() & {*range(len(segments))}:
+            segments[number] = self.corrections[number].apply(segments[number])
+        if self.speaker:
+            segments = [one if one.speaker else replace(one, speaker=self.speaker) for one in segments]
+        return replace(self.record.recording, segments=tuple(segments))
+
+    def training_rows(self) -> list[dict[str, str]]:
+        """Rows for `corpus.added.write_added`: the segments with a text that a person has corrected or confirmed."""
+        media = str(self.record.recording.media)
+        return [
+            {"audio": media, "text": one.text, "start": f"{one.start:.3f}", "end": f"{one.end:.3f}"}
+            | ({"speaker": one.speaker} if one.speaker else {})
+            for number, one in enumerate(self.apply().segments)
+            if one.text and self.corrections.get(number, Correction()).is_reviewed
         ]
-        return replace(self.recording, segments=tuple(segments))
 
 
-def _correct(segment: TranscribedSegment, text: str) -> TranscribedSegment:
-    words = text.split()
-    has_times = len(words) == len(segment.words)
-    timed = [replace(old, text=new, confidence=1.0) for old, new in zip(segment.words, words, strict=has_times)]
-    return replace(segment, text=text, words=tuple(timed) if has_times else (), confidence=None)
+def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecording:
+    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged.
+
+    `record`: the content of NAME.json, if it is known.
+    """
+    return CorrectedRecording(path, record or read_record(path), *_read_corrections(path))
 
 
-def read_corrected(path: Path) -> CorrectedRecording:
-    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged."""
-    recording, source = read_record(path)
-    return CorrectedRecording(path, recording, source, _read_corrections(path))
+def count_reviewed(path: Path) -> int:
+    """The segments of NAME.json whose text a person has corrected or confirmed. Raises DataError."""
+    return sum(one.is_reviewed for one in _read_corrections(path)[0].values())
 
 
-def _read_corrections(path: Path) -> dict[int, str]:
+def _read_corrections(path: Path) -> tuple[dict[int, Correction], str]:
+    """The corrections of NAME.json by the number of the segment, and the speaker."""
     path = path.with_name(f"{path.stem}{CORRECTIONS}")
     try:
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        return {int(number): str(text) for number, text in found.items()}
-    except (ValueError, AttributeError) as error:
+        speaker = str(found.pop("speaker", ""))
+        return {int(number): _read_correction(value) for number, value in found.items()}, speaker
+    except (ValueError, AttributeError, TypeError) as error:
         raise DataError(path, "not a file of corrections", "restore it, or move it away") from error
 
 
-def save_correction(path: Path, number: int, text: str) -> None:
-    """Write the text of a segment of NAME.json to the disk; the text of the model removes the correction.
+def _read_correction(value: Any) -> Correction:
+    """Raises ValueError, AttributeError or TypeError for another value."""
+    if isinstance(value, str):
+        return Correction(value)
+    times = {name: float(value[name]) for name in ("start", "end") if name in value}
+    if not all(map(math.isfinite, times.values())):
+        raise ValueError("times are not finite")
+    text = str(value["text"]) if "text" in value else None
+    return Correction(text, times.get("start"), times.get("end"), value.get("confirmed") is True)
 
-    Raises DataError for a number without a segment, or a text that is too long.
-    """
-    segments, text = read_record(path)[0].segments, " ".join(text.split())
-    if not 0 <= number < len(segments) or len(text) > _MAX_TEXT:
-        found = f"{path.stem} has {len(segments)} segments of at most {_MAX_TEXT:,} characters"
-        raise DataError(f"segment {number}", found, "load the page again")
+
+def _write(found: CorrectedRecording) -> None:
+    content: dict[str, Any] = {"speaker": found.speaker} if found.speaker else {}
+    for number, one in sorted(found.corrections.items()):
+        given = {"text": one.text, "start": one.start, "end": one.end, "confirmed": one.is_confirmed or None}
+        values = {name: value for name, value in given.items() if value is not None}
+        content[str(number)] = one.text if [*values] == ["text"] else values
+    file = found.path.with_name(f"{found.path.stem}{CORRECTIONS}")
+    write_atomic(file, json.dumps(content, ensure_ascii=False, indent=1))
+
+
+def save_speaker(path: Path, speaker: str) -> None:
+    """Write the name of the speaker of NAME.json to the disk. Raises DataError for one that is too long."""
+    speaker = " ".join(one_field(speaker).split())
+    if len(speaker) > _MAX_NAME:
+        raise DataError(f"speaker {speaker[:40]!r}", f"longer than {_MAX_NAME} characters", "shorten the name")
     with _MUTEX:
-        corrections = {**_read_corrections(path), number: text}
-        if text == segments[number].text:
-            del corrections[number]
-        content = json.dumps(corrections, ensure_ascii=False, indent=1)
-        write_atomic(path.with_name(f"{path.stem}{CORRECTIONS}"), content)
+        _write(replace(read_corrected(path), speaker=speaker))
+
+
+def save_correction(path: Path, number: int, correction: Correction) -> None:
+    """Write the correction of a segment of NAME.json to the disk. What is as it was transcribed is no correction.
+
+    Raises DataError for a number without a segment, a text that is too long, or borders that leave the recording or
+    are beyond those of the segments before and after it.
+    """
+    with _MUTEX:
+        found = read_corrected(path)
+        segments = found.record.recording.segments
+        text = None if correction.text is None else " ".join(correction.text.split())
+        if not 0 <= number < len(segments) or len(text or "") > _MAX_TEXT:
+            limits = f"{path.stem} has {len(segments)} segments of at most {_MAX_TEXT:,} characters"
+            raise DataError(f"segment {number + 1}", limits, "load the page again")
+        old = segments[number]
+        start, end = (
+            None if value is None or abs(value - was) < 0.0005 else round(value, 3)
+            for value, was in ((correction.start, old.start), (correction.end, old.end))
+        )
+        new = replace(correction, text=None if text == old.text else text, start=start, end=end)
+        _check_borders(found, number, new)
+        others = {other: one for other, one in found.corrections.items() if other != number}
+        _write(replace(found, corrections=others | ({} if new == Correction() else {number: new})))
+
+
+def _check_borders(found: CorrectedRecording, number: int, correction: Correction) -> None:
+    """Raise DataError if new borders leave the recording or cross a segment of the speaker before or after."""
+    applied, end_s = found.apply().segments, found.record.recording.duration_s
+    now, new = applied[number], correction.apply(found.record.recording.segments[number])
+    if (new.start, new.end) == (now.start, now.end):
+        return
+    where = f"segment {number + 1}: {new.start:.3f} to {new.end:.3f} s"
+    if not new.end - new.start >= _MIN_SEGMENT_S:
+        raise DataError(where, f"shorter than {_MIN_SEGMENT_S:g} s", "the end must be after the begin")
+    if new.start < 0 or new.end > end_s:
+        raise DataError(where, f"outside of the recording of {end_s:.3f} s", "choose times within it")
+    for other, one in enumerate(applied):
+        is_beyond = new.start < one.end if other < number else new.end > one.start
+        if other != number and one.speaker == now.speaker and is_beyond:
+            found_at = f"crosses segment {other + 1}, {one.start:.3f} to {one.end:.3f} s"
+            raise DataError(where, found_at, "move its border first")
+
+
+# ---- the annotation file that was given
+
+
+def read_given(source: Path) -> AnnotationFile:
+    """The tiers of the .eaf or .TextGrid that was given instead of its recording. Raises DataError."""
+    return read_elan(source) if source.suffix.lower() == ".eaf" else read_textgrid(source)
+
+
+def annotations_beside(
+    given: AnnotationFile, duration_s: float, segments: Sequence[TranscribedSegment]
+) -> list[list[tuple[str, str]]]:
+    """Of each segment: name and text of the tiers with annotations at the same time, such as a translation."""
+    shift = find_shift(*given.extent, duration_s) if given.extent[1] else 0.0
+    if isinstance(shift, str):
+        raise DataError(given.path, shift)
+    tiers = [(tier.name, [one for one in tier.timed_spans if one[2].strip()]) for tier in given.tiers]
+    beside = []
+    for one in segments:
+        begin, end = one.start - shift, one.end - shift
+        texts = [
+            (name, " ".join(text for first, last, text in spans if first < end and begin < max(last, first + 1e-6)))
+            for name, spans in tiers
+        ]
+        beside.append([(name, text) for name, text in texts if text])
+    return beside
+
+
+# ---- other programs
 
 
 def export_corrected(corrected: CorrectedRecording, form: str) -> bytes:
@@ -104,7 +239,7 @@ def export_corrected(corrected: CorrectedRecording, form: str) -> bytes:
         return (TSV_HEADER + tsv_lines(recording)).encode()
     if form == "txt":
         return "".join(f"{segment.text}\n" for segment in recording.segments if segment.text).encode()
-    source = corrected.source if corrected.source.suffix.lower() == f".{form}".lower() else None
+    source = corrected.record.source if corrected.record.source.suffix.lower() == f".{form}".lower() else None
     with TemporaryDirectory() as folder:
         path = Path(folder) / f"{corrected.name}.{form}"
         if form == "eaf":

@@ -3,7 +3,7 @@
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from wenet_hs.annotation.eaf import read_eaf, read_media
@@ -14,6 +14,9 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, read_bytes, write_atomic
 from wenet_hs.text.units import SPACE
 
+ANNOTATED = (".eaf", ".textgrid")
+"""Suffixes of annotation files, which may be given instead of their recording."""
+
 
 def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     """The recording of an .eaf or .TextGrid, found as `MediaFinder` does; any other path is a recording itself.
@@ -22,7 +25,7 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
 
     Raises: DataError if there is no recording, or the file cannot be read.
     """
-    if path.suffix.lower() not in (".eaf", ".textgrid"):
+    if path.suffix.lower() not in ANNOTATED:
         return path
     written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
     found = MediaFinder(audio_dir).find(written, path.parent)
@@ -87,14 +90,26 @@ def tsv_lines(recording: TranscribedRecording) -> str:
     return "".join(lines)
 
 
-def write_record(path: Path, recording: TranscribedRecording, source: Path) -> None:
-    """Write all of a transcribed recording as JSON. `source`: the recording or annotation file that was given."""
-    content = asdict(recording) | {"media": str(recording.media.absolute()), "source": str(source.absolute())}
+@dataclass(frozen=True)
+class Record:
+    """The content of a file of `transcribe --record`."""
+
+    recording: TranscribedRecording
+    source: Path
+    """The file that was given: the recording, or an annotation file beside it."""
+    model: str = ""
+    """The model that transcribed it: a folder, a ZIP or an address; empty in old files."""
+
+
+def write_record(path: Path, record: Record) -> None:
+    """Write all of a transcribed recording as JSON."""
+    paths = {"media": str(record.recording.media.absolute()), "source": str(record.source.absolute())}
+    content = asdict(record.recording) | paths | {"model": record.model}
     write_atomic(path, json.dumps(content, ensure_ascii=False))
 
 
-def read_record(path: Path) -> tuple[TranscribedRecording, Path]:
-    """The recording of a file of `write_record`, and its source. Raises DataError if it is another file."""
+def read_record(path: Path) -> Record:
+    """The content of a file of `write_record`. Raises DataError if it is another file."""
     try:
         content = json.loads(read_bytes(path))
         segments = [
@@ -103,6 +118,6 @@ def read_record(path: Path) -> tuple[TranscribedRecording, Path]:
         ]
         media, duration_s = Path(content["media"]), float(content["duration_s"])
         recording = TranscribedRecording(media=media, duration_s=duration_s, segments=tuple(segments))
-        return recording, Path(content["source"])
+        return Record(recording, Path(content["source"]), str(content.get("model", "")))
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(path, "not a file of `transcribe --record`", "transcribe the recording again") from error

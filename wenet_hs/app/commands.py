@@ -7,6 +7,7 @@ from pathlib import Path
 
 from starlette.datastructures import ImmutableMultiDict
 
+from wenet_hs.annotation.corrections import Correction
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.app.projects import FORMS, Project, find_recipe, read_recipe_options
 from wenet_hs.corpus.columns import COLUMNS
@@ -59,7 +60,10 @@ def _folders(project: Project, experiment: Path) -> list[str]:
 
 
 def train_command(project: Project, form: Form, places: Places) -> list[str]:
-    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report."""
+    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report.
+
+    With corrected segments the lists are made again first.
+    """
     command = [str(find_recipe()), *_data_options(project), *_folders(project, project.free_experiment())]
     start = _choice(form, "start", ("nothing", "model", "encoder"))
     if start == "model":
@@ -71,7 +75,7 @@ def train_command(project: Project, form: Form, places: Places) -> list[str]:
     if form.get("minutes", "").strip():
         minutes = f"{_number(form, 'minutes', 5, 0.1, 100_000):g}"
         command += ["--override", f"max_minutes={minutes} scheduler_conf.warmup_steps=100"]
-    return [*command, "--stage", "1"]
+    return [*command, "--stage", "0" if form.get("corrected") else "1"]
 
 
 def resume_command(project: Project, experiment: Path) -> list[str]:
@@ -103,6 +107,14 @@ def pack_command(project: Project, model: Path, form: Form) -> list[str]:
         if value := form.get(name, "").strip():
             command.append(f"--{name}={one_field(value)}")
     return [*command, *(["--overwrite"] if form.get("overwrite") else [])]
+
+
+def read_correction(form: Form) -> Correction:
+    """The text and the borders of a segment; without a number a border is as it was transcribed."""
+    start, end = (
+        _number(form, name, 0, 0, 100_000) if form.get(name, "").strip() else None for name in ("start", "end")
+    )
+    return Correction(form.get("text"), start, end, "confirmed" in form)
 
 
 def _choice(form: Form, name: str, allowed: Sequence[str]) -> str:

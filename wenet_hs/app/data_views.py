@@ -2,13 +2,14 @@
 """Projects, recordings and their check: the pages before a training."""
 
 from operator import itemgetter
+from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from wenet_hs.annotation.corrections import read_corrected
+from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
@@ -17,12 +18,14 @@ from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.corpus.languages import find_language
+from wenet_hs.data.audio import AudioError, TooLongError, read_duration
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
 from wenet_hs.files import open_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
-MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_CLIP_S = 4 << 30, 5000, 600
+MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_UPLOAD_HOURS, MAX_CLIP_S = 4 << 30, 5000, 12, 600
 TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
 """Folder of a project that files are uploaded to → their suffixes."""
 
@@ -112,7 +115,7 @@ def play(request: Request) -> Response:
     if "key" in query:
         clip = lists.find_clip(project, query["key"])
     else:
-        media = str(read_corrected(project.transcript(query.get("name", ""))).recording.media)
+        media = str(lists.read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:
@@ -145,6 +148,8 @@ async def upload(request: Request) -> Response:
         async for part in request.stream():
             _check_size(name, size := size + len(part))
             await run_in_threadpool(file.write, part)
+        await run_in_threadpool(file.flush)
+        await run_in_threadpool(_check_length, name, Path(file.name))
     except BaseException as error:
         manager.__exit__(type(error), error, error.__traceback__)
         raise
@@ -156,6 +161,19 @@ def _check_size(name: str, size: int) -> None:
     if size > MAX_UPLOAD_BYTES:
         found = f"larger than {MAX_UPLOAD_BYTES / 1e9:.1f} GB"
         raise DataError(f"file {name!r}", found, "choose its folder on this computer instead")
+
+
+def _check_length(name: str, path: Path) -> None:
+    """Raise DataError for a recording that is too long. What cannot be read is reported when it is used."""
+    try:
+        is_long = name.lower().endswith(ALL_SUFFIXES) and read_duration(path) > 3600 * MAX_UPLOAD_HOURS
+    except TooLongError:
+        is_long = True
+    except AudioError:
+        return
+    if is_long:
+        to_do = "cut it into parts, or choose its folder on this computer instead"
+        raise DataError(f"file {name!r}", f"more than {MAX_UPLOAD_HOURS} hours of audio", to_do)
 
 
 def to_projects(request: Request) -> Response:

@@ -8,13 +8,16 @@ from urllib.parse import quote
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 
-from wenet_hs.annotation.corrections import export_corrected, read_corrected, save_correction
+from wenet_hs.annotation import corrections
+from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.projects import Project
-from wenet_hs.app.results import read_live, read_results
+from wenet_hs.app.results import read_comparisons, read_live, read_results
+from wenet_hs.corpus.added import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
+from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
@@ -95,8 +98,20 @@ def show_train(request: Request) -> Response:
 
 
 def train(request: Request) -> Response:
-    project = project_of(request)
-    command = commands.train_command(project, form_of(request), site_of(request).places)
+    """Start a training. With the field `corrected` the corrected segments of all recordings become training speech."""
+    project, form = project_of(request), form_of(request)
+    command = commands.train_command(project, form, site_of(request).places)
+    if form.get("corrected") and "preview" not in form:
+        rows = [
+            row for path in project.transcripts().values() for row in corrections.read_corrected(path).training_rows()
+        ]
+        for audio in {row["audio"] for row in rows}:
+            site_of(request).places.resolve(audio)
+        if not rows:
+            raise DataError("corrected segments", "none", "correct or confirm some first")
+        write_added(project / "data" / ADDED, rows)
+        if form.get("only_table"):
+            return go_to(project, "transcribe")
     return start(request, project, "train", command, "train")
 
 
@@ -134,12 +149,17 @@ def show_transcribe(request: Request) -> Response:
         [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
     )
     found = browse(request, project, "to_transcribe")
-    annotated = (".eaf", ".textgrid")
-    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *annotated))]
-    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in annotated)}
+    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *ANNOTATED))]
+    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
     chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
-    values = {"job": job, "queue": queue, "done": done, "models": find_models(project), "chosen": chosen}
+    values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
+    reviewed = {name: corrections.count_reviewed(path) for name, path in done.items()}
+    first = next((done[name] for name, count in reviewed.items() if count), None)
+    used = lists.read_cached(read_record, first).model if first else ""
+    values |= {"reviewed": reviewed, "used": used, "stats": lists.read_stats(project)}
+    values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
+    values |= {"models": find_models(project)}
     return render(request, "transcribe.html", **found | {"files": files}, **values)
 
 
@@ -151,30 +171,59 @@ def transcribe(request: Request) -> Response:
 
 
 def show_text(request: Request) -> Response:
+    """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
     project, query = project_of(request), request.query_params
-    found = read_corrected(project.transcript(query.get("name", "")))
-    shown = lists.page_of([*enumerate(found.recording.segments)], query.get("page", ""))
-    return render(request, "text.html", project=project, found=found, shown=shown)
+    path = project.transcript(query.get("name", ""))
+    found = corrections.read_corrected(path, lists.read_cached(read_record, path))
+    recording = found.apply()
+    shown = lists.page_of([*enumerate(recording.segments)], query.get("page", ""))
+    beside, fault, source = [list[tuple[str, str]]()] * len(shown.items), "", found.record.source
+    if source.suffix.lower() in ANNOTATED:
+        try:
+            source = site_of(request).places.resolve(source)
+            read = corrections.read_given
+            given = lists.read_cached(read, source) if source.is_file() else read(source)
+            beside = corrections.annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
+        except DataError as error:
+            fault = str(error)
+    marks = [(one.start, one.end, int(number in found.corrections)) for number, one in enumerate(recording.segments)]
+    speakers = sorted({clip.speaker for clip in lists.read_clips(project).values() if clip.speaker})
+    values = {"found": found, "shown": shown, "beside": beside, "fault": fault, "marks": marks, "speakers": speakers}
+    return render(request, "text.html", project=project, duration_s=recording.duration_s, **values)
+
+
+def send_peaks(request: Request) -> Response:
+    """The waveform of a transcribed recording: a byte per 10 ms."""
+    project = project_of(request)
+    media = lists.read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
+    content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
+    return Response(content, media_type="application/octet-stream")
 
 
 def correct(request: Request) -> Response:
-    """Save the text of a segment."""
+    """Save the text and the borders of a segment, or the speaker of the recording."""
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
-    save_correction(
-        project.transcript(name), int(number) if number.isdecimal() and len(number) < 9 else -1, form.get("text", "")
-    )
+    path = project.transcript(name)
+    if "speaker" in form:
+        corrections.save_speaker(path, form["speaker"])
+    else:
+        known = int(number) if number.isdecimal() and len(number) < 9 else -1
+        corrections.save_correction(path, known, commands.read_correction(form))
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 
 def download(request: Request) -> Response:
     """A transcribed recording with its corrections, for another program."""
     query = request.query_params
-    found, form = read_corrected(project_of(request).transcript(query.get("name", ""))), query.get("form", "")
-    site_of(request).places.resolve(found.source)
+    found, form = (
+        corrections.read_corrected(project_of(request).transcript(query.get("name", ""))),
+        query.get("form", ""),
+    )
+    site_of(request).places.resolve(found.record.source)
     disposition = f"attachment; filename*=UTF-8''{quote(f'{found.name}.{form}')}"
     headers = {"Content-Disposition": disposition}
-    return Response(export_corrected(found, form), media_type="application/octet-stream", headers=headers)
+    return Response(corrections.export_corrected(found, form), media_type="application/octet-stream", headers=headers)
 
 
 def show_share(request: Request) -> Response:
@@ -210,6 +259,6 @@ def send_packed(request: Request) -> Response:
 ROUTES = (
     *routes_of("GET", live=show_live, train=show_train, results=show_results, report=show_report),
     *routes_of("GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share),
-    *routes_of("GET", packed=send_packed),
+    *routes_of("GET", packed=send_packed, peaks=send_peaks),
     *routes_of("POST", stop=stop, train=train, resume=resume, transcribe=transcribe, text=correct, pack=pack),
 )

@@ -23,6 +23,7 @@ from wenet_hs.app.projects import Project, Projects
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
+from wenet_hs.score.tables import format_p, format_points, format_signed
 
 STEPS = ("recordings", "check", "train", "results", "transcribe", "share")
 
@@ -71,6 +72,7 @@ def environment() -> Environment:
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": shlex.join}
     found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
+    found.filters |= {"points": format_points, "signed": format_signed, "p_value": format_p}
     return found
 
 

@@ -109,9 +109,9 @@ class Project:
         return paths[name]
 
     def free_experiment(self) -> Path:
-        """A folder for a new training: exp, or the first of exp-2, exp-3 … without options of another one."""
-        names = ["exp", *(f"exp-{number}" for number in range(2, 1000))]
-        return self.folder / next(name for name in names if not (self.folder / name / "options.txt").exists())
+        """A folder for a new training: exp, or the first of exp-2, exp-3 … without options or models of another one."""
+        folders = (self / f"exp{f'-{number}' if number > 1 else ''}" for number in range(1, 1000))
+        return next(one for one in folders if not any((*one.glob("options.txt"), *one.glob("*/train.yaml"))))
 
 
 def read_recipe_options(folder: Path) -> dict[str, str]:

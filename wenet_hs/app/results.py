@@ -2,17 +2,19 @@
 """What a training shows while it runs, and its results on the test set."""
 
 import re
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.app.jobs import tail
-from wenet_hs.app.lists import page_of, read_cached
-from wenet_hs.app.projects import Training
+from wenet_hs.app.lists import page_of, read_cached, read_clips
+from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.curves import read_curves
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import DataError
 from wenet_hs.report.collect import sort_modes
 from wenet_hs.report.sections import curve_charts
+from wenet_hs.score.compare import MACRO, choose_test, compare
 from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.tables import read_report
 
@@ -41,7 +43,7 @@ def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
 
 def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | None:
     """The scores in this mode, or the usual one; None if nothing is scored. Raises DataError for another mode."""
-    paths = {path.parent.name: path for path in training.folder.glob("test/*/score.json")}
+    paths = _score_files(training)
     modes = sort_modes(paths)
     if not modes:
         return None
@@ -51,6 +53,42 @@ def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | N
     report, worst = read_cached(_read_sorted, paths[chosen])
     score = report.macro if len(report.languages) > 1 else report.micro
     return {"mode": chosen, "modes": modes, "report": report, "score": score, "shown": page_of(worst, page, 10)}
+
+
+def read_comparisons(project: Project) -> list[dict[str, Any]]:
+    """Each scored training that began from a scored one, and the difference of both; or why they are not compared."""
+    scored = {one.folder.resolve(): one for one in project.trainings() if one.is_scored}
+    bases = [Path(read_recipe_options(folder.parent).get("base", "")).resolve() for folder in scored]
+    pairs = [(scored[base], new) for base, new in zip(bases, scored.values(), strict=True) if base in scored]
+    return [{"old": old.name, "new": new.name} | _read_difference(project, old, new) for old, new in pairs]
+
+
+def _read_difference(project: Project, old: Training, new: Training) -> dict[str, Any]:
+    of_old, of_new = _score_files(old), _score_files(new)
+    modes = sort_modes(of_old.keys() & of_new.keys())
+    if not modes:
+        return {"mode": "", "fault": ""}
+    mode = DEFAULT_MODE if DEFAULT_MODE in modes else modes[-1]
+    paths = of_old[mode], of_new[mode]
+    try:
+        return {"mode": mode, "fault": "", **_compare(project, *paths, *(path.stat().st_mtime_ns for path in paths))}
+    except DataError as error:
+        return {"mode": mode, "fault": str(error)}
+
+
+def _score_files(training: Training) -> dict[str, Path]:
+    return {path.parent.name: path for path in training.folder.glob("test/*/score.json")}
+
+
+@lru_cache(maxsize=64)
+def _compare(project: Project, old: Path, new: Path, *_: int) -> dict[str, Any]:
+    """The paired difference of two scorings, over speakers where all are known."""
+    reports, clips = [read_cached(_read_sorted, path)[0] for path in (old, new)], read_clips(project)
+    speakers = {key: clips[key].speaker or "" for key in reports[0].utterances if key in clips}
+    is_known = len(speakers) == len(reports[0].utterances) and all(speakers.values())
+    differences = compare(*reports, speakers=speakers if is_known else None).differences
+    unit, test = choose_test(differences)
+    return {"of": differences[MACRO], "test": test, "unit": unit}
 
 
 def _read_sorted(path: Path) -> tuple[Report, list[str]]:

@@ -27,6 +27,7 @@ from pathlib import Path
 from wenet_hs.annotation.eaf import read_segments, write_eaf
 from wenet_hs.annotation.recordings import (
     TSV_HEADER,
+    Record,
     check_tier_names,
     ctm_lines,
     find_media,
@@ -235,7 +236,8 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         if name == "srt":
             write_srt(output, recording)
         elif name == "record":
-            write_record(output, recording, path)
+            model = str(args.model_dir.absolute() if args.model_dir.exists() else args.model_dir)
+            write_record(output, Record(recording, path, model))
         elif name == "textgrid":
             write_textgrid(output, make_tiers(recording, tier, low), recording.duration_s, source)
         else:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize as normalize_unicode
 
-from wenet_hs.corpus.audio_check import AudioOptions
+from wenet_hs.corpus.added import ADDED, leave_out_held, read_added
+from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
@@ -134,8 +135,11 @@ def prepare_entries(
     checker = options.make_checker()
     usable, faulty = checker.check(utterances, "clips")
     rejected += faulty
-    usable, excluded = _exclude(usable, options.out / EXCLUDED)
-    rejected += excluded
+    added, of_added = _make_added(options, checker)
+    _, excluded = _exclude([*usable, *added], options.out / EXCLUDED)
+    left = {one.key for one in excluded}
+    usable, added = ([u for u in us if u.key not in left] for us in (usable, added))
+    rejected += of_added + excluded
     usable, overlaps = _overlapping(usable, options)
     rejected += overlaps
     write_rejected(options.out, rejected)  # the reasons, also if the next steps refuse the rest
@@ -144,9 +148,15 @@ def prepare_entries(
         found = f"all {len(usable)} transcripts are {texts.pop()!r}"
         raise DataError(source, found, "name the column or tier of the transcripts")
     splits, left_out, made, sets = _make_splits(options, usable, given, rejected)
-    rejected += left_out
+    more, held = leave_out_held(added, splits)
+    if (options.out / ADDED).is_file():
+        facts |= {"num_added": len(more)}
+        line = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
+        logger.info(line, options.out / ADDED, len(more))
+        splits["train"] += more
+    rejected += left_out + held
     facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
-    langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances)}
+    langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances, *more)}
     langs |= {clip.lang: {} for clip in rejected}
     limit = options.max_rejected
     return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit)
@@ -165,6 +175,26 @@ def _exclude(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utteranc
         unknown = len(keys) - len(excluded)
         logger.info("%s: %d utterances left out; %d of its keys are not in the data", path, len(excluded), unknown)
     return [u for u in utterances if u.key not in keys], excluded
+
+
+def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utterance], list[Rejected]]:
+    """The usable utterances of OUT/added.tsv, and the others."""
+    entries = list[Entry | Rejected]()
+    for number, row in read_added(options.out / ADDED):
+        where, given = f"{ADDED}:{number}", {name: value for name, value in row.items() if value}
+        try:
+            start, end = (float(given[name]) if name in given else None for name in ("start", "end"))
+        except ValueError:
+            found = "times: start and end must be numbers of seconds"
+            entries.append(Rejected(where, row["audio"], found, row.get("lang", "")))
+            continue
+        speaker, lang, channel = (given.get(name) for name in ("speaker", "lang", "channel"))
+        one = Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], start=start, end=end)
+        entries.append(replace(one, speaker=speaker, lang=lang, channel=channel))
+    utterances, _, rejected = _make_utterances(options, entries)
+    named = [replace(u, key=f"added-{u.key}") for u in utterances]
+    usable, faulty = checker.check(named, "added clips")
+    return usable, rejected + faulty
 
 
 def _record_corpus(out: Path, corpus: str) -> None:

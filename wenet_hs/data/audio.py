@@ -33,6 +33,8 @@ MAX_MISSING_S = 0.1
 MAX_MISSING_SHARE = 0.05
 """A clip that is shorter than its header states, by less than MAX_MISSING_S and at most this share, is used and
 counted: encoders of MP3 declare some milliseconds too many."""
+MAX_HOURS = 24
+"""Longer audio is not read."""
 _BLOCK_SAMPLES = 1 << 22
 """Samples decoded per call (16 MiB): memory follows the audio that is present, not the length in the header."""
 _MAX_PEAK = 1e10
@@ -47,6 +49,10 @@ Samples = NDArray[np.float32]
 
 class AudioError(DataError):
     """Audio that cannot be used."""
+
+
+class TooLongError(AudioError):
+    """Audio of more than MAX_HOURS."""
 
 
 class ClipError(AudioError):
@@ -135,6 +141,22 @@ def read_audio_file(
     return waveform, rate, missing_s
 
 
+def iterate_blocks(source: str | Path, *, block_s: float = 60.0) -> Iterator[tuple[Samples, int]]:
+    """The samples (n, C) of all channels in blocks of `block_s` seconds, with their rate; whatever is present.
+
+    Raises: AudioError.
+    """
+    with _open_audio(source) as (file, num_frames, _):
+        rate: int = file.samplerate
+        wanted = max(1, round(block_s * rate))
+        for first in range(0, num_frames, wanted):
+            try:
+                samples = file.read(min(wanted, num_frames - first), dtype="float32", always_2d=True)
+            except soundfile.LibsndfileError as error:
+                raise SourceError(f"damaged or cut off: {error.error_string.strip()}") from error
+            yield samples, rate
+
+
 def check_length(present_s: float, declared_s: float) -> float:
     """The seconds that a clip lacks of the length in its header, where it lacks so little that it is used.
 
@@ -209,6 +231,7 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
 
     Yields: the file, its samples per channel, and the seconds that it lacks of the length in its header.
     """
+    name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
     try:
         content = fetch(source)
         try:
@@ -224,15 +247,14 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
                 raise
             raise SourceError(f"cannot be read ({error.strerror})") from error
         with opened as file:
-            _check_header(file)
+            _check_header(file, name)
             present_s = num_frames / file.samplerate
             yield file, num_frames, check_length(present_s, present_s * declared_over_present)
     except SourceError as fault:
-        name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
         raise AudioError(name, str(fault), fault.remedy) from fault
 
 
-def _check_header(file: Any) -> None:
+def _check_header(file: Any, name: str) -> None:
     """Refuse damaged or hostile headers, with which resampling could need any amount of memory."""
     if not 1_000 <= file.samplerate <= 1_000_000:
         raise SourceError(f"declares a sample rate of {file.samplerate} Hz")
@@ -240,8 +262,9 @@ def _check_header(file: Any) -> None:
         raise SourceError(f"declares {file.channels} channels, more than 64")
     if file.frames >= 2**62:
         raise SourceError("no length in its header, as after writing to a pipe", CONVERT)
-    if file.frames > 24 * 3600 * file.samplerate:
-        raise SourceError(f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than 24")
+    if file.frames > MAX_HOURS * 3600 * file.samplerate:
+        found = f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than {MAX_HOURS}"
+        raise TooLongError(name, found, "restore the file, or leave it out")
     if file.frames <= 0:
         raise SourceError("empty: no samples")
 

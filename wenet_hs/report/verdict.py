@@ -6,7 +6,7 @@ from statistics import NormalDist, fmean
 
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
-from wenet_hs.score.compare import MACRO, Difference
+from wenet_hs.score.compare import MACRO, Difference, choose_test
 from wenet_hs.score.error_rate import count_of, format_interval, percent
 from wenet_hs.score.seeds import MIN_SEEDS, POWER, correct_p, count_tests
 from wenet_hs.score.tables import format_p, format_points, format_signed
@@ -62,9 +62,7 @@ def _compare_trainings(data: ReportData, rivals: Rivals, groups: Groups) -> Iter
         names = data.experiments[index].name, data.shown[0][1].name
         if single.isdisjoint(names):
             continue
-        # With few speakers in a language the averages' interval over speakers is too narrow.
-        by_speaker = of[MACRO].by_speaker if all(found.has_speaker_interval for found in of.values()) else None
-        unit, test = ("speakers", by_speaker) if by_speaker else ("utterances", of[MACRO].by_utterance)
+        unit, test = choose_test(of)
         detectable = DETECTABLE * (test.interval.high - test.interval.low) if test.interval else None
         scope, method = "in one training each", f"p = {format_p(test.p)} over {unit}, other seeds can differ"
         rates = of[MACRO].rate_b, of[MACRO].rate_a

@@ -106,6 +106,18 @@ def compare(
     )
 
 
+def choose_test(differences: Mapping[str, Difference]) -> tuple[str, Significance]:
+    """The significance of the macro average, and what was resampled for it.
+
+    Speakers where all are known; utterances where a language has few of them, because the average's interval over
+    speakers is then too narrow.
+    """
+    by_speaker = differences[MACRO].by_speaker
+    if by_speaker and all(one.has_speaker_interval for one in differences.values()):
+        return "speakers", by_speaker
+    return "utterances", differences[MACRO].by_utterance
+
+
 def check_references(report_a: Report, report_b: Report) -> None:
     """Raise DataError if the two scorings have other utterances, references, languages or rules."""
     refs_a, refs_b = (

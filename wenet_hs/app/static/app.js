@@ -1,4 +1,4 @@
-// Uploads, commands that follow their form, parts that change by themselves, playing, saving of corrections.
+// Uploads, commands that follow their form, parts that change by themselves, playing.
 "use strict";
 (() => {
 const all = (selector, parent = document) => [...parent.querySelectorAll(selector)];
@@ -101,24 +101,5 @@ for (const drop of all(".drop")) {
   for (const name of ["dragover", "dragleave", "drop"])
     drop.addEventListener(name, event => { event.preventDefault(); drop.classList.toggle("over", name === "dragover"); });
   drop.addEventListener("drop", event => send([...event.dataTransfer.files]));
-}
-
-// ---- corrections
-for (const form of all("form[data-save]")) {
-  const field = form.querySelector("textarea"), status = form.parentElement.querySelector(".status");
-  let saved = field.value;
-  const save = async () => {
-    const value = field.value;
-    if (value === saved) return;
-    let answer;
-    try { answer = await post(form.action, new FormData(form), { Accept: "text/plain" }); }
-    catch (error) { status.textContent = fill(texts.failed, { reason: error.message }); return; }
-    if (answer.ok) saved = value;
-    status.textContent = answer.ok ? texts.saved : fill(texts.failed, { reason: await answer.text() });
-  };
-  field.addEventListener("blur", save);
-  field.addEventListener("keydown", event => { if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) save(); });
-  form.addEventListener("submit", event => { event.preventDefault(); save(); });
-  addEventListener("beforeunload", event => { if (field.value !== saved) event.preventDefault(); });
 }
 })();

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More training speech (OUT/added.tsv): it never enters dev or test, and the other lists stay the same."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from annotation_forms import Annotation, write_audio, write_table
+from made_up_release import prepare_line, read_lists, rejected
+
+from wenet_hs.corpus.added import ADDED, read_added, write_added
+from wenet_hs.corpus.entries import EXCLUDED
+from wenet_hs.errors import DataError
+
+
+def prepare(out: Path, words: str) -> dict[str, Any]:
+    return prepare_line(f"{words} --out {out} --num_workers 0 --lang qaa")
+
+
+@pytest.fixture
+def corpus(tmp_path: Path) -> str:
+    """Three recordings, each of one speaker and one set."""
+    sets = {"a": ("X", "train"), "bb": ("Y", "dev"), "ccc": ("Z", "test")}
+    annotations = [
+        Annotation(recording, speaker, 900 * n, 900 * n + 800, f"{'abcdef'[n]} word", "", split)
+        for recording, (speaker, split) in sets.items()
+        for n in range(6)
+    ]
+    for recording in sets:
+        write_audio(tmp_path / f"{recording}.wav")
+    return write_table(tmp_path, annotations)
+
+
+def row(audio: Path, text: str = "New, words!", start: float = 0.0, **values: str) -> dict[str, str]:
+    return {"audio": str(audio), "text": text, "start": f"{start:g}", "end": f"{start + 0.8:g}", **values}
+
+
+def test_rows_are_added_to_the_training_set_and_the_others_say_why_not(
+    tmp_path: Path, corpus: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = prepare(tmp_path / "old", corpus)
+    old = read_lists(tmp_path / "old")
+    new = write_audio(tmp_path / "new/dddd.wav")
+    copy = Path(shutil.copy(tmp_path / "ccc.wav", tmp_path / "new/copied.wav"))
+    rows = [row(new, speaker="W"), row(new, "More", 2.0), row(tmp_path / "a.wav", "again", 6.0, speaker="X")]
+    rows += [row(tmp_path / "bb.wav", start=8.0), row(new, "x", 3.0, speaker="Z"), row(copy), row(new, "long", 99.0)]
+    rows += [
+        row(new, "", 4.0),
+        row(new, "no", 5.0) | {"end": "soon"},
+        row(new, "excluded", 6.0),
+        row(tmp_path / "no.wav"),
+    ]
+    out = tmp_path / "out"
+    write_added(out / ADDED, rows)
+    (out / EXCLUDED).write_text("added-dddd-0006000-0006800\n")
+    with caplog.at_level("INFO"):
+        stats = prepare(out, corpus)
+    lists = read_lists(out)
+    assert (lists["dev"], lists["test"]) == (old["dev"], old["test"])
+    assert lists["train"][: len(old["train"])] == old["train"]
+    added = lists["train"][len(old["train"]) :]
+    assert [(u.key, u.txt, u.speaker, u.start) for u in added] == [
+        ("added-dddd-0000000-0000800", "new words", "W", 0.0),
+        ("added-dddd-0002000-0002800", "more", None, 2.0),
+        ("added-a-0006000-0006800", "again", "X", 6.0),
+    ]
+    assert stats["num_added"] == 3 and "num_added" not in before
+    assert "added.tsv: 3 utterances are added to the training set" in caplog.text
+    reasons = rejected(out)
+    assert reasons["added-bb-0008000-0008800"] == "its recording is in the dev set"
+    assert reasons["added-copied-0000000-0000800"] == "its recording is in the test set"
+    assert reasons["added-dddd-0003000-0003800"] == "its speaker is in the test set"
+    assert reasons["added-dddd-0006000-0006800"] == "excluded: listed in exclude.txt"
+    assert reasons["added-dddd-0099000-0099800"].startswith("outside the audio")
+    assert reasons["added.tsv:9"] == "empty transcript"
+    assert reasons["added.tsv:10"] == "times: start and end must be numbers of seconds"
+    assert reasons["added.tsv:12"].startswith("missing: no no.wav")
+
+
+def test_names_of_old_utterances_do_not_depend_on_added_recordings(tmp_path: Path, corpus: str) -> None:
+    out = tmp_path / "out"
+    prepare(out, corpus)
+    old = read_lists(out)
+    same_name = write_audio(tmp_path / "elsewhere/a.wav", seconds=5.0)
+    write_added(out / ADDED, [row(same_name), row(same_name)])
+    prepare(out, corpus)
+    lists = read_lists(out)
+    assert [u.key for u in lists["train"]] == [*(u.key for u in old["train"]), "added-a-0000000-0000800"]
+    assert rejected(out)["added.tsv:3"].startswith("repeated")
+    write_added(out / ADDED, [])
+    prepare(out, corpus)
+    assert read_lists(out) == old
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("text\nx\n", "1: has the columns text; write audio and text, and any of start end speaker lang channel"),
+        ("audio\ttext\twho\n", "1: has the columns audio text who"),
+        ("audio\ttext\ttext\n", "1: has the columns audio text text"),
+        ("audio\ttext\na.wav\n", "2: 1 cells, the first line has 2; separate the cells by tabs"),
+    ],
+)
+def test_files_of_another_form_are_refused(tmp_path: Path, content: str, message: str) -> None:
+    (tmp_path / ADDED).write_text(content)
+    with pytest.raises(DataError, match=message):
+        read_added(tmp_path / ADDED)

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More training speech for own recordings: the rows of OUT/added.tsv, which never enter dev or test.
+
+The user writes the file, or `wenet-hs app` from corrected transcripts. Its first line names the columns: audio (a path)
+and text; if wanted start and end in seconds, speaker, lang and channel. The other lists are the same with and without
+the file.
+"""
+
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from wenet_hs.corpus.output import Rejected
+from wenet_hs.errors import DataError
+from wenet_hs.files import file_sha256, one_field, read_lines, write_atomic
+from wenet_hs.manifest import Utterance
+
+ADDED = "added.tsv"
+"""Name of the file in the output folder of `prepare`."""
+COLUMNS = ("audio", "text", "start", "end", "speaker", "lang", "channel")
+_NEEDED = COLUMNS[:2]
+
+
+def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Line number and values by column of each row; none without the file. Raises DataError for another form."""
+    header, *lines = [line.split("\t") for line in (read_lines(path) if path.is_file() else [])] or [list(_NEEDED)]
+    unknown = [name for name in header if name not in COLUMNS]
+    if unknown or len({*header}) < len(header) or not {*_NEEDED} <= {*header}:
+        found = f"has the columns {' '.join(header)}"
+        raise DataError(
+            f"{path}:1", one_field(found)[:200], f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
+        )
+    rows = list[tuple[int, dict[str, str]]]()
+    for number, cells in enumerate(lines, start=2):
+        if len(cells) != len(header):
+            found = f"{len(cells)} cells, the first line has {len(header)}"
+            raise DataError(f"{path}:{number}", found, "separate the cells by tabs")
+        rows.append((number, dict(zip(header, map(str.strip, cells), strict=True))))
+    return rows
+
+
+def write_added(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
+    """Write the file from rows of values by column."""
+    lines = ("\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in rows)
+    write_atomic(path, "\t".join(COLUMNS) + "\n" + "".join(lines))
+
+
+def leave_out_held(
+    added: Sequence[Utterance], splits: Mapping[str, Sequence[Utterance]]
+) -> tuple[list[Utterance], list[Rejected]]:
+    """The utterances that may be trained with, and those whose recording or speaker is in dev or test.
+
+    A copy of a recording counts as the recording. Those whose name is in a list already are left out too.
+    """
+    held = {name: splits.get(name, ()) for name in ("test", "dev")}
+    if not added:
+        return [], []
+    recordings = {Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}}
+    speakers = {u.speaker: name for name, us in held.items() for u in us if u.speaker}
+    by_size = dict[int, list[Path]]()
+    for path in filter(Path.is_file, recordings):
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    sha256 = cache(file_sha256)
+
+    @cache
+    def find_set(wav: str) -> str | None:
+        path = Path(wav).resolve()
+        alike = by_size.get(path.stat().st_size, [])
+        same = next((one for one in alike if one == path or sha256(one) == sha256(path)), None)
+        return recordings[same] if same else None
+
+    kept, rejected = list[Utterance](), list[Rejected]()
+    known = {u.key for us in splits.values() for u in us}
+    for u in added:
+        reason = f"its recording is in the {name} set" if (name := find_set(u.wav)) else ""
+        if not reason and u.speaker in speakers:
+            reason = f"its speaker is in the {speakers[u.speaker]} set"
+        if not reason and u.key in known:
+            reason = "repeated: the lists have an utterance of this name already"
+        known.add(u.key)
+        if reason:
+            rejected.append(Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False))
+        else:
+            kept.append(u)
+    return kept, rejected
