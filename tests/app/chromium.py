@@ -78,7 +78,7 @@ def look(page: Any, name: str) -> None:
         page.evaluate(AXE.read_text("utf-8"))
         found = page.evaluate("rules => axe.run({ runOnly: rules })", RULES)
         wrong = [(one["id"], one["help"], one["nodes"][0]["html"][:200]) for one in found["violations"]]
-        assert wrong == [], (name, width, scheme)
+        assert wrong == [], (name, width, scheme, wrong)
         if (folder := os.environ.get("WENET_HS_SCREENSHOTS")) and scheme == "light":
             Path(folder).mkdir(parents=True, exist_ok=True)
             page.screenshot(path=f"{folder}/{name}-{width}.png", full_page=True)

@@ -94,11 +94,23 @@ def begin_training(page: Any, minutes: str, **fields: str) -> None:
     page.wait_for_url("**/train")
 
 
-def transcribe(page: Any, files: list[Path], model: str) -> None:
-    """Drop recordings, and transcribe those that the page has chosen."""
+def record(page: Any, name: str) -> None:
+    """Speak into the microphone for two seconds."""
+    page.get_by_label("Name of the recording").fill(name)
+    page.get_by_role("button", name="Record", exact=True).click()
+    page.get_by_text("It records.").wait_for()
+    page.wait_for_timeout(2000)
+    page.get_by_role("button", name="Stop and save").click()
+    page.get_by_label(f"{name}.wav").wait_for()
+
+
+def transcribe(page: Any, files: list[Path], model: str, spoken: str = "") -> None:
+    """Drop recordings, speak one, and transcribe those that the page has chosen."""
     go(page, "Transcribe")
     page.set_input_files("input[type=file] >> nth=0", files)
     page.wait_for_url("**folder=**")
+    if spoken:
+        record(page, spoken)
     page.locator("select[name=model]").select_option(model)
     page.get_by_role("button", name="Transcribe the chosen files").click()
     page.wait_for_url("**/transcribe")
@@ -107,11 +119,10 @@ def transcribe(page: Any, files: list[Path], model: str) -> None:
 
 
 def correct(page: Any, number: int, text: str) -> None:
-    """Correct the text of a segment (from 1) by keyboard."""
-    field = page.get_by_label(f"Text of segment {number}", exact=True)
-    field.fill(text)
-    field.press("Control+Enter")
-    page.locator("article", has=field).get_by_text("saved", exact=True).wait_for()
+    """Correct the text of a segment (from 1) by keyboard, which goes to the next one when it is saved."""
+    page.get_by_label(f"Text of segment {number}", exact=True).fill(text)
+    page.keyboard.press("Control+Enter")
+    page.locator(f"#segment-{number} textarea:focus").wait_for()  # numbered from 0
 
 
 def download_eaf(page: Any, path: Path) -> Eaf:
@@ -142,7 +153,8 @@ def pack_and_open(page: Any, server: Server, path: Path) -> None:
 
 
 def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: Path, tmp_path: Path) -> None:
-    with chromium() as page:
+    speech = f"--use-file-for-fake-audio-capture={fieldwork / 'REC_02.wav'}"
+    with chromium("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", speech) as page:
         open_project(page, server, "Field")
         make_lists(page, sorted(fieldwork.iterdir()), "utterance@")
         begin_training(page, MINUTES, Size_of_the_model="tiny")
@@ -158,7 +170,7 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         page.get_by_text("of the test set are wrong").wait_for()
         look(page, "results")
 
-        transcribe(page, [fieldwork / "REC_01.wav", fieldwork / "REC_01.eaf"], "exp/softmax")
+        transcribe(page, [fieldwork / "REC_01.wav", fieldwork / "REC_01.eaf"], "exp/softmax", "spoken")
         page.get_by_role("link", name="REC_01", exact=True).click()
         correct(page, 1, "árbol corregido")
         correct(page, 2, "otra corrección")
@@ -176,8 +188,13 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         texts = [one[2] for one in sorted(new.get_annotation_data_for_tier(added))]
         assert texts[:2] == ["árbol corregido", "otra corrección"]
 
-        begin_training(page, "0.3", Start_from="a trained model")
+        go(page, "Transcribe")
+        page.get_by_label("minutes per part").fill("0.3")
+        page.get_by_role("button", name="Make the lists again and train").click()
         wait_for_job(page, "train")
+        go(page, "Transcribe")
+        page.get_by_text("exp-2/softmax began from exp/softmax").wait_for()
+        look(page, "compare")
         pack_and_open(page, server, tmp_path / "Field.zip")
 
 
