@@ -118,12 +118,32 @@ def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
     write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
     html = app.get("/p/first/results").text
     assert re.search(r"[\d.]+ % of the letters of the test set are wrong \(95 % interval: [\d.]+ to [\d.]+ %\)", html)
-    assert re.findall(r"<code>(u\d+)</code>", html)[:2] == ["u7", "u0"] and len(re.findall("<article", html)) == 10
+    assert (
+        re.findall(r"<article.*?<code>(u\d+)</code>", html)[:2] == ["u7", "u0"]
+        and len(re.findall("<article", html)) == 10
+    )
     assert "&lt;" in html and "<b>" not in html
     assert 'class="u D' in html and 'class="u S' in html
     assert "Page 3 of 3" in app.get("/p/first/results?page=3").text
     assert app.get("/p/first/results?mode=none").status_code == 400
     assert app.get("/p/first/report?training=exp/softmax").status_code == 400
+
+
+def test_confusions_have_an_example_to_hear_and_units_are_sorted_by_their_recall(app: App) -> None:
+    folder = app.project / "exp/softmax"
+    write_atomic(folder / "train.yaml", "")
+    references = {"u0": "aaa bbbbb", "u1": "aa ccccc", "u2": "<d>"}
+    texts = {"u0": "xxx bbbbb", "u1": "xa ccccy", "u2": "<d>"}
+    report = score(references, texts, rules=Rules(metric="cer"), num_resamples=50)
+    write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
+    html = app.get("/p/first/results").text
+    confusions, recalls, _ = re.findall("<tbody>(.*?)</tbody>", html, re.DOTALL) + [""]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in confusions.split("</tr>")[:-1]]
+    assert [row[:4] for row in rows] == [["a", "x", "4", "80.00"], ["c", "y", "1", "20.00"]]
+    assert "audio?key=u1" in rows[0][4] and "u0" not in rows[0][4], "u1 has fewer errors"
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in recalls.split("</tr>")[:-1]]
+    assert rows == [["a", "20.00", "1", "5"], ["c", "80.00", "4", "5"]]
+    assert "The letters that are seldom right" in html
 
 
 def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App) -> None:

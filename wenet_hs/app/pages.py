@@ -23,6 +23,7 @@ from wenet_hs.app.projects import Project, Projects
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
+from wenet_hs.text.units import show_unit
 
 STEPS = ("recordings", "check", "train", "results", "transcribe", "share")
 
@@ -70,7 +71,13 @@ def environment() -> Environment:
     loader = PackageLoader("wenet_hs.app")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": shlex.join}
-    found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
+    found.filters |= {
+        "columns": align_columns,
+        "percent": percent,
+        "query": urlencode,
+        "count": "{:,}".format,
+        "unit": show_unit,
+    }
     return found
 
 

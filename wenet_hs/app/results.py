@@ -2,6 +2,7 @@
 """What a training shows while it runs, and its results on the test set."""
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,12 @@ from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import DataError
 from wenet_hs.report.collect import sort_modes
 from wenet_hs.report.sections import curve_charts
+from wenet_hs.score.alignments import count_confusions, find_examples, list_recalls
 from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.tables import read_report
 
+MAX_SHOWN, MIN_COUNT = 20, 5
+"""Rows of the tables of confusions and units; occurrences of a unit in the test set without which it is not shown."""
 _STEP = re.compile(r"step (\d+) of (?:at most )?(\d+) \|.*?(?:\| ([\d.]+) min left)?$")
 _ALL_PARTS = re.compile(r"all (\d+) trainings: about (\d+) min")
 _DIAGNOSIS = re.compile(r"WARNING (.*)")
@@ -48,11 +52,17 @@ def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | N
     chosen = mode or (DEFAULT_MODE if DEFAULT_MODE in paths else modes[-1])
     if chosen not in paths:
         raise DataError(f"mode {chosen[:40]!r}", "not scored", f"there are: {', '.join(modes)}")
-    report, worst = read_cached(_read_sorted, paths[chosen])
+    report, worst, values = read_cached(_read_sorted, paths[chosen])
     score = report.macro if len(report.languages) > 1 else report.micro
-    return {"mode": chosen, "modes": modes, "report": report, "score": score, "shown": page_of(worst, page, 10)}
+    found = {"mode": chosen, "modes": modes, "report": report, "score": score, "shown": page_of(worst, page, 10)}
+    return found | values
 
 
-def _read_sorted(path: Path) -> tuple[Report, list[str]]:
+def _read_sorted(path: Path) -> tuple[Report, list[str], dict[str, Any]]:
+    """The scores, the keys by falling error rate, and the variables of the template about single units."""
     report = read_report(path)
-    return report, worst_first([report])
+    found = count_confusions(report.utterances.values(), report.rules, sys.maxsize).overall
+    pairs = found.substitutions[:MAX_SHOWN]
+    recalls = [one for one in list_recalls(found) if one.count >= MIN_COUNT]
+    values = {"pairs": pairs, "examples": find_examples(report.utterances, report.rules, pairs)}
+    return report, worst_first([report]), values | {"recalls": recalls[:MAX_SHOWN], "min_count": MIN_COUNT}
