@@ -96,9 +96,12 @@ def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> 
 
 
 def pack_command(project: Project, model: Path, form: Form) -> list[str]:
-    """A ZIP to share in PROJECT/shared."""
-    out = project / "shared" / f"{check_name(form.get('name', ''), 'model')}.zip"
+    """A ZIP to share in PROJECT/shared, with the edited card in PROJECT/cards; or first that card, to be edited."""
+    name = check_name(form.get("name", ""), "model")
+    card = project / "cards" / f"{name}.md"
+    out = card if form.get("card_only") else project / "shared" / f"{name}.zip"
     command = ["wenet-hs", "pack", "--model_dir", str(model), "--out", str(out)]
+    command += ["--card", str(card)] if out != card and card.is_file() else []
     for name in ("license", "data"):
         if value := form.get(name, "").strip():
             command.append(f"--{name}={one_field(value)}")

@@ -63,6 +63,16 @@ def read_clips(project: Project) -> Mapping[str, Utterance]:
     return ChainMap(*(read_cached(_by_key, path) for path in paths if path.is_file()))
 
 
+def read_recordings(project: Project) -> list[str]:
+    """The audio files of the training list, by name."""
+    path = project / "data/train/data.list"
+    return read_cached(_recordings, path) if path.is_file() else []
+
+
+def _recordings(path: Path) -> list[str]:
+    return sorted({clip.wav for clip in read_data_list(path)})
+
+
 def find_clip(project: Project, key: str) -> Utterance:
     """The utterance of this key. Raises DataError if the lists have none."""
     clips = read_clips(project)

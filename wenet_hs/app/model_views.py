@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training, results, transcription and sharing: the pages about models."""
 
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,14 +13,16 @@ from wenet_hs.annotation.corrections import export_corrected, read_corrected, sa
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
+from wenet_hs.app.places import check_name
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import read_live, read_results
+from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import one_field
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.shared_model import resolve_model
 
-_MAX_CARD = 20_000
+_MAX_CARD, _MUTEX = 20_000, threading.Lock()
 
 
 def find_models(project: Project) -> dict[str, Path]:
@@ -190,7 +193,34 @@ def show_share(request: Request) -> Response:
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     values = {"cards": cards, "models": models, "job": project.last_job("pack")}
     packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
-    return render(request, "share.html", project=project, packed=packed, **values)
+    shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
+    values |= {"shown": shown, "consents": dict(match_consent(read_consent(project / CONSENT), shown.items))}
+    drafts = {path.stem: path.read_text("utf-8") for path in sorted((project / "cards").glob("*.md"))}
+    return render(request, "share.html", project=project, packed=packed, drafts=drafts, **values)
+
+
+def save_consents(request: Request) -> Response:
+    """Write consent and access of the recordings of a page, or of all recordings."""
+    project, form = project_of(request), form_of(request)
+    known, given = lists.read_recordings(project), form.getlist("recording")
+    if unknown := sorted({*given} - {*known}):
+        raise DataError(f"recording {one_field(unknown[0])[:200]!r}", "not in the training list", "load the page again")
+    rows = list(zip(given, form.getlist("allowed"), form.getlist("note"), strict=False))
+    rows = [(name, form.get("allowed", ""), form.get("note", "")) for name in known] if form.get("all") else rows
+    consents = {name: Consent(parse_allowed(allowed), note) for name, allowed, note in rows}
+    with _MUTEX:
+        set_consents(project / CONSENT, consents)
+    return go_to(project, "share", page=form.get("page", ""))
+
+
+def save_card(request: Request) -> Response:
+    """Save the edited text of a card."""
+    project, form = project_of(request), form_of(request)
+    path = project / "cards" / f"{check_name(form.get('name', ''), 'card')}.md"
+    if not path.is_file():
+        raise DataError(path, "no such card", "make it first")
+    write_atomic(path, form.get("text", "").replace("\r\n", "\n"))
+    return go_to(project, "share")
 
 
 def pack(request: Request) -> Response:
@@ -212,4 +242,5 @@ ROUTES = (
     *routes_of("GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share),
     *routes_of("GET", packed=send_packed),
     *routes_of("POST", stop=stop, train=train, resume=resume, transcribe=transcribe, text=correct, pack=pack),
+    *routes_of("POST", consent=save_consents, card=save_card),
 )
