@@ -6,6 +6,7 @@ import re
 import signal
 import stat
 from pathlib import Path
+from urllib.parse import unquote
 from zipfile import ZipFile
 
 import pytest
@@ -69,6 +70,28 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
     (app.project / "go").touch()
     assert within(20, lambda: state(app, "0003-train") == "done")
     assert "0003-train" in app.get("/p/first/train").text
+
+
+def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, recipe: Path) -> None:
+    line = "expected time of a training: 6.9 min + 14 min for 3000 + 3000 steps (measured …)"
+    write_atomic(recipe, f"#!/bin/sh\necho 12:00:00 stage 4\necho '{line}'\n")
+    recipe.chmod(0o755)
+    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+
+    def expected(**fields: str | list[str]) -> str:
+        answer = app.post("/p/first/train", start="nothing", preview="yes", **fields)
+        return unquote(answer.headers["x-expected"])
+
+    assert expected(size="tiny").startswith("The expected time of this choice was not measured on this computer yet")
+    assert app.post("/p/first/train", start="nothing", size="tiny", only_time="yes").status_code == 303
+    assert within(20, lambda: state(app, "0001-time") == "done")
+    command = app.site.projects.open("first").jobs("time")[0].command
+    assert command[-6:] == ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
+    assert expected(size="tiny") == line
+    write_atomic(app.project / "exp/options.txt", "")  # the next training has another folder
+    assert expected(size="tiny") == line
+    assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
+    assert line in app.get("/p/first/train").text
 
 
 def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Path) -> None:

@@ -15,6 +15,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
 
+ONLY_TIME = ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
 SIZES = ("auto", "tiny", "small", "medium", "large")
 Form = ImmutableMultiDict[str, str]
 
@@ -59,7 +60,7 @@ def _folders(project: Project, experiment: Path) -> list[str]:
 
 
 def train_command(project: Project, form: Form, places: Places) -> list[str]:
-    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report."""
+    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report; or only its time."""
     command = [str(find_recipe()), *_data_options(project), *_folders(project, project.free_experiment())]
     start = _choice(form, "start", ("nothing", "model", "encoder"))
     if start == "model":
@@ -71,7 +72,7 @@ def train_command(project: Project, form: Form, places: Places) -> list[str]:
     if form.get("minutes", "").strip():
         minutes = f"{_number(form, 'minutes', 5, 0.1, 100_000):g}"
         command += ["--override", f"max_minutes={minutes} scheduler_conf.warmup_steps=100"]
-    return [*command, "--stage", "1"]
+    return [*command, *(ONLY_TIME if form.get("only_time") else ("--stage", "1"))]
 
 
 def resume_command(project: Project, experiment: Path) -> list[str]:

@@ -12,10 +12,10 @@ from starlette.responses import FileResponse, Response
 from wenet_hs.annotation.corrections import export_corrected, read_corrected, save_correction
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import check_name
 from wenet_hs.app.projects import Project
-from wenet_hs.app.results import read_live, read_results
+from wenet_hs.app.results import find_expected_time, read_live, read_results
 from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError, WenetHsError
@@ -40,7 +40,7 @@ def _model(request: Request, project: Project) -> Path:
 
 def _job(project: Project, name: str) -> Job:
     found = next(
-        (job for job in project.jobs("prepare", "train", "transcribe", "pack") if job.folder.name == name), None
+        (job for job in project.jobs("prepare", "train", "time", "transcribe", "pack") if job.folder.name == name), None
     )
     if found is None:
         raise DataError(f"job {one_field(name)[:40]!r}", "not in this project", "load the page again")
@@ -92,15 +92,20 @@ def show_train(request: Request) -> Response:
         trainings=trainings,
         models=find_models(project),
         job=job,
+        time_job=project.last_job("time"),
         state=live_state(project, job) if job else "",
         **browse(request, project, "encoders"),
     )
 
 
 def train(request: Request) -> Response:
-    project = project_of(request)
-    command = commands.train_command(project, form_of(request), site_of(request).places)
-    return start(request, project, "train", command, "train")
+    """Start a training, or with the field `only_time` the measurement of its time."""
+    project, form = project_of(request), form_of(request)
+    command = commands.train_command(project, form, site_of(request).places)
+    answer = start(request, project, "time" if form.get("only_time") else "train", command, "train")
+    if "preview" in form:
+        answer.headers["X-Expected"] = quote(find_expected_time(project, command) or text("time_unknown"))
+    return answer
 
 
 def resume(request: Request) -> Response:

@@ -3,12 +3,13 @@
 
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.app.jobs import tail
 from wenet_hs.app.lists import page_of, read_cached
-from wenet_hs.app.projects import Training
+from wenet_hs.app.projects import Project, Training
 from wenet_hs.curves import read_curves
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import DataError
@@ -23,6 +24,17 @@ MAX_SHOWN, MIN_COUNT = 20, 5
 _STEP = re.compile(r"step (\d+) of (?:at most )?(\d+) \|.*?(?:\| ([\d.]+) min left)?$")
 _ALL_PARTS = re.compile(r"all (\d+) trainings: about (\d+) min")
 _DIAGNOSIS = re.compile(r"WARNING (.*)")
+
+
+def find_expected_time(project: Project, command: Sequence[str]) -> str:
+    """The line that was measured for a training with these options, into any folder; empty if there is none."""
+
+    def choice(words: Sequence[str]) -> list[str]:
+        folder = words.index("--exp") + 1
+        return [*words[:folder], *words[folder + 1 : words.index("--stage")]]
+
+    lines = (job.tail() for job in project.jobs("time") if choice(job.command) == choice(command))
+    return next((line for found in lines for line in found if line.startswith("expected time")), "")
 
 
 def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
