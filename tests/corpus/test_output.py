@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from wenet_hs.corpus.output import Rejected, find_implausible, write_corpus
+from wenet_hs.corpus.output import Rejected, find_implausible, write_corpus, write_rejected
 from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 
@@ -50,6 +50,13 @@ def test_everything_is_written_and_can_be_read_again(tmp_path: Path) -> None:
     assert total["in_both"]["train-test"] == {"speakers": 1, "sentences": 0}
     assert total["rejected"] == {"cut off": 2, "empty transcript": 1}
     assert total["left_out"] == {"not sampled": 1, "odd": 1}
+
+
+def test_rejected_parts_of_recordings_have_their_times(tmp_path: Path) -> None:
+    part = Rejected.of(Utterance(key="p", wav="/r.wav", txt="a", start=0.5, end=2.25), "too short")
+    write_rejected(tmp_path, [part, Rejected("whole", "/w.wav", "missing", "")])
+    rows = ["key\tpath\treason\tstart\tend", "p\t/r.wav\ttoo short\t0.500\t2.250", "whole\t/w.wav\tmissing\t\t"]
+    assert (tmp_path / "rejected.tsv").read_text("utf-8").splitlines() == rows
 
 
 def test_an_earlier_run_leaves_nothing_that_is_not_true_now(tmp_path: Path) -> None:

@@ -97,7 +97,8 @@ def show_rejected(request: Request) -> Response:
     column = int(order) if order in ("0", "1", "2") else 2
     rows = sorted(lists.read_rows(project / "data/rejected.tsv"), key=itemgetter(column))
     shown = lists.page_of(rows, query.get("page", ""), 50)
-    return render(request, "rejected.html", project=project, shown=shown, order=str(column))
+    playable = {row[0] for row in shown.items if lists.has_audio(row)}
+    return render(request, "rejected.html", project=project, shown=shown, playable=playable, order=str(column))
 
 
 def exclude(request: Request) -> Response:
@@ -107,10 +108,12 @@ def exclude(request: Request) -> Response:
 
 
 def play(request: Request) -> Response:
-    """The audio of an utterance of the lists, or of a part of a transcribed recording, as MP3."""
+    """The audio of an utterance, an annotation that is not used, or a part of a transcribed recording, as MP3."""
     project, query = project_of(request), request.query_params
     if "key" in query:
         clip = lists.find_clip(project, query["key"])
+    elif "rejected" in query:
+        clip = lists.find_rejected(project, query["rejected"])
     else:
         media = str(read_corrected(project.transcript(query.get("name", ""))).recording.media)
         try:

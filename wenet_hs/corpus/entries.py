@@ -160,7 +160,7 @@ def _exclude(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utteranc
     """The utterances that are used, and those whose key is in the file."""
     keys = {*map(str.strip, read_lines(path))} - {""} if path.is_file() else set[str]()
     reason = f"excluded: listed in {path.name}"
-    excluded = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in utterances if u.key in keys]
+    excluded = [Rejected.of(u, reason, is_fault=False) for u in utterances if u.key in keys]
     if keys:
         unknown = len(keys) - len(excluded)
         logger.info("%s: %d utterances left out; %d of its keys are not in the data", path, len(excluded), unknown)
@@ -235,7 +235,8 @@ def _report_removed(removed: Counter[str]) -> None:
 
 
 def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
-    return Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason, entry.lang or "", is_fault)
+    path = " ".join(entry.audio[:1])
+    return Rejected(entry.key or entry.where, path, reason, entry.lang or "", is_fault, entry.start, entry.end)
 
 
 def _make_utterances(
@@ -249,7 +250,7 @@ def _make_utterances(
         lang = entry.lang or ""
         if key in seen:
             reason = f"repeated: {seen[key]} has the name {key} too; rename or remove one"
-            rejected.append(Rejected(entry.where, str(path), reason, lang))
+            rejected.append(Rejected(entry.where, str(path), reason, lang, start=entry.start, end=entry.end))
             continue
         seen[key] = entry.where
         if entry.split is not None:
@@ -348,7 +349,7 @@ def _overlapping(utterances: Sequence[Utterance], options: OwnOptions) -> tuple[
             "%s: %d annotations overlap others of their recording; %s", options.out / "overlapping.tsv", len(keys), done
         )
     dropped = {u.key: u for u in utterances if options.drop_overlaps and u.key in keys}
-    rejected = [Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in dropped.values()]
+    rejected = [Rejected.of(u, "overlaps another annotation", is_fault=False) for u in dropped.values()]
     return [u for u in utterances if u.key not in dropped], rejected
 
 
@@ -367,7 +368,7 @@ def _make_splits(
     if not given:
         splits["train"], without = without, []
     reason = "no set: other utterances have one; give each a set, or none"
-    left_out = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in without]
+    left_out = [Rejected.of(u, reason, is_fault=False) for u in without]
     if left_out:
         what = "utterances have no set, others have one: they are left out"
         logger.info("%d %s; --ignore_sets makes sets of all", len(left_out), what)

@@ -57,6 +57,13 @@ class Rejected:
     lang: str
     is_fault: bool = True
     """False for a good clip that was not sampled, or that would put a speaker or sentence into two sets."""
+    start: float | None = None
+    """Seconds from the beginning of the file at `path`, if it is a part of it."""
+    end: float | None = None
+
+    @classmethod
+    def of(cls, clip: Utterance, reason: str, is_fault: bool = True) -> "Rejected":
+        return cls(clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end)
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -134,11 +141,18 @@ def write_corpus(
 
 
 def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
-    """Write rejected.tsv, faulty clips first. From here on the folder is not complete, so stats.json is removed."""
+    """Write rejected.tsv, faulty clips first, with begin and end if any clip has them.
+
+    From here on the folder is not complete, so stats.json is removed.
+    """
     (out / "stats.json").unlink(missing_ok=True)
     rows = sorted(rejected, key=lambda clip: not clip.is_fault)
-    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
-    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
+    has_times = any(clip.end is not None for clip in rows)
+    table = [["key", "path", "reason", *["start", "end"][: 2 * has_times]]]
+    for clip in rows:
+        times = ["" if time is None else f"{time:.3f}" for time in (clip.start, clip.end) if has_times]
+        table.append([*map(one_field, (clip.key, clip.path, clip.reason)), *times])
+    write_atomic(out / "rejected.tsv", "".join("\t".join(row) + "\n" for row in table))
 
 
 def find_implausible(
