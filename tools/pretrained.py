@@ -147,7 +147,7 @@ def time_of_steps(config: ExperimentConfig, path: Path, first_steps: int) -> str
 
 def describe_time(expected: str, num_clips: int, device: torch.device) -> str:
     """The line of an expected time, with how it was measured."""
-    machine = f"{processor_name(device)}, {torch.get_num_threads()} threads"
+    machine = f"{processor_name(device)}, threads: {torch.get_num_threads()}"
     measured = f"measured with {num_clips} clips of {CLIP_S} s on {machine}; without validation and waiting for data"
     return f"expected time of a training: {expected} ({measured})"
 

@@ -83,7 +83,8 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
         return unquote(answer.headers["x-expected"])
 
     assert expected(size="tiny").startswith("The expected time of this choice was not measured on this computer yet")
-    assert app.post("/p/first/train", start="nothing", size="tiny", only_time="yes").status_code == 303
+    answer = app.post("/p/first/train", start="nothing", size="tiny", only_time="yes")
+    assert answer.headers["location"] == "/p/first/train#new"
     assert within(20, lambda: state(app, "0001-time") == "done")
     command = app.site.projects.open("first").jobs("time")[0].command
     assert command[-6:] == ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
@@ -91,7 +92,8 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     write_atomic(app.project / "exp/options.txt", "")  # the next training has another folder
     assert expected(size="tiny") == line
     assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
-    assert line in app.get("/p/first/train").text
+    html = app.get("/p/first/train").text
+    assert line in html and '<option value="tiny" selected>' in html, "the form has the choice that was measured"
 
 
 def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Path) -> None:
@@ -102,6 +104,7 @@ def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Pa
         model.with_name("options.txt"), "--size tiny\n--base ../exp/other\n--data ../x\n--config conf/own.yaml\n"
     )
     records = [{"kind": "train", "step": step, "loss": 9.0 / step} for step in (50, 100)]
+    records += [{"kind": "valid", "step": step, "ctc_error_rate": rate} for step, rate in ((50, 0.3), (100, 0.4321))]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     log = "10:00:00 INFO step 100 of at most 3000 | loss 0.09 | 4.3 min left\n10:00:01 WARNING step 100: over-fits\n"
     write_atomic(model.with_name("softmax.log"), log)
@@ -110,10 +113,14 @@ def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Pa
         assert answer.headers["x-state"] == "running"
         assert "Step 100 of 3,000, about 4 min left" in answer.text and "<polyline" in answer.text
         assert "step 100: over-fits" in answer.text
+        assert "Dev set: 43.21 % of the units are wrong (lowest: 30.00 %)" in answer.text
+        assert "Unit error rate of the validation set, greedy CTC search" in answer.text
         assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
         assert app.post("/p/first/stop", training="exp-mine/softmax").status_code == 303
         assert process.wait(10) == -signal.SIGTERM
-    assert app.get("/p/first/live?training=exp-mine/softmax").headers["x-state"] == "done"
+    write_atomic(model / "metrics.jsonl", '{"kind": "valid", "step": 100, "loss": 0.5}\n')
+    answer = app.get("/p/first/live?training=exp-mine/softmax")
+    assert answer.headers["x-state"] == "done" and "the model has no CTC" in answer.text
     assert "Go on with exp-mine/softmax" in app.get("/p/first/train").text
     write_atomic(model.with_name("report.html"), "")  # of a recipe that has ended
     assert "Go on with exp-mine/softmax" not in app.get("/p/first/train").text

@@ -214,7 +214,7 @@ def test_annotations_that_are_not_used_can_be_heard_where_their_audio_exists(app
     ]
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
     write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\tstart\tend\n" + table)
-    html = app.get("/p/first/rejected?order=0").text
+    html = app.get("/p/first/rejected?order=key").text
     assert re.findall(r'audio\?rejected=([^"]+)"', html) == ["hidden.eaf", "whole.wav", "z.eaf%3A+a+%26+b%2C+0.5+s"]
     for key, seconds in (("z.eaf: a & b, 0.5 s", 0.5), ("whole.wav", 2.0)):
         answer = app.get("/p/first/audio", params={"rejected": key})

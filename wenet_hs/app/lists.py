@@ -12,8 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from wenet_hs.app.projects import Project
 from wenet_hs.corpus.entries import EXCLUDED
-from wenet_hs.corpus.output import SPLITS
-from wenet_hs.data.audio import read_duration
+from wenet_hs.corpus.output import SPLITS, Rejected, read_rejected
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, read_lines, write_atomic
@@ -87,30 +86,27 @@ def _by_key(path: Path) -> dict[str, Utterance]:
     return {u.key: u for u in read_data_list(path)}
 
 
-def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """The lines of a TSV file without its header, as rows; empty if there is no file."""
-    return read_cached(_rows, path) if path.is_file() else []
-
-
 def _rows(path: Path) -> list[tuple[str, ...]]:
     return [tuple(line.split("\t")) for line in read_lines(path)[1:]]
 
 
 def find_rejected(project: Project, key: str) -> Utterance:
     """The audio of an annotation that is not used. Raises DataError if there is none of this key with its audio."""
-    rows = (row for row in read_rows(project / "data/rejected.tsv") if row[0] == key and has_audio(row))
-    row = next(rows, None)
-    if row is None:
-        raise DataError(
-            f"annotation {one_field(key)[:80]!r}", "not in the list, or without its audio", "load the page again"
-        )
-    start, end = (float(time) if time else None for time in (*row, "", "")[3:5])
-    return Utterance(key=key, wav=row[1], txt="", start=start, end=end, duration=read_duration(row[1]))
+    known = read_rejected_annotations(project)
+    if (found := next((one for one in known if one.key == key and has_audio(one)), None)) is None:
+        raise DataError(f"annotation {one_field(key)[:80]!r}", "has no audio in the list", "load the page again")
+    return Utterance(key=key, wav=found.path, txt="", start=found.start, end=found.end)
 
 
-def has_audio(row: Sequence[str]) -> bool:
-    """Whether a row of rejected.tsv names an audio file that exists."""
-    return row[1].lower().endswith(ALL_SUFFIXES) and Path(row[1]).is_file()
+def read_rejected_annotations(project: Project) -> list[Rejected]:
+    """The annotations that are not used."""
+    path = project / "data/rejected.tsv"
+    return read_cached(read_rejected, path) if path.is_file() else []
+
+
+def has_audio(annotation: Rejected) -> bool:
+    """Whether its path is an audio file that exists."""
+    return annotation.path.lower().endswith(ALL_SUFFIXES) and Path(annotation.path).is_file()
 
 
 def read_findings(project: Project) -> Mapping[str, Sequence[tuple[str, ...]]]:

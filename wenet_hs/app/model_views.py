@@ -102,7 +102,8 @@ def train(request: Request) -> Response:
     """Start a training, or with the field `only_time` the measurement of its time."""
     project, form = project_of(request), form_of(request)
     command = commands.train_command(project, form, site_of(request).places)
-    answer = start(request, project, "time" if form.get("only_time") else "train", command, "train")
+    kind, step = ("time", "train#new") if form.get("only_time") else ("train", "train")
+    answer = start(request, project, kind, command, step)
     if "preview" in form:
         answer.headers["X-Expected"] = quote(find_expected_time(project, command) or text("time_unknown"))
     return answer

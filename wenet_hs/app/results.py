@@ -44,13 +44,17 @@ def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
     of_all = [float(found[2]) for line in recipe_lines if (found := _ALL_PARTS.search(line))]
     diagnoses = dict.fromkeys(found[1] for line in lines if (found := _DIAGNOSIS.search(line)))
     metrics = training.folder / "metrics.jsonl"
+    curves = read_cached(read_curves, metrics) if metrics.is_file() else {}
+    valid = curves.get("valid", [])
     return {
         "step": int(steps[-1][1]) if steps else 0,
         "total": int(steps[-1][2]) if steps else 0,
         "minutes_left": float(steps[-1][3]) if steps and steps[-1][3] else None,
         "minutes_of_all": of_all[-1] if of_all else None,
         "diagnoses": [*diagnoses][-5:],
-        "charts": curve_charts([read_cached(read_curves, metrics)], "steps") if metrics.is_file() else [],
+        "charts": curve_charts([curves], "steps") if curves else [],
+        "num_valid": len(valid),
+        "error_rates": [one["ctc_error_rate"] for one in valid if "ctc_error_rate" in one],
         "lines": lines[-12:],
     }
 

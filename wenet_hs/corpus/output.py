@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from wenet_hs.corpus.splits import count_shared
 from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
 from wenet_hs.options import NUM_CORES, REQUIRED, check_values, option
 
@@ -138,6 +138,21 @@ def write_corpus(
     content |= {"langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
+
+
+def read_rejected(path: Path) -> list[Rejected]:
+    """The clips in a rejected.tsv, without language; empty if there is no file. Raises DataError for other lines."""
+    found = list[Rejected]()
+    for number, line in enumerate(read_lines(path)[1:] if path.is_file() else [], 2):
+        key, name, reason, start, end, *more = [*line.split("\t"), "", "", "", ""][:6]
+        try:
+            times = [float(time) if time else None for time in (start, end)]
+        except ValueError:
+            times = []
+        if not times or more != [""] * len(more) or not reason:
+            raise DataError(f"{path}:{number}", "not a line of `prepare`", "prepare the recordings again")
+        found.append(Rejected(key, name, reason, "", True, *times))
+    return found
 
 
 def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:

@@ -288,20 +288,25 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
     """
     if path is not None and not path.is_file():
         raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
-    consents, recordings, unknown = read_consent(path) if path else {}, dict[str, None](), list[Path]()
+    consents, recordings, unknown, files = dict[str, Consent](), dict[str, None](), list[Path](), dict[Path, None]()
     for folder, recorded in _trace_training(experiment):
-        consents |= {} if path else read_consent(folder.resolve().parent.parent / CONSENT)
+        files[path or folder.resolve().parent.parent / CONSENT] = None
         clips = read_training_lists(recorded, folder)
         recordings |= dict.fromkeys(clip.wav for clip in clips)
         unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
-    found = dict(match_consent(consents, recordings))
+    for file in files:
+        consents |= read_consent(file)
+    found, where = (
+        dict(match_consent(consents, recordings)),
+        " and ".join(str(file) for file in files if file.is_file()),
+    )
     if refused := [name for name, one in found.items() if one.is_allowed is False]:
         names = list_names([Path(name).name for name in refused], most=3)
-        where, to_do = path or CONSENT, "train without them, or change it there"
-        raise DataError(where, f"{count_of(len(refused), 'recording')} of the training not allowed ({names})", to_do)
+        what = f"{count_of(len(refused), 'recording')} of the training not allowed ({names})"
+        raise DataError(where, what, "train without them, or change it there")
     if unknown and any(one.is_allowed is False for one in consents.values()):
-        reason = "has recordings that are not allowed, and the training lists are gone or have changed"
-        raise DataError(f"{path or CONSENT} and {unknown[0]}", reason, "restore the lists, or train again")
+        reason = f"recordings are not allowed, and the training lists of {unknown[0]} are gone or have changed"
+        raise DataError(where, reason, "restore the lists, or train again")
     return [*found.values()]
 
 
