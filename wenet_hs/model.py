@@ -73,6 +73,8 @@ class Losses:
     """Encoder frames without padding at which blank is the most probable unit of CTC, 0-dim int64; 0 in training."""
     num_frames: Tensor
     """The frames of which `num_blank` counts, 0-dim int64; 0 in training and without CTC."""
+    best_units: Tensor | None = None
+    """(B, T) int64: the most probable unit of CTC per frame, -1 in the padding; None in training and without CTC."""
 
 
 class AsrModel(nn.Module):
@@ -169,7 +171,7 @@ class AsrModel(nn.Module):
         memory, memory_lengths, layer_outputs = self.encoder(batch.features, batch.feature_lengths, layers)
         attention = ctc = weighted_ctc = penalty = memory.new_zeros((), dtype=torch.float32)
         num_correct = num_blank = num_frames = torch.zeros((), dtype=torch.int64, device=memory.device)
-        nll = torch.full((), math.nan, device=memory.device)
+        nll, best_units = torch.full((), math.nan, device=memory.device), None
         if weights.ctc < 1:
             attention_weights: list[Tensor] | None = [] if self.training and weights.guide else None
             attention, nll, num_correct = self._attention(memory, memory_lengths, batch, attention_weights)
@@ -183,7 +185,8 @@ class AsrModel(nn.Module):
                 inter = self.ctc.loss(output, *given)
                 weighted_ctc = (1 - weights.interctc) * ctc + weights.interctc * inter
             if not self.training:
-                num_blank, num_frames = self.ctc.count_blank(memory, memory_lengths), memory_lengths.sum()
+                best_units = self.ctc.best_units(memory, memory_lengths)
+                num_blank, num_frames = (best_units == self.ctc.blank).sum(), memory_lengths.sum()
         return Losses(
             total=weights.ctc * weighted_ctc + (1 - weights.ctc) * attention + weights.guide * penalty,
             attention=attention,
@@ -194,6 +197,7 @@ class AsrModel(nn.Module):
             nll=nll,
             num_blank=num_blank,
             num_frames=num_frames,
+            best_units=best_units,
         )
 
     def _attention(

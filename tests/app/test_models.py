@@ -6,6 +6,7 @@ import re
 import signal
 import stat
 from pathlib import Path
+from urllib.parse import unquote
 from zipfile import ZipFile
 
 import pytest
@@ -71,6 +72,30 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
     assert "0003-train" in app.get("/p/first/train").text
 
 
+def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, recipe: Path) -> None:
+    line = "expected time of a training: 6.9 min + 14 min for 3000 + 3000 steps (measured …)"
+    write_atomic(recipe, f"#!/bin/sh\necho 12:00:00 stage 4\necho '{line}'\n")
+    recipe.chmod(0o755)
+    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+
+    def expected(**fields: str | list[str]) -> str:
+        answer = app.post("/p/first/train", start="nothing", preview="yes", **fields)
+        return unquote(answer.headers["x-expected"])
+
+    assert expected(size="tiny").startswith("The expected time of this choice was not measured on this computer yet")
+    answer = app.post("/p/first/train", start="nothing", size="tiny", only_time="yes")
+    assert answer.headers["location"] == "/p/first/train#new"
+    assert within(20, lambda: state(app, "0001-time") == "done")
+    command = app.site.projects.open("first").jobs("time")[0].command
+    assert command[-6:] == ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
+    assert expected(size="tiny") == line
+    write_atomic(app.project / "exp/options.txt", "")  # the next training has another folder
+    assert expected(size="tiny") == line
+    assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
+    html = app.get("/p/first/train").text
+    assert line in html and '<option value="tiny" selected>' in html, "the form has the choice that was measured"
+
+
 def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Path) -> None:
     model = app.project / "exp-mine/softmax"
     write_atomic(model / "train.yaml", "")
@@ -79,6 +104,7 @@ def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Pa
         model.with_name("options.txt"), "--size tiny\n--base ../exp/other\n--data ../x\n--config conf/own.yaml\n"
     )
     records = [{"kind": "train", "step": step, "loss": 9.0 / step} for step in (50, 100)]
+    records += [{"kind": "valid", "step": step, "ctc_error_rate": rate} for step, rate in ((50, 0.3), (100, 0.4321))]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
     log = "10:00:00 INFO step 100 of at most 3000 | loss 0.09 | 4.3 min left\n10:00:01 WARNING step 100: over-fits\n"
     write_atomic(model.with_name("softmax.log"), log)
@@ -87,10 +113,14 @@ def test_a_training_of_a_shell_is_shown_stopped_and_resumed(app: App, recipe: Pa
         assert answer.headers["x-state"] == "running"
         assert "Step 100 of 3,000, about 4 min left" in answer.text and "<polyline" in answer.text
         assert "step 100: over-fits" in answer.text
+        assert "Dev set: 43.21 % of the units are wrong (lowest: 30.00 %)" in answer.text
+        assert "Unit error rate of the validation set, greedy CTC search" in answer.text
         assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
         assert app.post("/p/first/stop", training="exp-mine/softmax").status_code == 303
         assert process.wait(10) == -signal.SIGTERM
-    assert app.get("/p/first/live?training=exp-mine/softmax").headers["x-state"] == "done"
+    write_atomic(model / "metrics.jsonl", '{"kind": "valid", "step": 100, "loss": 0.5}\n')
+    answer = app.get("/p/first/live?training=exp-mine/softmax")
+    assert answer.headers["x-state"] == "done" and "the model has no CTC" in answer.text
     assert "Go on with exp-mine/softmax" in app.get("/p/first/train").text
     write_atomic(model.with_name("report.html"), "")  # of a recipe that has ended
     assert "Go on with exp-mine/softmax" not in app.get("/p/first/train").text
@@ -118,12 +148,32 @@ def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
     write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
     html = app.get("/p/first/results").text
     assert re.search(r"[\d.]+ % of the letters of the test set are wrong \(95 % interval: [\d.]+ to [\d.]+ %\)", html)
-    assert re.findall(r"<code>(u\d+)</code>", html)[:2] == ["u7", "u0"] and len(re.findall("<article", html)) == 10
+    assert (
+        re.findall(r"<article.*?<code>(u\d+)</code>", html)[:2] == ["u7", "u0"]
+        and len(re.findall("<article", html)) == 10
+    )
     assert "&lt;" in html and "<b>" not in html
     assert 'class="u D' in html and 'class="u S' in html
     assert "Page 3 of 3" in app.get("/p/first/results?page=3").text
     assert app.get("/p/first/results?mode=none").status_code == 400
     assert app.get("/p/first/report?training=exp/softmax").status_code == 400
+
+
+def test_confusions_have_an_example_to_hear_and_units_are_sorted_by_their_recall(app: App) -> None:
+    folder = app.project / "exp/softmax"
+    write_atomic(folder / "train.yaml", "")
+    references = {"u0": "aaa bbbbb", "u1": "aa ccccc", "u2": "<d>"}
+    texts = {"u0": "xxx bbbbb", "u1": "xa ccccy", "u2": "<d>"}
+    report = score(references, texts, rules=Rules(metric="cer"), num_resamples=50)
+    write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
+    html = app.get("/p/first/results").text
+    confusions, recalls, _ = re.findall("<tbody>(.*?)</tbody>", html, re.DOTALL) + [""]
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in confusions.split("</tr>")[:-1]]
+    assert [row[:4] for row in rows] == [["a", "x", "4", "80.00"], ["c", "y", "1", "20.00"]]
+    assert "audio?key=u1" in rows[0][4] and "u0" not in rows[0][4], "u1 has fewer errors"
+    rows = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in recalls.split("</tr>")[:-1]]
+    assert rows == [["a", "20.00", "1", "5"], ["c", "80.00", "4", "5"]]
+    assert "The letters that are seldom right" in html
 
 
 def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App) -> None:

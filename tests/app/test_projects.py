@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects: their lock, sources of recordings, commands, exclusion, corrections, uploads and long lists."""
 
+import io
 import json
 import re
 import shlex
@@ -9,16 +10,17 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import soundfile
 from app_client import ORIGIN, App, new_client, write_audio, write_elan, write_lists, write_transcript
 from lock_holder import holder
 
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier
 from wenet_hs.app import data_views
-from wenet_hs.corpus.entries import EXCLUDED
+from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.errors import DataError
-from wenet_hs.files import lock_holder
+from wenet_hs.files import lock_holder, write_atomic
 from wenet_hs.manifest import Utterance
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
@@ -198,3 +200,28 @@ def test_a_correction_is_on_the_disk_and_in_every_format(app: App) -> None:
 def test_words_are_shaded_by_confidence(app: App) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     assert re.search(r'class="play word k3"[^>]*>old<', app.get("/p/first/text?name=talk").text)
+
+
+def test_annotations_that_are_not_used_can_be_heard_where_their_audio_exists(app: App) -> None:
+    talk, hidden = app.home / "talk.wav", write_audio(app.home / ".hidden/secret.wav")
+    text = write_audio(app.home / "noise.txt.wav").rename(app.home / "noise.txt")
+    rows = [
+        ("z.eaf: a & b, 0.5 s", talk, "empty transcript", "0.500", "1.000"),
+        ("whole.wav", talk, "too short", "", ""),
+        ("gone.eaf", app.home / "gone.wav", "missing", "0.0", "1.0"),
+        ("hidden.eaf", hidden, "x", "0.0", "1.0"),
+        ("text", text, "x", "0.0", "1.0"),
+    ]
+    table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
+    write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\tstart\tend\n" + table)
+    html = app.get("/p/first/rejected?order=key").text
+    assert re.findall(r'audio\?rejected=([^"]+)"', html) == ["hidden.eaf", "whole.wav", "z.eaf%3A+a+%26+b%2C+0.5+s"]
+    for key, seconds in (("z.eaf: a & b, 0.5 s", 0.5), ("whole.wav", 2.0)):
+        answer = app.get("/p/first/audio", params={"rejected": key})
+        assert answer.headers["content-type"] == "audio/mpeg"
+        assert soundfile.info(io.BytesIO(answer.content)).duration == pytest.approx(seconds, abs=0.2)
+    for key in ("gone.eaf", "hidden.eaf", "text", "other", "../talk.wav"):
+        assert app.get("/p/first/audio", params={"rejected": key}).status_code == 400
+    old = "".join("\t".join(map(str, row[:3])) + "\n" for row in rows)  # of an earlier release
+    write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\n" + old)
+    assert app.get("/p/first/rejected").status_code == 200

@@ -22,7 +22,7 @@ from wenet_hs.annotation.recordings import Record, write_record
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.app import data_views, projects
-from wenet_hs.corpus.added import read_added
+from wenet_hs.corpus.edits import read_added
 from wenet_hs.data.peaks import PEAKS_PER_SECOND
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic

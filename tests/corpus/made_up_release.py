@@ -43,7 +43,7 @@ def prepare_line(line: str) -> dict[str, Any]:
 def rejected(out: Path) -> dict[str, str]:
     """Name → reason of what `prepare` left out."""
     rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {key: reason for key, _, reason in rows}
+    return {key: reason for key, _, reason, *_ in rows}
 
 
 def _parse(line: str) -> tuple[ModuleType, Any]:

@@ -22,7 +22,7 @@ from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_elan
 from wenet_hs.annotation.textgrid import read_textgrid
-from wenet_hs.corpus import entries, table, table_files
+from wenet_hs.corpus import edits, entries, table, table_files
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -1188,7 +1188,7 @@ def test_keys_in_exclude_txt_are_left_out(tmp_path: Path, caplog: pytest.LogCapt
     write_audio(tmp_path / "ab.wav")
     out = tmp_path / "out"
     out.mkdir()
-    (out / entries.EXCLUDED).write_text(f"{annotations[3].key}\n\nno-such-key\n")
+    (out / edits.EXCLUDED).write_text(f"{annotations[3].key}\n\nno-such-key\n")
     with caplog.at_level("INFO"):
         stats = prepare(out, words)
     assert stats["total"]["left_out"] == {"excluded": 1}

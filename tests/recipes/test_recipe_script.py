@@ -340,6 +340,13 @@ def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
         load_config(ROOT / "conf/own.yaml", base[base.index("--override_config") + 1 : base.index("--model_dir")])
 
 
+def test_only_the_time_of_a_training_is_measured_and_nothing_is_written(checkout: Path) -> None:
+    (checkout / "tools/pretrained.py").write_text("import sys\nprint('expected', sys.argv[1:])")
+    done = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--only_time", "yes")
+    assert done[1] == [], "no training"
+    assert not (checkout / "exp").exists() and not (checkout / "examples/own/s0/exp").exists()
+
+
 def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
     options = own_data(checkout, 1.0)
     _, calls = call(checkout, "own", *options)

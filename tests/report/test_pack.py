@@ -11,6 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 import sentencepiece
+import torch
 import yaml
 from command_line import Capsys, error_line, run_line
 from hypothesis import given
@@ -22,7 +23,7 @@ from tiny_corpus import write_tiny_corpus
 from wenet_hs.bin import pack as command
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.load import dump_config, load_config
-from wenet_hs.errors import CheckpointError, DataError
+from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, write_data_list
@@ -358,3 +359,89 @@ def test_a_pretrained_encoder_is_packed_without_the_folders_of_its_training(tmp_
     assert b"sha256 of encoder weights" in content["train.yaml"] and b"cache: null" in content["train.yaml"]
     assert b"a pretrained encoder of the kind wav2vec2, weights with SHA-256" in content["README.md"]
     assert sum(map(len, content.values())) < len(content["model.safetensors"]) + 1e6
+
+
+def write_project(folder: Path, **provenance: str) -> Path:
+    """The model of a project that was trained with the recordings talk.wav and other.wav."""
+    model = write_model_folder(folder / "exp/softmax")
+    path = folder / "data/train/data.list"
+    clips = [
+        Utterance(key=f"u{n}", wav=f"/speech/{name}.wav", txt="a") for n, name in enumerate(["talk", "talk", "other"])
+    ]
+    write_data_list(path, clips)
+    record(model, **{"command": f"wenet-hs train --train_data {path}", SUM: file_sha256(path)} | provenance)
+    return model
+
+
+SUM = "sha256 of training list"
+
+
+def test_a_recording_that_is_not_allowed_blocks_packing(tmp_path: Path, capsys: Capsys) -> None:
+    model, consent = write_project(tmp_path), tmp_path / "consent.tsv"
+    consent.write_text("talk.wav\tno\tnot before 2030\nunused.wav\tno\n", "utf-8")
+    line = error_line(run_line(command, f"--model_dir {model} --out {tmp_path / 'm.zip'}"), capsys)
+    found = "consent.tsv: 1 recording of the training not allowed (talk.wav); train without them, or change it there"
+    assert line.endswith(found) and not (tmp_path / "m.zip").exists()
+    given = tmp_path / "other.tsv"
+    with pytest.raises(DataError, match=r"other.tsv: no such file"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m", consent=given))
+    given.write_text("talk.wav\tyes\tfor research\nunused.wav\tno\n", "utf-8")
+    packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "m", consent=given))
+    card = (packed / "README.md").read_text("utf-8")
+    section = (
+        "## Consent and access\n\n- Recordings in the training: 2. Stated as allowed: 1.\n- 1 of them: for research\n"
+    )
+    assert section in card and "talk" not in card and "other.wav" not in card
+
+
+def test_recordings_of_the_model_that_it_started_from_block_it_too(tmp_path: Path) -> None:
+    base = write_project(tmp_path / "first")
+    (tmp_path / "first/consent.tsv").write_text("talk.wav\tno\n", "utf-8")
+    started = f"wenet-hs train --train_data {tmp_path}/second/data/train/data.list --checkpoint {base}/final.pt"
+    model = write_project(tmp_path / "second", command=started)
+    with pytest.raises(DataError, match="1 recording of the training not allowed"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+    base.rename(tmp_path / "first/exp/moved")
+    pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+    (tmp_path / "second/consent.tsv").write_text("elsewhere.wav\tno\n", "utf-8")
+    with pytest.raises(
+        DataError, match="consent.tsv: recordings are not allowed, and the training lists of .*/final.pt are gone"
+    ):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m2"))
+
+
+def test_lists_that_were_replaced_are_found_beside_them_or_block_packing(tmp_path: Path) -> None:
+    model = write_project(tmp_path)
+    (tmp_path / "data").rename(tmp_path / "data-old-1")
+    (tmp_path / "consent.tsv").write_text("talk.wav\tno\n", "utf-8")
+    with pytest.raises(DataError, match="1 recording of the training not allowed"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+    write_data_list(tmp_path / "data-old-1/train/data.list", [])
+    with pytest.raises(DataError, match="exp/softmax are gone or have changed; restore the lists, or train again"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+
+
+def test_the_card_is_written_alone_edited_and_packed_with_the_consent_of_now(tmp_path: Path) -> None:
+    model, card = write_project(tmp_path), tmp_path / "card.md"
+    assert pack_model(PackOptions(model_dir=model, out=card)) == card and not list(tmp_path.glob(".card*"))
+    made = card.read_text("utf-8")
+    (tmp_path / "consent.tsv").write_text("talk.wav\tyes\tfor research\n", "utf-8")
+    card.write_text(made.replace("## How to use it", "## Thanks\n\nto all speakers\n\n## How to use it"), "utf-8")
+    for number in range(2):
+        packed = pack_model(PackOptions(model_dir=model, out=tmp_path / f"m{number}", card=card))
+        text = (packed / "README.md").read_text("utf-8")
+        assert "to all speakers" in text and text.count("## Consent and access") == 1 and "for research" in text
+        card.write_text(text + "\n## After it\n", "utf-8")
+    other = write_project(tmp_path / "other", git="x")
+    torch.save({name: 2 * value for name, value in torch.load(other / "final.pt").items()}, other / "final.pt")
+    with pytest.raises(DataError, match="card.md: was made for other weights; make it again with --out FILE.md"):
+        pack_model(PackOptions(model_dir=other, out=tmp_path / "n", card=card))
+    (tmp_path / "consent.tsv").unlink()
+    packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "m3", card=card))
+    text = (packed / "README.md").read_text("utf-8")
+    assert "for research" not in text and text.endswith("\n\n## After it\n")
+    card.write_text(f"made in {PRIVATE}/x", "utf-8")
+    with pytest.raises(ConfigError, match="the model card: would publish the path /home/jane.doe/speech/x"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m4", card=card))
+    with pytest.raises(ConfigError, match="--push hf://a/b: only the card is written"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "n.md", push="hf://a/b", overwrite=True))

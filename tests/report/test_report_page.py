@@ -290,6 +290,18 @@ def test_losses_that_were_not_computed_are_not_drawn(tmp_path: Path, num_ctc_onl
     assert counts.get("Attention loss", []) == counts.get("Attention accuracy", []) == [drawn, drawn] * bool(drawn)
 
 
+def test_the_error_rate_of_validations_is_drawn_in_percent(tmp_path: Path) -> None:
+    folder = write_experiment(tmp_path / "a")
+    records = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    records = [of | ({"ctc_error_rate": 5 / of["step"]} if of["kind"] == "valid" else {}) for of in records]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(of) + "\n" for of in records))
+    found = training_section(gather_data(read_experiments([folder])))
+    for charts in (found["step_charts"], found["time_charts"]):
+        caption, chart = charts[0]
+        assert caption.startswith("Unit error rate of the validation set") and "%" in chart
+        assert chart.count("<polyline") == 1, "training has none"
+
+
 def test_all_input_is_escaped(tmp_path: Path) -> None:
     folder = write_experiment(tmp_path / "<b>&x", attention={"ca1": "<script>alert(1)</script>", "ca2": '<i>"'})
     with (folder / "train.yaml").open("a") as file:

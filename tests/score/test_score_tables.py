@@ -17,7 +17,9 @@ from wenet_hs.score.alignments import (
     Confusion,
     ConfusionReport,
     count_confusions,
+    find_examples,
     format_alignments,
+    list_recalls,
     wants_colour,
 )
 from wenet_hs.score.error_rate import by_length, by_speaker
@@ -28,6 +30,17 @@ CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
 HYP = {"a1": "ete", "a2": "abcd", "b1": "Strasse"}
 LANGS = {"a1": "fr", "a2": "fr", "b1": "de", "b2": "de"}
+
+
+def test_recalls_are_those_of_the_alignments_and_examples_have_few_errors() -> None:
+    rules = Rules(metric="cer")
+    references, texts = {"a": "aab bc", "b": "aab", "c": "zz"}, {"a": "xxb b", "b": "axb", "c": "zz"}
+    report = score(references, texts, rules=rules, num_resamples=2)
+    found = count_confusions(report.utterances.values(), rules, 100).overall
+    recalls = list_recalls(found)
+    assert [(one.unit, one.count, one.num_right, one.recall) for one in recalls] == [("c", 1, 0, 0), ("a", 4, 1, 0.25)]
+    examples = find_examples(report.utterances, rules, [*found.substitutions, *found.deletions])
+    assert examples == {("a", "x"): "b", ("c", None): "a"}
 
 
 def test_table_by_hand() -> None:

@@ -96,6 +96,44 @@ def test_the_expected_time_of_a_training(
     assert line.startswith(f"expected time of a training: {expected} (measured with 4 clips of 10 s on ")
 
 
+@pytest.mark.parametrize(
+    ("first_steps", "settings", "expected"),
+    [  # a step takes 2 s
+        (300, [], "10 min + 20 min for 300 + 600 steps"),
+        (0, ["accum_grad=2"], "40 min for 600 steps"),
+        (300, ["max_minutes=15"], "10 min + 15 min for at most 300 + 600 steps"),
+    ],
+)
+def test_the_expected_time_of_a_training_from_nothing(
+    first_steps: int, settings: list[str], expected: str, tool: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights = list[float]()
+
+    def seconds(call: Callable[[], object]) -> float:
+        call()
+        return 2.0
+
+    def add_gradients(model: Any, *_: object) -> None:
+        weights.append(model.loss_weights.ctc)
+
+    monkeypatch.setattr(tool, "measure_seconds", seconds)
+    monkeypatch.setattr(tool, "add_gradients", add_gradients)
+    config = load_config(CONF / "own.yaml", ["scheduler_conf.total_steps=600", *settings])
+    line = tool.time_of_steps(config, CONF / "own.yaml", first_steps)
+    assert line.startswith(f"expected time of a training: {expected} (measured with 2 clips of 10 s on ")
+    final = config.model_conf.ctc_weight
+    assert weights == [1.0] * 5 * (first_steps > 0) + [final] * 5, "the first part is trained by CTC only"
+
+
+def test_a_head_over_a_tree_is_measured_as_a_softmax(capsys: pytest.CaptureFixture[str], tool: Any) -> None:
+    command = f"time --hours 1 wenet-hs train --config {CONF / 'own.yaml'} --override_config head=hsoftmax"
+    smaller = "head_conf.tree=t.json encoder_conf.output_size=16 encoder_conf.num_blocks=4"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sys.argv", [str(TOOL), *command.split(), *smaller.split()])
+        tool.main()
+    assert capsys.readouterr().out.startswith("expected time of a training: ")
+
+
 def test_a_folder_that_is_no_encoder_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = ["--encoder", str(tmp_path), "--outputs", "o", "--config", str(CONF / "own.yaml")]
     monkeypatch.setattr(sys, "argv", [str(TOOL), "config", *line])

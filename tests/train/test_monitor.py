@@ -177,9 +177,9 @@ def test_metrics_contain_every_value_of_steps_and_validations(trained: Path) -> 
     assert [(record["step"], record["epoch"]) for record in steps] == [(step, (step - 1) // 4) for step in range(1, 9)]
     assert [record["step"] for record in validations] == list(range(1, 9))
     assert all(set(record) == TRAIN | SPEED | {"kind"} for record in steps)
-    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "plateau_ctc", "blank_share"}
+    of_validation = {"kind", "step", "epoch", "seconds", "bad_clips", "plateau_ctc", "blank_share", "ctc_error_rate"}
     assert all(set(record) == LOSSES | of_validation for record in validations)
-    assert all(0 <= record["blank_share"] <= 1 for record in validations)
+    assert all(0 <= record["blank_share"] <= 1 and record["ctc_error_rate"] > 0 for record in validations)
     for record in steps:
         seconds, wait, compute = (record[name] for name in ("seconds", "wait_seconds", "compute_seconds"))
         assert 0 < wait < seconds and 0 < compute < seconds - wait
@@ -210,7 +210,8 @@ def test_tensorboard_contains_the_same_values_also_after_a_resume(
     found = scalars(trained)
     names = {"loss": LOSS_TAGS, "model": MODEL_TAGS, "speed": SPEED_TAGS}
     valid = {f"loss/{name}/valid" for name in LOSS_TAGS}
-    valid |= {"model/accuracy/valid", "model/bits_per_unit/valid", "model/blank_share/valid", "speed/seconds/valid"}
+    valid |= {f"model/{name}/valid" for name in ("accuracy", "bits_per_unit", "blank_share", "ctc_error_rate")}
+    valid |= {"speed/seconds/valid"}
     assert set(found) == valid | {f"{group}/{name}/train" for group, of in names.items() for name in of}
     assert [tag.split("/")[0] for tag in sorted(found)][:6] == ["loss"] * 6, "TensorBoard sorts the groups"
     for tag, values in found.items():

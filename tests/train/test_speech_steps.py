@@ -5,6 +5,7 @@ import json
 import math
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,17 @@ from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.model import AsrModel
+from wenet_hs.score.edit_distance import count_errors
 from wenet_hs.train import model_folder, optim
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
-from wenet_hs.train.speech_steps import SpeechStats, find_suspects, run_epoch, translate_torch_errors, validate
+from wenet_hs.train.speech_steps import (
+    SpeechStats,
+    count_greedy_errors,
+    find_suspects,
+    run_epoch,
+    translate_torch_errors,
+    validate,
+)
 from wenet_hs.train.state import TrainState
 
 CPU = torch.device("cpu")
@@ -153,12 +162,26 @@ def test_validation_has_the_share_of_frames_at_which_blank_is_best(head: str) ->
     sums = validate(model, [PAIR, PAIR], config, CPU)
     assert (sums.num_blank, sums.num_frames) == (2 * num_blank, 2 * num_frames)
     assert sums.per_target()["blank_share"] == num_blank / num_frames
+    written: list[list[int]] = [[unit for unit, _ in groupby(units.tolist()) if unit != 0] for units in best]
+    labels = [row[:n].tolist() for row, n in zip(PAIR.targets, PAIR.target_lengths, strict=True)]
+    counts = [count_errors([*map(str, ref)], [*map(str, hyp)]) for ref, hyp in zip(labels, written, strict=True)]
+    assert (sums.num_errors, sums.num_labels) == (2 * sum(one.errors for one in counts), 2 * 7)
+    assert sums.per_target()["ctc_error_rate"] == sum(one.errors for one in counts) / 7
     without = {**sections, "model_conf": {"ctc_weight": 0.0}}
-    assert "blank_share" not in validate(model, [PAIR], small_config(**without), CPU).per_target()
+    found = validate(model, [PAIR], small_config(**without), CPU).per_target()
+    assert not {"blank_share", "ctc_error_rate"} & found.keys()
 
 
-def test_a_step_does_not_count_blank(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Ctc, "count_blank", partial(pytest.fail, "computed"))
+def test_greedy_errors_ignore_padding_repeats_and_blanks() -> None:
+    best_units = torch.tensor([[3, 3, 0, 3, 4, 4], [0, 5, 5, -1, -1, -1]])
+    targets, lengths = torch.tensor([[3, 3, 4], [5, 6, -1]]), torch.tensor([3, 2])
+    batch = replace(PAIR, targets=targets, target_lengths=lengths)
+    found = count_greedy_errors(best_units, batch, blank=0)
+    assert (found.num_errors, found.num_labels, found.total, found.num_targets) == (1, 5, 0, 0)
+
+
+def test_a_step_does_not_search_the_best_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Ctc, "best_units", partial(pytest.fail, "computed"))
     config = small_config(**ONE_LAYER)
     (stats,) = run_epoch(state_of(config), [PAIR], config)
     assert stats.loss_ctc > 0

@@ -16,6 +16,7 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
 
+ONLY_TIME = ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
 SIZES = ("auto", "tiny", "small", "medium", "large")
 Form = ImmutableMultiDict[str, str]
 
@@ -60,7 +61,7 @@ def _folders(project: Project, experiment: Path) -> list[str]:
 
 
 def train_command(project: Project, form: Form, places: Places) -> list[str]:
-    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report.
+    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report; or only its time.
 
     With corrected segments the lists are made again first.
     """
@@ -75,6 +76,8 @@ def train_command(project: Project, form: Form, places: Places) -> list[str]:
     if form.get("minutes", "").strip():
         minutes = f"{_number(form, 'minutes', 5, 0.1, 100_000):g}"
         command += ["--override", f"max_minutes={minutes} scheduler_conf.warmup_steps=100"]
+    if form.get("only_time"):
+        return [*command, *ONLY_TIME]
     return [*command, "--stage", "0" if form.get("corrected") else "1"]
 
 
@@ -100,9 +103,12 @@ def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> 
 
 
 def pack_command(project: Project, model: Path, form: Form) -> list[str]:
-    """A ZIP to share in PROJECT/shared."""
-    out = project / "shared" / f"{check_name(form.get('name', ''), 'model')}.zip"
+    """A ZIP to share in PROJECT/shared, with the edited card in PROJECT/cards; or first that card, to be edited."""
+    name = check_name(form.get("name", ""), "model")
+    card = project / "cards" / f"{name}.md"
+    out = card if form.get("card_only") else project / "shared" / f"{name}.zip"
     command = ["wenet-hs", "pack", "--model_dir", str(model), "--out", str(out)]
+    command += ["--card", str(card)] if out != card and card.is_file() else []
     for name in ("license", "data"):
         if value := form.get(name, "").strip():
             command.append(f"--{name}={one_field(value)}")

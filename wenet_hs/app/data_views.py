@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects, recordings and their check: the pages before a training."""
 
-from operator import itemgetter
+from operator import attrgetter
 from pathlib import Path
 
 from starlette.concurrency import run_in_threadpool
@@ -88,7 +88,7 @@ def show_check(request: Request) -> Response:
         clips=lists.read_clips(project),
         expected=expected,
         excluded=lists.read_excluded(project),
-        num_rejected=len(lists.read_rows(project / "data/rejected.tsv")),
+        num_rejected=len(lists.read_rejected_annotations(project)),
         job=project.last_job("prepare"),
     )
 
@@ -96,11 +96,11 @@ def show_check(request: Request) -> Response:
 def show_rejected(request: Request) -> Response:
     """Every annotation that is not used, with its reason."""
     project, query = project_of(request), request.query_params
-    order = query.get("order", "2")
-    column = int(order) if order in ("0", "1", "2") else 2
-    rows = sorted(lists.read_rows(project / "data/rejected.tsv"), key=itemgetter(column))
+    order = query.get("order", "")
+    order = order if order in ("key", "path") else "reason"
+    rows = sorted(lists.read_rejected_annotations(project), key=attrgetter(order))
     shown = lists.page_of(rows, query.get("page", ""), 50)
-    return render(request, "rejected.html", project=project, shown=shown, order=str(column))
+    return render(request, "rejected.html", project=project, shown=shown, has_audio=lists.has_audio, order=order)
 
 
 def exclude(request: Request) -> Response:
@@ -110,10 +110,12 @@ def exclude(request: Request) -> Response:
 
 
 def play(request: Request) -> Response:
-    """The audio of an utterance of the lists, or of a part of a transcribed recording, as MP3."""
+    """The audio of an utterance, an annotation that is not used, or a part of a transcribed recording, as MP3."""
     project, query = project_of(request), request.query_params
     if "key" in query:
         clip = lists.find_clip(project, query["key"])
+    elif "rejected" in query:
+        clip = lists.find_rejected(project, query["rejected"])
     else:
         media = str(lists.read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
         try:
@@ -122,8 +124,8 @@ def play(request: Request) -> Response:
             raise DataError("start and end", "not numbers of seconds", "load the page again") from error
         clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
     site_of(request).places.resolve(clip.wav)
-    seconds = clip.duration if clip.end is None else clip.end - (clip.start or 0.0)
-    if seconds is None or not 0 < seconds <= MAX_CLIP_S:
+    seconds = clip.duration or read_duration(clip.wav) if clip.end is None else clip.end - (clip.start or 0.0)
+    if not 0 < seconds <= MAX_CLIP_S:
         raise DataError(clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program")
     return Response(encode_clip(clip), media_type="audio/mpeg")
 

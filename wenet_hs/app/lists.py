@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from wenet_hs.app.projects import Project
-from wenet_hs.corpus.entries import EXCLUDED
-from wenet_hs.corpus.output import SPLITS
+from wenet_hs.corpus.edits import EXCLUDED
+from wenet_hs.corpus.output import SPLITS, Rejected, read_rejected
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.files import one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 
 Value = TypeVar("Value")
@@ -63,6 +64,16 @@ def read_clips(project: Project) -> Mapping[str, Utterance]:
     return ChainMap(*(read_cached(_by_key, path) for path in paths if path.is_file()))
 
 
+def read_recordings(project: Project) -> list[str]:
+    """The audio files of the training list, by name."""
+    path = project / "data/train/data.list"
+    return read_cached(_recordings, path) if path.is_file() else []
+
+
+def _recordings(path: Path) -> list[str]:
+    return sorted({clip.wav for clip in read_data_list(path)})
+
+
 def find_clip(project: Project, key: str) -> Utterance:
     """The utterance of this key. Raises DataError if the lists have none."""
     clips = read_clips(project)
@@ -75,13 +86,27 @@ def _by_key(path: Path) -> dict[str, Utterance]:
     return {u.key: u for u in read_data_list(path)}
 
 
-def read_rows(path: Path) -> list[tuple[str, ...]]:
-    """The lines of a TSV file without its header, as rows; empty if there is no file."""
-    return read_cached(_rows, path) if path.is_file() else []
-
-
 def _rows(path: Path) -> list[tuple[str, ...]]:
     return [tuple(line.split("\t")) for line in read_lines(path)[1:]]
+
+
+def find_rejected(project: Project, key: str) -> Utterance:
+    """The audio of an annotation that is not used. Raises DataError if there is none of this key with its audio."""
+    known = read_rejected_annotations(project)
+    if (found := next((one for one in known if one.key == key and has_audio(one)), None)) is None:
+        raise DataError(f"annotation {one_field(key)[:80]!r}", "has no audio in the list", "load the page again")
+    return Utterance(key=key, wav=found.path, txt="", start=found.start, end=found.end)
+
+
+def read_rejected_annotations(project: Project) -> list[Rejected]:
+    """The annotations that are not used."""
+    path = project / "data/rejected.tsv"
+    return read_cached(read_rejected, path) if path.is_file() else []
+
+
+def has_audio(annotation: Rejected) -> bool:
+    """Whether its path is an audio file that exists."""
+    return annotation.path.lower().endswith(ALL_SUFFIXES) and Path(annotation.path).is_file()
 
 
 def read_findings(project: Project) -> Mapping[str, Sequence[tuple[str, ...]]]:

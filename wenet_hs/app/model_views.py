@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Training, results, transcription and sharing: the pages about models."""
 
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -12,17 +13,19 @@ from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.jobs import Job
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
+from wenet_hs.app.places import Places, check_name
 from wenet_hs.app.projects import Project
-from wenet_hs.app.results import read_comparisons, read_live, read_results
-from wenet_hs.corpus.added import ADDED, write_added
+from wenet_hs.app.results import find_expected_time, read_comparisons, read_live, read_results
+from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
+from wenet_hs.corpus.edits import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import one_field
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.shared_model import resolve_model
 
-_MAX_CARD = 20_000
+_MAX_CARD, _MUTEX = 20_000, threading.Lock()
 
 
 def find_models(project: Project) -> dict[str, Path]:
@@ -40,7 +43,7 @@ def _model(request: Request, project: Project) -> Path:
 
 def _job(project: Project, name: str) -> Job:
     found = next(
-        (job for job in project.jobs("prepare", "train", "transcribe", "pack") if job.folder.name == name), None
+        (job for job in project.jobs("prepare", "train", "time", "transcribe", "pack") if job.folder.name == name), None
     )
     if found is None:
         raise DataError(f"job {one_field(name)[:40]!r}", "not in this project", "load the page again")
@@ -92,27 +95,39 @@ def show_train(request: Request) -> Response:
         trainings=trainings,
         models=find_models(project),
         job=job,
+        time_job=project.last_job("time"),
         state=live_state(project, job) if job else "",
         **browse(request, project, "encoders"),
     )
 
 
 def train(request: Request) -> Response:
-    """Start a training. With the field `corrected` the corrected segments of all recordings become training speech."""
+    """Start a training, or with the field `only_time` the measurement of its time.
+
+    With the field `corrected` the corrected segments of all recordings become training speech.
+    """
     project, form = project_of(request), form_of(request)
     command = commands.train_command(project, form, site_of(request).places)
     if form.get("corrected") and "preview" not in form:
-        rows = [
-            row for path in project.transcripts().values() for row in corrections.read_corrected(path).training_rows()
-        ]
-        for audio in {row["audio"] for row in rows}:
-            site_of(request).places.resolve(audio)
-        if not rows:
-            raise DataError("corrected segments", "none", "correct or confirm some first")
-        write_added(project / "data" / ADDED, rows)
+        write_corrected(project, site_of(request).places)
         if form.get("only_table"):
             return go_to(project, "transcribe")
-    return start(request, project, "train", command, "train")
+    kind, step = ("time", "train#new") if form.get("only_time") else ("train", "train")
+    answer = start(request, project, kind, command, step)
+    if "preview" in form:
+        answer.headers["X-Expected"] = quote(find_expected_time(project, command) or text("time_unknown"))
+    return answer
+
+
+def write_corrected(project: Project, places: Places) -> None:
+    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none."""
+    found = [corrections.read_corrected(path).training_rows() for path in project.transcripts().values()]
+    rows = [row for of_recording in found for row in of_recording]
+    for audio in {row["audio"] for row in rows}:
+        places.resolve(audio)
+    if not rows:
+        raise DataError("corrected segments", "none", "correct or confirm some first")
+    write_added(project / "data" / ADDED, rows)
 
 
 def resume(request: Request) -> Response:
@@ -239,7 +254,34 @@ def show_share(request: Request) -> Response:
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     values = {"cards": cards, "models": models, "job": project.last_job("pack")}
     packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
-    return render(request, "share.html", project=project, packed=packed, **values)
+    shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
+    values |= {"shown": shown, "consents": dict(match_consent(read_consent(project / CONSENT), shown.items))}
+    drafts = {path.stem: path.read_text("utf-8") for path in sorted((project / "cards").glob("*.md"))}
+    return render(request, "share.html", project=project, packed=packed, drafts=drafts, **values)
+
+
+def save_consents(request: Request) -> Response:
+    """Write consent and access of the recordings of a page, or of all recordings."""
+    project, form = project_of(request), form_of(request)
+    known, given = lists.read_recordings(project), form.getlist("recording")
+    if unknown := sorted({*given} - {*known}):
+        raise DataError(f"recording {one_field(unknown[0])[:200]!r}", "not in the training list", "load the page again")
+    rows = list(zip(given, form.getlist("allowed"), form.getlist("note"), strict=False))
+    rows = [(name, form.get("allowed", ""), form.get("note", "")) for name in known] if form.get("all") else rows
+    consents = {name: Consent(parse_allowed(allowed), note) for name, allowed, note in rows}
+    with _MUTEX:
+        set_consents(project / CONSENT, consents)
+    return go_to(project, "share", page=form.get("page", ""))
+
+
+def save_card(request: Request) -> Response:
+    """Save the edited text of a card."""
+    project, form = project_of(request), form_of(request)
+    path = project / "cards" / f"{check_name(form.get('name', ''), 'card')}.md"
+    if not path.is_file():
+        raise DataError(path, "no such card", "make it first")
+    write_atomic(path, form.get("text", "").replace("\r\n", "\n"))
+    return go_to(project, "share")
 
 
 def pack(request: Request) -> Response:
@@ -261,4 +303,5 @@ ROUTES = (
     *routes_of("GET", transcribe=show_transcribe, text=show_text, download=download, share=show_share),
     *routes_of("GET", packed=send_packed, peaks=send_peaks),
     *routes_of("POST", stop=stop, train=train, resume=resume, transcribe=transcribe, text=correct, pack=pack),
+    *routes_of("POST", consent=save_consents, card=save_card),
 )

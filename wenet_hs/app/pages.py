@@ -24,6 +24,7 @@ from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import format_p, format_points, format_signed
+from wenet_hs.text.units import show_unit
 
 STEPS = ("recordings", "check", "train", "results", "transcribe", "share")
 
@@ -72,7 +73,7 @@ def environment() -> Environment:
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": shlex.join}
     found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
-    found.filters |= {"points": format_points, "signed": format_signed, "p_value": format_p}
+    found.filters |= {"points": format_points, "signed": format_signed, "p_value": format_p, "unit": show_unit}
     return found
 
 

@@ -2,6 +2,8 @@
 """What a training shows while it runs, and its results on the test set."""
 
 import re
+import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,13 +16,27 @@ from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import DataError
 from wenet_hs.report.collect import sort_modes
 from wenet_hs.report.sections import curve_charts
+from wenet_hs.score.alignments import count_confusions, find_examples, list_recalls
 from wenet_hs.score.compare import MACRO, choose_test, compare
 from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.tables import read_report
 
+MAX_SHOWN, MIN_COUNT = 20, 5
+"""Rows of the tables of confusions and units; occurrences of a unit in the test set without which it is not shown."""
 _STEP = re.compile(r"step (\d+) of (?:at most )?(\d+) \|.*?(?:\| ([\d.]+) min left)?$")
 _ALL_PARTS = re.compile(r"all (\d+) trainings: about (\d+) min")
 _DIAGNOSIS = re.compile(r"WARNING (.*)")
+
+
+def find_expected_time(project: Project, command: Sequence[str]) -> str:
+    """The line that was measured for a training with these options, into any folder; empty if there is none."""
+
+    def choice(words: Sequence[str]) -> list[str]:
+        folder = words.index("--exp") + 1
+        return [*words[:folder], *words[folder + 1 : words.index("--stage")]]
+
+    lines = (job.tail() for job in project.jobs("time") if choice(job.command) == choice(command))
+    return next((line for found in lines for line in found if line.startswith("expected time")), "")
 
 
 def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
@@ -30,13 +46,17 @@ def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
     of_all = [float(found[2]) for line in recipe_lines if (found := _ALL_PARTS.search(line))]
     diagnoses = dict.fromkeys(found[1] for line in lines if (found := _DIAGNOSIS.search(line)))
     metrics = training.folder / "metrics.jsonl"
+    curves = read_cached(read_curves, metrics) if metrics.is_file() else {}
+    valid = curves.get("valid", [])
     return {
         "step": int(steps[-1][1]) if steps else 0,
         "total": int(steps[-1][2]) if steps else 0,
         "minutes_left": float(steps[-1][3]) if steps and steps[-1][3] else None,
         "minutes_of_all": of_all[-1] if of_all else None,
         "diagnoses": [*diagnoses][-5:],
-        "charts": curve_charts([read_cached(read_curves, metrics)], "steps") if metrics.is_file() else [],
+        "charts": curve_charts([curves], "steps") if curves else [],
+        "num_valid": len(valid),
+        "error_rates": [one["ctc_error_rate"] for one in valid if "ctc_error_rate" in one],
         "lines": lines[-12:],
     }
 
@@ -50,9 +70,10 @@ def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | N
     chosen = mode or (DEFAULT_MODE if DEFAULT_MODE in paths else modes[-1])
     if chosen not in paths:
         raise DataError(f"mode {chosen[:40]!r}", "not scored", f"there are: {', '.join(modes)}")
-    report, worst = read_cached(_read_sorted, paths[chosen])
+    report, worst, values = read_cached(_read_sorted, paths[chosen])
     score = report.macro if len(report.languages) > 1 else report.micro
-    return {"mode": chosen, "modes": modes, "report": report, "score": score, "shown": page_of(worst, page, 10)}
+    found = {"mode": chosen, "modes": modes, "report": report, "score": score, "shown": page_of(worst, page, 10)}
+    return found | values
 
 
 def read_comparisons(project: Project) -> list[dict[str, Any]]:
@@ -91,6 +112,11 @@ def _compare(project: Project, old: Path, new: Path, *_: int) -> dict[str, Any]:
     return {"of": differences[MACRO], "test": test, "unit": unit}
 
 
-def _read_sorted(path: Path) -> tuple[Report, list[str]]:
+def _read_sorted(path: Path) -> tuple[Report, list[str], dict[str, Any]]:
+    """The scores, the keys by falling error rate, and the variables of the template about single units."""
     report = read_report(path)
-    return report, worst_first([report])
+    found = count_confusions(report.utterances.values(), report.rules, sys.maxsize).overall
+    pairs = found.substitutions[:MAX_SHOWN]
+    recalls = [one for one in list_recalls(found) if one.count >= MIN_COUNT]
+    values = {"pairs": pairs, "examples": find_examples(report.utterances, report.rules, pairs)}
+    return report, worst_first([report]), values | {"recalls": recalls[:MAX_SHOWN], "min_count": MIN_COUNT}

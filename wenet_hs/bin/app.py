@@ -8,12 +8,31 @@ the layout of examples/own/s0, so shell commands work in it too. Trainings go on
 """
 
 import argparse
+import os
+import re
+import shlex
+import sys
+import threading
+import webbrowser
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.files import write_atomic
 
 _PORT = 8642
+_ADDRESS = ".wenet_hs-address"
+"""File in --dir with the address of the server that runs, which only its user can read."""
+_ENTRY = """[Desktop Entry]
+Type=Application
+Name=wenet_hs
+Comment=From recordings to a speech recogniser
+Exec={command}
+Icon={icon}
+Terminal=true
+Categories=AudioVideo;Education;
+"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,12 +41,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dir", type=Path, default=folder, help=f"folder of the projects (default: {folder})")
     port_help = f"port of the address on this computer (default: {_PORT}; 0: any free one)"
     parser.add_argument("--port", type=int, default=_PORT, help=port_help)
+    parser.add_argument("--open", action="store_true", help="also open the page in the browser, if it runs already too")
+    shortcut_help = "only put an icon into the menu and on the desktop (Linux, macOS) that does this with --open"
+    parser.add_argument("--install-shortcut", action="store_true", help=shortcut_help)
 
 
 def run(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
     if not 0 <= args.port < 1 << 16:
         raise ConfigError(f"--port {args.port}", "must be from 0 to 65535")
+    folder: Path = args.dir.expanduser().absolute()
     try:
         from wenet_hs.app.server import serve
     except ImportError as error:
@@ -35,11 +58,81 @@ def run(args: argparse.Namespace) -> None:
             raise
         to_do = "run pip install '.[app]' in the folder of wenet_hs"
         raise ConfigError("wenet-hs app", f"{error.name} is not installed", to_do) from error
+    if args.install_shortcut:
+        command = [str(Path(sys.executable).with_name("wenet-hs")), "app", f"--dir={folder}", f"--port={args.port}"]
+        for path in install_shortcut([*command, "--open"], Path.home()):
+            print(f"{path}: written; the desktop may ask once whether it may be started")
+        return
 
     def show(address: str) -> None:
         print(f"open this address in a browser; Ctrl-C ends the page, not the trainings:\n{address}", flush=True)
+        temporary = folder / f"{_ADDRESS}.tmp"
+        temporary.unlink(missing_ok=True)
+        temporary.touch(0o600)
+        temporary.write_text(address, "utf-8")
+        temporary.replace(folder / _ADDRESS)
+        if args.open:  # in a thread: a browser in the terminal would hold up the server
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
-    serve(args.dir.expanduser(), args.port, show)
+    try:
+        serve(folder, args.port, show)
+    except ConfigError:
+        if not args.open or not (address := find_running(folder, args.port)):
+            raise
+        print(f"the page is open already: {address}", flush=True)
+        webbrowser.open(address)
+
+
+def find_running(folder: Path, port: int) -> str:
+    """The address of the server of this folder that runs at the port; empty if there is none."""
+    path = folder / _ADDRESS
+    address = path.read_text("utf-8").strip() if path.is_file() else ""
+    if not re.fullmatch(rf"http://127\.0\.0\.1:{port}/\?token=[\w-]+", address):
+        return ""
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", address[address.index("/?") :])
+        cookie = connection.getresponse().headers.get("Set-Cookie", "")
+    except (OSError, HTTPException):
+        return ""
+    finally:
+        connection.close()
+    return address if cookie.startswith(f"wenet_hs_{port}=") else ""
+
+
+def install_shortcut(command: list[str], home: Path) -> list[Path]:
+    """Write icons that run the command, and return their paths. Raises DataError without the program it names."""
+    if not Path(command[0]).is_file():
+        raise DataError(command[0], "no such program", "install wenet_hs with pip first")
+    if sys.platform == "darwin":
+        paths, text = [home / "Desktop/wenet_hs.command"], f"#!/bin/sh\nexec {shlex.join(command)}\n"
+    else:
+        icon = Path(__file__).parents[1] / "app/static/icon.svg"
+        text = _ENTRY.format(command=" ".join(map(quote_exec, command)), icon=str(icon).replace("\\", "\\\\"))
+        data = Path(os.environ.get("XDG_DATA_HOME") or home / ".local/share")
+        paths = [data / "applications/wenet_hs.desktop"]
+        paths += [one / "wenet_hs.desktop" for one in [find_desktop(home)] if one.is_dir()]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, text)
+        path.chmod(0o755)  # desktops refuse others
+    return paths
+
+
+def find_desktop(home: Path) -> Path:
+    """The folder of the desktop, which has a name in the user's language on Linux."""
+    path = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config") / "user-dirs.dirs"
+    text = path.read_text("utf-8", errors="replace") if path.is_file() else ""
+    found = re.search(r'^XDG_DESKTOP_DIR="(?:\$HOME/)?(.+)"$', text, re.MULTILINE)
+    return home / (found[1] if found else "Desktop")
+
+
+def quote_exec(word: str) -> str:
+    """A word of the key Exec, by the Desktop Entry Specification: quoted, and then escaped as any text of the file."""
+    if re.search(r"[\0-\x1f]", word):
+        raise DataError(ascii(word), "has a control character", "choose another folder")
+    quoted = re.sub(r'(["`$\\])', r"\\\1", word)
+    return f'"{quoted}"'.replace("\\", "\\\\").replace("%", "%%")
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class ClipChecker:
                 is_same = utterance.duration == result.duration_s
                 usable.append(utterance if is_same else replace(utterance, duration=result.duration_s))
             else:
-                rejected.append(Rejected(utterance.key, utterance.wav, result.reason, utterance.lang or ""))
+                rejected.append(Rejected.of(utterance, result.reason))
         return usable, rejected
 
     def count_incomplete(self, splits: Mapping[str, Sequence[Utterance]]) -> int:

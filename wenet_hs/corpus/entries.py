@@ -11,21 +11,29 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from os.path import commonpath, normpath
+from os.path import normpath
 from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize as normalize_unicode
 
-from wenet_hs.corpus.added import ADDED, leave_out_held, read_added
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
+from wenet_hs.corpus.edits import ADDED, EXCLUDED, leave_out_excluded, leave_out_held, read_added
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
-from wenet_hs.corpus.output import SPLITS, Rejected, count_kinds, find_overlaps, write_corpus, write_rejected
+from wenet_hs.corpus.output import (
+    SPLITS,
+    Rejected,
+    count_kinds,
+    find_overlaps,
+    name_recordings,
+    write_corpus,
+    write_rejected,
+)
 from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy, describe_common, hold_out_sets
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import one_field, read_lines, write_atomic
+from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.options import option, recorded_options
 from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, normalize_phones
@@ -136,7 +144,7 @@ def prepare_entries(
     usable, faulty = checker.check(utterances, "clips")
     rejected += faulty
     added, of_added = _make_added(options, checker)
-    _, excluded = _exclude([*usable, *added], options.out / EXCLUDED)
+    _, excluded = leave_out_excluded([*usable, *added], options.out / EXCLUDED)
     left = {one.key for one in excluded}
     usable, added = ([u for u in us if u.key not in left] for us in (usable, added))
     rejected += of_added + excluded
@@ -160,21 +168,6 @@ def prepare_entries(
     langs |= {clip.lang: {} for clip in rejected}
     limit = options.max_rejected
     return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit)
-
-
-EXCLUDED = "exclude.txt"
-"""A file in the output folder: keys of utterances to leave out, one per line. The user writes it, or `wenet-hs app`."""
-
-
-def _exclude(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utterance], list[Rejected]]:
-    """The utterances that are used, and those whose key is in the file."""
-    keys = {*map(str.strip, read_lines(path))} - {""} if path.is_file() else set[str]()
-    reason = f"excluded: listed in {path.name}"
-    excluded = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in utterances if u.key in keys]
-    if keys:
-        unknown = len(keys) - len(excluded)
-        logger.info("%s: %d utterances left out; %d of its keys are not in the data", path, len(excluded), unknown)
-    return [u for u in utterances if u.key not in keys], excluded
 
 
 def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utterance], list[Rejected]]:
@@ -265,7 +258,8 @@ def _report_removed(removed: Counter[str]) -> None:
 
 
 def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
-    return Rejected(entry.key or entry.where, " ".join(entry.audio[:1]), reason, entry.lang or "", is_fault)
+    path = " ".join(entry.audio[:1])
+    return Rejected(entry.key or entry.where, path, reason, entry.lang or "", is_fault, entry.start, entry.end)
 
 
 def _make_utterances(
@@ -279,7 +273,7 @@ def _make_utterances(
         lang = entry.lang or ""
         if key in seen:
             reason = f"repeated: {seen[key]} has the name {key} too; rename or remove one"
-            rejected.append(Rejected(entry.where, str(path), reason, lang))
+            rejected.append(Rejected(entry.where, str(path), reason, lang, start=entry.start, end=entry.end))
             continue
         seen[key] = entry.where
         if entry.split is not None:
@@ -332,7 +326,7 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
 
     Recordings of one name in different folders are told apart by their folders, utterances of one time by the speaker.
     """
-    names = _recording_names({path for _, path, _ in found})
+    names = name_recordings({path for _, path, _ in found})
     bases = []
     for entry, path, _ in found:
         begin, end = (None if value is None else f"{round(value * 1000):07d}" for value in (entry.start, entry.end))
@@ -347,20 +341,6 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
         speaker = f"-{entry.speaker}" if len(speakers[base]) > 1 and not entry.key and entry.speaker else ""
         keys.append("_".join(normalize_unicode("NFC", f"{base}{speaker}").split()))  # macOS writes names in NFD
     return keys
-
-
-def _recording_names(paths: set[Path]) -> dict[Path, str]:
-    """The stem of each file. Where several have it: the path from the common folder, with suffix, with a number."""
-    root = commonpath([path.parent for path in paths]) if paths else ""
-    below = {path: path.relative_to(root) for path in sorted(paths)}
-    left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
-    names, made = dict[Path, str](), dict[Path, str]()
-    for index in range(3):
-        made = {path: "_".join(normalize_phones(" ".join(forms[index].parts)).split()) for path, forms in left.items()}
-        counts = Counter([*names.values(), *made.values()])
-        names |= {path: name for path, name in made.items() if counts[name] == 1}
-        left = {path: forms for path, forms in left.items() if path not in names}
-    return names | {path: f"{made[path]}-{number}" for number, path in enumerate(left, start=1)}
 
 
 # ---- checks of all utterances together
@@ -378,7 +358,7 @@ def _overlapping(utterances: Sequence[Utterance], options: OwnOptions) -> tuple[
             "%s: %d annotations overlap others of their recording; %s", options.out / "overlapping.tsv", len(keys), done
         )
     dropped = {u.key: u for u in utterances if options.drop_overlaps and u.key in keys}
-    rejected = [Rejected(u.key, u.wav, "overlaps another annotation", u.lang or "", False) for u in dropped.values()]
+    rejected = [Rejected.of(u, "overlaps another annotation", is_fault=False) for u in dropped.values()]
     return [u for u in utterances if u.key not in dropped], rejected
 
 
@@ -397,7 +377,7 @@ def _make_splits(
     if not given:
         splits["train"], without = without, []
     reason = "no set: other utterances have one; give each a set, or none"
-    left_out = [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u in without]
+    left_out = [Rejected.of(u, reason, is_fault=False) for u in without]
     if left_out:
         what = "utterances have no set, others have one: they are left out"
         logger.info("%d %s; --ignore_sets makes sets of all", len(left_out), what)

@@ -13,15 +13,17 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonpath
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
 from wenet_hs.corpus.splits import count_shared
 from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, write_data_list, write_text
 from wenet_hs.options import NUM_CORES, REQUIRED, check_values, option
+from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +59,13 @@ class Rejected:
     lang: str
     is_fault: bool = True
     """False for a good clip that was not sampled, or that would put a speaker or sentence into two sets."""
+    start: float | None = None
+    """Seconds from the beginning of the file at `path`, if it is a part of it."""
+    end: float | None = None
+
+    @classmethod
+    def of(cls, clip: Utterance, reason: str, is_fault: bool = True) -> "Rejected":
+        return cls(clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end)
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -133,12 +142,34 @@ def write_corpus(
     return content
 
 
+def read_rejected(path: Path) -> list[Rejected]:
+    """The clips in a rejected.tsv, without language; empty if there is no file. Raises DataError for other lines."""
+    found = list[Rejected]()
+    for number, line in enumerate(read_lines(path)[1:] if path.is_file() else [], 2):
+        key, name, reason, start, end, *more = [*line.split("\t"), "", "", "", ""][:6]
+        try:
+            times = [float(time) if time else None for time in (start, end)]
+        except ValueError:
+            times = []
+        if not times or more != [""] * len(more) or not reason:
+            raise DataError(f"{path}:{number}", "not a line of `prepare`", "prepare the recordings again")
+        found.append(Rejected(key, name, reason, "", True, *times))
+    return found
+
+
 def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
-    """Write rejected.tsv, faulty clips first. From here on the folder is not complete, so stats.json is removed."""
+    """Write rejected.tsv, faulty clips first, with begin and end if any clip has them.
+
+    From here on the folder is not complete, so stats.json is removed.
+    """
     (out / "stats.json").unlink(missing_ok=True)
     rows = sorted(rejected, key=lambda clip: not clip.is_fault)
-    lines = ("\t".join(map(one_field, (clip.key, clip.path, clip.reason))) + "\n" for clip in rows)
-    write_atomic(out / "rejected.tsv", "key\tpath\treason\n" + "".join(lines))
+    has_times = any(clip.end is not None for clip in rows)
+    table = [["key", "path", "reason", *["start", "end"][: 2 * has_times]]]
+    for clip in rows:
+        times = ["" if time is None else f"{time:.3f}" for time in (clip.start, clip.end) if has_times]
+        table.append([*map(one_field, (clip.key, clip.path, clip.reason)), *times])
+    write_atomic(out / "rejected.tsv", "".join("\t".join(row) + "\n" for row in table))
 
 
 def find_implausible(
@@ -223,3 +254,17 @@ def most_frequent(counts: Counter[str], limit: int | None = None) -> dict[str, i
 def hours_of(utterances: Iterable[Utterance]) -> float:
     """Hours of audio; every duration must be known."""
     return sum(utterance.duration or 0.0 for utterance in utterances) / 3600.0
+
+
+def name_recordings(paths: set[Path]) -> dict[Path, str]:
+    """The stem of each file. Where several have it: the path from the common folder, with suffix, with a number."""
+    root = commonpath([path.parent for path in paths]) if paths else ""
+    below = {path: path.relative_to(root) for path in sorted(paths)}
+    left = {path: (Path(path.stem), one.with_suffix(""), one) for path, one in below.items()}
+    names, made = dict[Path, str](), dict[Path, str]()
+    for index in range(3):
+        made = {path: "_".join(normalize_phones(" ".join(forms[index].parts)).split()) for path, forms in left.items()}
+        counts = Counter([*names.values(), *made.values()])
+        names |= {path: name for path, name in made.items() if counts[name] == 1}
+        left = {path: forms for path, forms in left.items() if path not in names}
+    return names | {path: f"{made[path]}-{number}" for number, path in enumerate(left, start=1)}

@@ -74,7 +74,7 @@ def _hold_out_by(
         common = {chains.get(u.key) for u in held[name]} - {None}
         left_out += [(u, f"its audio is in the {name} set") for u in rest if chains.get(u.key) in common]
         rest = [u for u in rest if chains.get(u.key) not in common]
-        lost += [Rejected(u.key, u.wav, reason, u.lang or "", is_fault=False) for u, reason in left_out]
+        lost += [Rejected.of(u, reason, is_fault=False) for u, reason in left_out]
     return held, rest, lost
 
 

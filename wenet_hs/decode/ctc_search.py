@@ -17,7 +17,7 @@ from torch.nn.utils.rnn import pad_sequence
 from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
 from wenet_hs.errors import CheckpointError
 from wenet_hs.gpu import copy_to
-from wenet_hs.heads.ctc import Alphabet, Ctc, compact_alphabet
+from wenet_hs.heads.ctc import Alphabet, Ctc, begins_unit, compact_alphabet
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
 
@@ -40,8 +40,7 @@ def greedy_search(values: Tensor, ids: Tensor, lengths: Tensor, *, blank: int) -
     best_BT, ids_BT = values[..., 0], ids[..., 0]
     valid_BT = length_mask(lengths, values.size(1))
     scores = best_BT.masked_fill(~valid_BT, 0.0).double().sum(dim=1).tolist()
-    previous_BT = torch.nn.functional.pad(ids_BT[:, :-1], (1, 0), value=blank)  # before the first frame: no unit
-    kept_BT = valid_BT & (ids_BT != blank) & (ids_BT != previous_BT)
+    kept_BT = valid_BT & begins_unit(ids_BT, blank)
     rows = zip(ids_BT.cpu(), kept_BT.cpu(), scores, strict=True)
     return [[Hypothesis(tuple(ids_T[kept_T].tolist()), score)] for ids_T, kept_T, score in rows]
 

@@ -76,10 +76,17 @@ class Ctc(nn.Module):
         return cost - (surplus - surplus.detach())
 
     @torch.no_grad()
-    def count_blank(self, memory: Tensor, memory_lengths: Tensor) -> Tensor:
-        """The number of frames at which blank is the most probable unit: memory (B, T, D), lengths (B,) → 0-dim."""
-        frames_ND = memory[length_mask(memory_lengths, memory.size(1))]
-        return (self.head.topk(frames_ND, 1)[1] == self.blank).sum()
+    def best_units(self, memory: Tensor, memory_lengths: Tensor) -> Tensor:
+        """The most probable unit of each frame: memory (B, T, D), lengths (B,) → (B, T) int64, -1 in the padding."""
+        valid_BT = length_mask(memory_lengths, memory.size(1))
+        best_N = self.head.topk(memory[valid_BT], 1)[1].squeeze(1)
+        return torch.full_like(valid_BT, -1, dtype=torch.int64).masked_scatter(valid_BT, best_N)
+
+
+def begins_unit(best_units: Tensor, blank: int) -> Tensor:
+    """The frames at which greedy search writes a unit: (B, T) best units → (B, T) bool, also True in the padding."""
+    previous_BT = F.pad(best_units[:, :-1], (1, 0), value=blank)  # before the first frame: no unit
+    return (best_units != blank) & (best_units != previous_BT)
 
 
 def _ctc_loss(log_probs: Tensor, lengths: Tensor, targets: Tensor, target_lengths: Tensor, blank: int) -> Tensor:

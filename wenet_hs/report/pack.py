@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import getitem
@@ -18,20 +18,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save_file
 
 from wenet_hs.checkpoint import weights_path
-from wenet_hs.config.load import dump_config
+from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, read_consent, summarise_consent
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import OVERFITTED, SHA256_OF, TREE_FILES, Experiment, in_folder, load_experiment
-from wenet_hs.files import file_sha256, fsync_path, open_atomic, write_atomic
+from wenet_hs.files import file_sha256, fsync_path, open_atomic, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.report.collect import SIMULATED_KEY, read_json, sort_modes
-from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
+from wenet_hs.score.error_rate import ALL, Report, count_of, format_interval, percent
 from wenet_hs.score.pairing import command_values
 from wenet_hs.score.tables import read_report
-from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, open_hub, split_hub_name
+from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, open_hub, split_hub_name, unpacked_models
 from wenet_hs.train.model_folder import FOLDER_NAMES
 from wenet_hs.tree import load_tree
 
@@ -53,12 +54,18 @@ class PackOptions:
     """The flags of `wenet-hs pack`."""
 
     model_dir: Path = option(REQUIRED, "experiment folder, ours or WeNet's")
-    out: Path = option(REQUIRED, "folder to write, or a file that ends with .zip", metavar="DIR|ZIP")
+    out: Path = option(
+        REQUIRED, "folder to write, a file that ends with .zip, or with .md: only the card", metavar="DIR|ZIP|MD"
+    )
     overwrite: bool = option(False, "replace an earlier result of this command, also on the hub")
     license: str | None = option(None, "of the model: its SPDX name, such as cc-by-4.0, or a file with its text")
     data: str | None = option(None, "what the training data are, in a sentence for the card", metavar="TEXT")
     datasets: tuple[str, ...] = option((), "names of the data sets on the hub, such as mozilla-foundation/common_voice")
     languages: tuple[str, ...] = option((), "codes of its languages (default: those of the lists and scores)")
+    card: Path | None = option(None, "edited text of the card; its section on consent is renewed", metavar="MD")
+    consent: Path | None = option(
+        None, f"consent per recording (default: {CONSENT} in the folder of the project)", metavar="TSV"
+    )
     base_model: str | None = option(None, "the model from which the training started, by its name on the hub")
     push: str | None = option(None, "also upload it as private, after `hf auth login`", metavar="hf://USER/NAME")
 
@@ -66,11 +73,13 @@ class PackOptions:
 def pack_model(options: PackOptions) -> Path:
     """Write the model to `out`, a folder or a ZIP, whole or not at all, and upload it if `push` is given.
 
-    Raises CheckpointError, DataError or ConfigError if the folder does not load, `out` exists, the card would publish a
-    private path, or the upload fails.
+    Raises CheckpointError, DataError or ConfigError if the folder does not load, `out` exists, a recording of the
+    training must not be shared, the card would publish a private path, or the upload fails.
     """
-    out, is_zip = options.out, options.out.suffix.lower() == ".zip"
-    _check_out(out, is_zip=is_zip, overwrite=options.overwrite)
+    out, is_zip, is_card = options.out, options.out.suffix.lower() == ".zip", options.out.suffix.lower() == ".md"
+    _check_out(out, is_file=is_zip or is_card, overwrite=options.overwrite)
+    if is_card and options.push:
+        raise ConfigError(f"--push {options.push}", f"only the card is written to {out}", "leave one of them out")
     hub_name = split_hub_name(options.push) if options.push else None
     if options.push and hub_name and not options.overwrite:
         with open_hub(options.push, "uploaded") as hub:
@@ -83,7 +92,9 @@ def pack_model(options: PackOptions) -> Path:
         folder = Path(temporary) / "model"
         folder.mkdir()
         _write_files(folder, experiment, options)
-        if is_zip:
+        if is_card:
+            write_atomic(out, (folder / "README.md").read_bytes())
+        elif is_zip:
             _write_zip(folder, out)
         else:
             for path in (*folder.iterdir(), folder):
@@ -98,9 +109,9 @@ def pack_model(options: PackOptions) -> Path:
     return out
 
 
-def _check_out(out: Path, *, is_zip: bool, overwrite: bool) -> None:
+def _check_out(out: Path, *, is_file: bool, overwrite: bool) -> None:
     others = [path.name for path in out.iterdir() if path.name not in MODEL_FILES] if out.is_dir() else []
-    if out.exists() and (others or not overwrite or out.is_dir() == is_zip):
+    if out.exists() and (others or not overwrite or out.is_dir() == is_file):
         found = f"exists already{' with ' if others else ''}{list_names(others)}"
         raise DataError(f"--out {out}", found, "name another one; --overwrite replaces only what this command wrote")
 
@@ -120,12 +131,24 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
     published = {key: str(recorded[key]) for key in _PUBLISHED if key in recorded}
     published |= {f"{SHA256_OF}{path.name}": file_sha256(path) for path in sorted(folder.iterdir())}
     published = {key: value for key, value in published.items() if not PRIVATE_PATH.search(value)}
-    card = write_card(experiment, options, published, _write_license(folder, options.license))
+    consents = read_consents(experiment, options.consent)
+    lines = summarise_consent(consents)
+    card = write_card(experiment, options, published, _write_license(folder, options.license), lines)
+    if options.card is not None:
+        card = renew_consent(_read_card(options.card, published), lines)
     if found := PRIVATE_PATH.search(card):
-        raise ConfigError("the model card", f"would publish the path {found[0]}", "leave it out of the flags")
+        raise ConfigError("the model card", f"would publish the path {found[0]}", "remove it from the texts")
     write_atomic(folder / "README.md", card)
     config = ExperimentConfig.model_validate({**without_folders(settings), "provenance": published})
     dump_config(config, folder / "train.yaml")
+
+
+def _read_card(path: Path, published: Mapping[str, str]) -> str:
+    """The text of an edited card. Raises DataError if it names other weights: its error rates are not those of this."""
+    text, key = "\n".join(read_lines(path)).rstrip() + "\n", f"{SHA256_OF}{WEIGHTS}"
+    if (found := re.search(rf"{key}: ([0-9a-f]{{64}})", text)) and found[1] != published[key]:
+        raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
+    return text
 
 
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
@@ -242,22 +265,95 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
     return scorings
 
 
-def read_training_lists(provenance: Mapping[str, Any]) -> list[Utterance]:
-    """The utterances of the training lists; empty unless all of them still exist unchanged."""
+def read_training_lists(provenance: Mapping[str, Any], model_dir: Path) -> list[Utterance]:
+    """The utterances of the training lists; empty unless all of them still exist unchanged.
+
+    A list that has moved is found in another folder of the project, such as data-old-1/train/data.list.
+    """
     paths, sums = command_values(provenance, "--train_data"), str(provenance.get(f"{SHA256_OF}training list"))
-    found = [path for path in map(Path, paths) if path.is_file() and file_sha256(path) in sums]
+    project, found = model_dir.resolve().parent.parent, list[Path]()
+    for path in map(Path, paths):
+        candidates = (path, *sorted(project.glob(f"*/{path.parent.name}/{path.name}")))
+        found += [one for one in candidates if one.is_file() and file_sha256(one) in sums][:1]
     return [clip for path in found for clip in read_data_list(path)] if len(found) == len(sums.split()) else []
 
 
-def write_card(experiment: Experiment, options: PackOptions, published: Mapping[str, str], license_id: str) -> str:
+def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
+    """The consent of each recording with which the model was trained, also of the models that it started from.
+
+    Args:
+        path: the file; None: consent.tsv in the project folders of these models, if there is one.
+
+    Raises DataError if a recording is not allowed, or if some are not and the training lists are not known any more.
+    """
+    if path is not None and not path.is_file():
+        raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
+    consents, recordings, unknown, files = dict[str, Consent](), dict[str, None](), list[Path](), dict[Path, None]()
+    for folder, recorded in _trace_training(experiment):
+        files[path or folder.resolve().parent.parent / CONSENT] = None
+        clips = read_training_lists(recorded, folder)
+        recordings |= dict.fromkeys(clip.wav for clip in clips)
+        unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
+    for file in files:
+        consents |= read_consent(file)
+    found, where = (
+        dict(match_consent(consents, recordings)),
+        " and ".join(str(file) for file in files if file.is_file()),
+    )
+    if refused := [name for name, one in found.items() if one.is_allowed is False]:
+        names = list_names([Path(name).name for name in refused], most=3)
+        what = f"{count_of(len(refused), 'recording')} of the training not allowed ({names})"
+        raise DataError(where, what, "train without them, or change it there")
+    if unknown and any(one.is_allowed is False for one in consents.values()):
+        reason = f"recordings are not allowed, and the training lists of {unknown[0]} are gone or have changed"
+        raise DataError(where, reason, "restore the lists, or train again")
+    return [*found.values()]
+
+
+def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+    """Folder and provenance of the training, and of those whose weights it started from; empty where it is not here."""
+    folder, recorded, seen = experiment.model_dir, experiment.config.provenance, set[Path]()
+    while folder not in seen:
+        yield folder, recorded
+        seen.add(folder)
+        named = [one for one in command_values(recorded, "--checkpoint") if not one.startswith("hf:")]
+        for start in (Path(one) for one in named if not one.lower().endswith(".zip")):
+            if start.is_relative_to(unpacked_models()):
+                continue
+            places = (start, *start.parents[:2], folder.parent / start.name)
+            config = next((one / "train.yaml" for one in places if (one / "train.yaml").is_file()), None)
+            folder, recorded = (config.parent, load_config(config).provenance) if config else (start, {})
+
+
+_CONSENT_TITLE = "## Consent and access"
+
+
+def renew_consent(card: str, lines: Sequence[str]) -> str:
+    """A card with these lines as its section on consent, which is at its old position or at the end."""
+    section = "\n".join([_CONSENT_TITLE, "", *(f"- {line}" for line in lines)]) + "\n"
+    before, title, after = card.partition(_CONSENT_TITLE + "\n")
+    _, heading, rest = after.partition("\n## ")
+    if not lines:
+        section, heading = "", heading.lstrip()
+    return f"{before}{section}{heading}{rest}" if title else f"{card}\n{section}" if lines else card
+
+
+def write_card(
+    experiment: Experiment,
+    options: PackOptions,
+    published: Mapping[str, str],
+    license_id: str,
+    consent: Sequence[str] = (),
+) -> str:
     """The text of the card.
 
     Args:
         published: the provenance of the packed model.
         license_id: that of the hub: an SPDX name, `other` for a text in LICENSE, or `unknown`.
+        consent: of `summarise_consent`.
     """
     recorded, model_dir, model = experiment.config.provenance, experiment.model_dir, experiment.model
-    scorings, clips = read_scorings(model_dir), read_training_lists(recorded)
+    scorings, clips = read_scorings(model_dir), read_training_lists(recorded, model_dir)
     langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
     ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
     named = [split_hub_name(one)[0] for one in command_values(recorded, "--checkpoint") if one.startswith("hf:")]
@@ -283,11 +379,12 @@ def write_card(experiment: Experiment, options: PackOptions, published: Mapping[
         found=found,
         base=base,
         start=start,
-        reference=options.push or options.out.name,
+        reference=options.push or options.out.name.removesuffix(".md") + ".zip" * options.out.name.endswith(".md"),
         scorings=scorings,
         best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
         percent=percent,
         interval=format_interval,
         modes=[one for one in MODES if (0 < ctc < 1 if one in needs_both else ctc < 1 if one == "attention" else ctc)],
         published=published,
+        consent=consent,
     )

@@ -216,6 +216,7 @@ def _conditions(rtf: Mapping[str, Any]) -> Record:
 # ---- training
 
 _CURVES = {
+    "ctc_error_rate": "Unit error rate of the validation set, greedy CTC search",
     "loss": "Loss, nats per target",
     "loss_att": "Attention loss, nats per target",
     "loss_ctc": "CTC loss, nats per target",
@@ -223,8 +224,9 @@ _CURVES = {
     "accuracy": "Attention accuracy, teacher-forced",
     "lr": "Learning rate",
 }
-_OVER_TIME = ("loss", "loss_att", "loss_ctc", "accuracy")
-_LINEAR = ("accuracy", "lr")  # the others may be logarithmic
+_OVER_TIME = ("ctc_error_rate", "loss", "loss_att", "loss_ctc", "accuracy")
+_PERCENT = ("ctc_error_rate", "accuracy")
+_LINEAR = (*_PERCENT, "lr")  # the others may be logarithmic
 _LOSS_OF = {"loss_att": "loss_att", "loss_ctc": "loss_ctc", "accuracy": "loss_att"}
 """The loss that is 0 in records where the metric was not computed, as the decoder's in `ctc_only_steps`."""
 
@@ -278,7 +280,7 @@ def curve_charts(all_curves: Sequence[Curves], unit: str) -> list[tuple[str, Mar
             for records in (train, valid):
                 points = [(record["step"], record[metric]) for record in records]
                 lines.append(Line(points=points, colour=colour, faint=records is train and bool(valid)))
-        show = (lambda value: f"{100 * value:g} %") if metric == "accuracy" else "{:g}".format
+        show = (lambda value: f"{100 * value:g} %") if metric in _PERCENT else "{:g}".format
         may_be_log = metric not in _LINEAR
         chart = line_chart(lines, label=f"{caption} over {unit}", show=show, may_be_log=may_be_log, unit=unit)
         if chart:

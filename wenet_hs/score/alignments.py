@@ -4,7 +4,7 @@
 import os
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
@@ -157,6 +157,45 @@ def count_confusions(utterances: Iterable[ScoredUtterance], rules: Rules, most: 
         pairs.setdefault(utterance.lang, Counter()).update(wrong)
     overall = _rank(sum(pairs.values(), Counter()), sum(units.values(), Counter()), most)
     return ConfusionReport(most, overall, {lang: _rank(pairs[lang], units[lang], most) for lang in sorted(pairs)})
+
+
+@dataclass(frozen=True, slots=True)
+class UnitRecall:
+    """How often a unit of the reference was recognised."""
+
+    unit: str
+    count: int
+    """Its occurrences in the reference."""
+    num_right: int
+
+    @property
+    def recall(self) -> float:
+        """Fraction of its occurrences that were recognised."""
+        return self.num_right / self.count
+
+
+def list_recalls(found: Confusions) -> list[UnitRecall]:
+    """The units of the reference with an error, by rising recall; `found` has all confusions."""
+    wrong, counts = Counter[str](), dict[str, int]()
+    for pair in (*found.substitutions, *found.deletions):
+        if pair.ref is not None and pair.of_unit:
+            wrong[pair.ref] += pair.count
+            counts[pair.ref] = round(pair.count / pair.of_unit)
+    recalls = [UnitRecall(unit, counts[unit], counts[unit] - number) for unit, number in wrong.items()]
+    return sorted(recalls, key=lambda one: (one.recall, -one.count, one.unit))
+
+
+def find_examples(
+    utterances: Mapping[str, ScoredUtterance], rules: Rules, pairs: Iterable[Confusion]
+) -> dict[tuple[str | None, str | None], str]:
+    """Each pair of units → the key of the utterance with this confusion that has the fewest other errors."""
+    wanted, examples = {(pair.ref, pair.hyp) for pair in pairs}, dict[tuple[str | None, str | None], str]()
+    for key, utterance in sorted(utterances.items(), key=lambda item: (item[1].counts.errors, item[0])):
+        if wanted and utterance.counts.errors:
+            found = wanted & {(one.ref, one.hyp) for one in align(*utterance.split(rules))}
+            examples |= dict.fromkeys(found, key)
+            wanted -= found
+    return examples
 
 
 def _rank(pairs: Counter[tuple[str | None, str | None]], units: Counter[str], most: int) -> Confusions:

@@ -196,8 +196,9 @@ class Monitor:
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
         blank = f" | blank {100 * facts['blank_share']:.1f} %" if "blank_share" in facts else ""
-        values = (epoch, step, _losses(facts), blank, seconds)
-        logger.info("epoch %d | step %d | validation %s%s | %.0f s of training", *values)
+        rate = f" | ctc errors {100 * facts['ctc_error_rate']:.1f} %" if "ctc_error_rate" in facts else ""
+        values = (epoch, step, _losses(facts), blank, rate, seconds)
+        logger.info("epoch %d | step %d | validation %s%s%s | %.0f s of training", *values)
         record = {"step": step, "epoch": epoch, "seconds": seconds, **facts}
         if self._plateau_ctc is not None:
             record["plateau_ctc"] = self._plateau_ctc

@@ -9,6 +9,7 @@ from dataclasses import astuple, dataclass, replace
 from typing import NamedTuple
 
 import torch
+from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
 from wenet_hs.config.schema import ExperimentConfig
@@ -19,6 +20,7 @@ from wenet_hs.distributed import World
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.build import build_frontend
+from wenet_hs.heads.ctc import begins_unit
 from wenet_hs.manifest import BadClip
 from wenet_hs.model import AsrModel, Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
@@ -65,10 +67,14 @@ class LossSum:
     num_blank: float = 0.0
     num_frames: float = 0.0
     num_targets: float = 0.0
+    num_errors: float = 0.0
+    """Of greedy CTC search in a validation, against the labels."""
+    num_labels: float = 0.0
+    """The labels of which `num_errors` counts."""
 
     @classmethod
     def of(cls, values: Sequence[float], num_targets: int) -> "LossSum":
-        """`values`: of the other fields, as in `values_of`."""
+        """`values`: of the fields before it, as in `values_of`."""
         return cls(*[*values, num_targets])
 
     @staticmethod
@@ -88,10 +94,12 @@ class LossSum:
         """Mean losses in nats per target, the decoder's accuracy, and its bits per target. The decoder's are NaN if it
         was not computed, accuracy and bits also without the metrics.
 
-        After a validation with CTC also `blank_share`: the share of the frames at which blank is its best unit."""
+        After a validation with CTC also `blank_share`: the share of the frames at which blank is its best unit, and
+        `ctc_error_rate`: the errors of greedy search divided by the labels."""
         n = max(1.0, self.num_targets)
-        blank = {"blank_share": self.num_blank / self.num_frames} if self.num_frames else {}
-        return blank | {
+        of_ctc = {"blank_share": self.num_blank / self.num_frames} if self.num_frames else {}
+        of_ctc |= {"ctc_error_rate": self.num_errors / self.num_labels} if self.num_labels else {}
+        return of_ctc | {
             "loss": self.total / n,
             "loss_att": self.attention / n if self.attention else math.nan,
             "loss_ctc": self.ctc / n,
@@ -270,9 +278,22 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
         with translate_torch_errors(batch, "validation"), precision.autocast():
             losses = model(with_features(batch.to(device), build_frontend(config.dataset_conf)))
         sums += LossSum.of(LossSum.values_of(losses).tolist(), losses.num_targets)
+        if losses.best_units is not None:
+            sums += count_greedy_errors(losses.best_units, batch, model.ctc.blank)
     model.train(was_training)
     model.loss_weights = weights
     return sums
+
+
+def count_greedy_errors(best_units: Tensor, batch: Batch, blank: int) -> LossSum:
+    """Errors and labels of greedy CTC search on a batch; `best_units`: (B, T), as in `Losses`."""
+    best_BT, num_errors = best_units.cpu(), 0
+    is_written_BT = begins_unit(best_BT, blank) & (best_BT >= 0)
+    for best_T, is_written_T, target, length in zip(
+        best_BT, is_written_BT, batch.targets.tolist(), batch.target_lengths.tolist(), strict=True
+    ):
+        num_errors += Levenshtein.distance(best_T[is_written_T].tolist(), target[:length])
+    return LossSum(num_errors=num_errors, num_labels=int(batch.target_lengths.sum()))
 
 
 def find_suspects(window: Sequence[Batch], losses: Sequence[float], world: World) -> tuple[str, ...]:

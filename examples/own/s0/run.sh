@@ -22,6 +22,7 @@ size=auto                     # of model and training: tiny, small, medium, larg
 base_steps=                   # of the first part of training, by CTC, from which all heads start; 0: none (default: by size)
 base=                         # folder of a trained model to start from, instead of the first part of training
 encoder=                      # folder of a pretrained encoder; config and steps follow from it (docs/pretrained.md)
+only_time=                    # yes: stage 4 only measures how long a training takes on this computer, in about 20 s
 head=softmax                  # softmax, hsoftmax, class, adaptive: one experiment per head and seed
 modes=                        # of decoding (wenet-hs recognize --help); default: of CTC, and with a decoder attention_rescoring and joint
 config=$root/conf/own.yaml    # YAML of the experiment
@@ -59,7 +60,7 @@ if [ ${#cmvn[@]} != 0 ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn
 
 if at 4 "training (logs: $exp/*.log)"; then
   [ -f "$data/stats.json" ] || fail "no lists in $data; run stage 0"
-  keep_options exp; [ -z "$encoder" ] || size=${yaml##*/}
+  [ -n "$only_time" ] || keep_options exp; [ -z "$encoder" ] || size=${yaml##*/}
   hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   read -r size _ first steps settings <<< "$(awk -v size="$size" -v hours="$hours" \
     '!/^#/ && (size == "auto" || $1 == size) && (size !~ /auto|yaml/ || hours < $2) { print; exit }' "$root/conf/own_sizes.txt")"
@@ -70,7 +71,7 @@ if at 4 "training (logs: $exp/*.log)"; then
   train=("${wenet_hs[@]}" train --config "$yaml" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
     "${cmvn[@]}" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
     --override_config $settings "scheduler_conf.total_steps=$steps" "save_interval=$((steps / 12))" "${more[@]}")
-  [ -z "$encoder" ] || OMP_NUM_THREADS=$threads python "$root/tools/pretrained.py" time --hours "$hours" "${train[@]}"
+  [ -z "$encoder$only_time" ] || OMP_NUM_THREADS=$threads python "$root/tools/pretrained.py" time --first_steps "$base_steps" --hours "$hours" "${train[@]}"; [ -z "$only_time" ] || exit 0
   for seed in $seeds; do  # the first part
     [ "$base_steps" = 0 ] || beside "$exp/$(name_of base "$seed").log" "${train[@]}" "model_conf.ctc_only_steps=$base_steps" \
       "scheduler_conf.total_steps=$base_steps" --model_dir "$exp/$(name_of base "$seed")" --seed "$seed" --head softmax
@@ -79,8 +80,7 @@ if at 4 "training (logs: $exp/*.log)"; then
   for seed in $seeds; do
     start=(); [ "$base_steps$base" = 0 ] || start=(--checkpoint "${base:-$exp/$(name_of base "$seed")}")
     for one in $head; do
-      name=$(name_of "$one" "$seed")
-      beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head "$one" --tree "$(tree_of "$seed")" "${start[@]}"
+      name=$(name_of "$one" "$seed"); beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head "$one" --tree "$(tree_of "$seed")" "${start[@]}"
     done
   done
   wait_for_trainings

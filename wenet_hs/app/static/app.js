@@ -26,6 +26,7 @@ for (const form of all("form[data-preview]")) {
   const show = async () => {
     const answer = await post(form.action, [...fieldsOf(form), ["preview", "yes"]]);
     code.textContent = await answer.text();
+    for (const line of all(".expected", form)) line.textContent = decodeURIComponent(answer.headers.get("X-Expected") ?? "");
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(show, 250); });
   form.addEventListener("submit", () => {

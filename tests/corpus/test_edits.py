@@ -9,8 +9,7 @@ import pytest
 from annotation_forms import Annotation, write_audio, write_table
 from made_up_release import prepare_line, read_lists, rejected
 
-from wenet_hs.corpus.added import ADDED, read_added, write_added
-from wenet_hs.corpus.entries import EXCLUDED
+from wenet_hs.corpus.edits import ADDED, EXCLUDED, read_added, write_added
 from wenet_hs.errors import DataError
 
 

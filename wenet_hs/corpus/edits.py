@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""More training speech for own recordings: the rows of OUT/added.tsv, which never enter dev or test.
+"""What a user adds to the lists of own recordings, and leaves out: OUT/added.tsv and OUT/exclude.txt.
 
-The user writes the file, or `wenet-hs app` from corrected transcripts. Its first line names the columns: audio (a path)
-and text; if wanted start and end in seconds, speaker, lang and channel. The other lists are the same with and without
-the file.
+The user writes the files, or `wenet-hs app`. The rows of added.tsv are training speech and never enter dev or test. Its
+first line names the columns: audio (a path) and text; if wanted start and end in seconds, speaker, lang and channel.
+The dev and test lists are the same with and without it.
 """
 
+import logging
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -15,6 +16,10 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256, one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance
 
+logger = logging.getLogger(__name__)
+
+EXCLUDED = "exclude.txt"
+"""A file in the output folder: keys of utterances to leave out, one per line."""
 ADDED = "added.tsv"
 """Name of the file in the output folder of `prepare`."""
 COLUMNS = ("audio", "text", "start", "end", "speaker", "lang", "channel")
@@ -83,3 +88,14 @@ def leave_out_held(
         else:
             kept.append(u)
     return kept, rejected
+
+
+def leave_out_excluded(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utterance], list[Rejected]]:
+    """The utterances that are used, and those whose key is in the file."""
+    keys = {*map(str.strip, read_lines(path))} - {""} if path.is_file() else set[str]()
+    reason = f"excluded: listed in {path.name}"
+    excluded = [Rejected.of(u, reason, is_fault=False) for u in utterances if u.key in keys]
+    if keys:
+        unknown = len(keys) - len(excluded)
+        logger.info("%s: %d utterances left out; %d of its keys are not in the data", path, len(excluded), unknown)
+    return [u for u in utterances if u.key not in keys], excluded

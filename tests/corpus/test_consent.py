@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""consent.tsv: what it may contain, which recordings its lines name, and its summary."""
+
+from pathlib import Path
+
+import pytest
+
+from wenet_hs.corpus.consent import Consent, match_consent, read_consent, set_consents, summarise_consent
+from wenet_hs.errors import DataError
+
+
+def test_it_is_written_line_by_line_and_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "consent.tsv"
+    assert read_consent(path) == {}
+    set_consents(path, {"/a/talk.wav": Consent(False, " not\tbefore\n2030 ")})
+    set_consents(path, {"b.wav": Consent(True), "c.wav": Consent(None, "asked")})
+    rows = ["recording\tallowed\tnote", "/a/talk.wav\tno\tnot\\tbefore\\n2030", "b.wav\tyes\t", "c.wav\t\tasked"]
+    assert path.read_text("utf-8").splitlines() == rows
+    assert read_consent(path)["c.wav"] == Consent(None, "asked")
+    set_consents(path, {"c.wav": Consent()})
+    assert [*read_consent(path)] == ["/a/talk.wav", "b.wav"]
+
+
+@pytest.mark.parametrize("line", ["talk.wav\tperhaps", "\tno", "a\tno\tnote\tmore"])
+def test_a_line_of_another_form_is_refused(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "consent.tsv"
+    path.write_text(f"recording\tallowed\tnote\n\n{line}\n", "utf-8")
+    with pytest.raises(DataError, match=r"consent.tsv:3: not a line of consent; write the recording, yes, no"):
+        read_consent(path)
+
+
+def test_a_line_written_by_hand_may_have_the_end_of_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "consent.tsv"
+    path.write_text("talk.wav\tYes\n2019/talk.wav\tNO\tby phone\n", "utf-8")
+    recordings = ["/x/2019/talk.wav", "/x/2020/talk.wav", "/x/2020/my-talk.wav"]
+    found = [one for _, one in match_consent(read_consent(path), recordings)]
+    assert found == [Consent(False, "by phone"), Consent(True), Consent()]
+
+
+def test_the_summary_names_no_recording() -> None:
+    assert summarise_consent([Consent(), Consent()]) == []
+    found = summarise_consent([Consent(True, "for research"), Consent(True, "for research"), Consent()])
+    assert found == ["Recordings in the training: 3. Stated as allowed: 2.", "2 of them: for research"]

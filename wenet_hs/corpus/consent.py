@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Consent and access per recording: the file consent.tsv of a project, which people and programs write.
+
+It has a header and one line per recording: the recording, `yes`, `no` or nothing, and a note. A recording is the path
+of its audio file as in the data lists, or the end of that path, such as `talk.wav` or `2019/talk.wav`.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import one_field, read_lines, write_atomic
+
+CONSENT = "consent.tsv"
+HEADER = ("recording", "allowed", "note")
+_ALLOWED = {"yes": True, "no": False, "": None}
+
+
+@dataclass(frozen=True)
+class Consent:
+    """What is known about a recording."""
+
+    is_allowed: bool | None = None
+    """Whether a model that was trained with it may be shared; None: not stated."""
+    note: str = ""
+
+
+def read_consent(path: Path) -> dict[str, Consent]:
+    """Recording → its consent; empty if there is no file. Raises DataError for a line of another form."""
+    found = dict[str, Consent]()
+    for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if number == 1 and cells == [*HEADER] or not any(cells):
+            continue
+        recording, allowed, note = [*cells, "", ""][:3]
+        if len(cells) > 3 or not recording or allowed.lower() not in _ALLOWED:
+            to_do = "write the recording, yes, no or nothing, and a note, with tabs between them"
+            raise DataError(f"{path}:{number}", "not a line of consent", to_do)
+        found[recording] = Consent(_ALLOWED[allowed.lower()], note)
+    return found
+
+
+def parse_allowed(word: str) -> bool | None:
+    """yes, no or nothing. Raises DataError for another word."""
+    if word.lower() not in _ALLOWED:
+        raise DataError(f"allowed {one_field(word)[:40]!r}", "not yes, no or nothing", "write one of them")
+    return _ALLOWED[word.lower()]
+
+
+def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
+    """Write the consent of these recordings; without note and decision a line is removed."""
+    new = {name: Consent(one.is_allowed, one_field(one.note.strip())) for name, one in consents.items()}
+    found = read_consent(path) | new
+    names = {value: name for name, value in _ALLOWED.items()}
+    rows = [(name, names[one.is_allowed], one.note) for name, one in found.items() if one != Consent()]
+    write_atomic(path, "".join("\t".join(row) + "\n" for row in (HEADER, *rows)))
+
+
+def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) -> Iterator[tuple[str, Consent]]:
+    """Each recording with its consent. The longest matching end of its path counts."""
+    for recording in recordings:
+        parts = PurePath(recording).parts
+        ends = (str(PurePath(*parts[start:])) for start in range(len(parts)))
+        yield recording, next((consents[end] for end in ends if end in consents), Consent())
+
+
+def summarise_consent(consents: Iterable[Consent]) -> list[str]:
+    """Sentences for a card: how many of the recordings are allowed, and each note with its number of recordings."""
+    found = list(consents)
+    if all(one == Consent() for one in found):
+        return []
+    num_allowed = sum(one.is_allowed is True for one in found)
+    notes = Counter(one.note for one in found if one.note)
+    lines = [f"Recordings in the training: {len(found):,}. Stated as allowed: {num_allowed:,}."]
+    return lines + [f"{number:,} of them: {note}" for note, number in notes.most_common()]
