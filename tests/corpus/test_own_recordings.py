@@ -22,7 +22,7 @@ from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_elan
 from wenet_hs.annotation.textgrid import read_textgrid
-from wenet_hs.corpus import edits, entries, table, table_files
+from wenet_hs.corpus import edits, entries, output, table, table_files
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -777,7 +777,7 @@ def test_recordings_of_one_stem_have_different_names(tmp_path: Path) -> None:
     names = {"a.wav": "a", "x/b.wav": "x_b", "y/b.wav": "y_b", "3.wav": "3.wav", "3.flac": "3.flac"}
     names |= {"c_d.wav": "c_d", "x/c d.wav": "x_c_d"}
     names |= {"p/q_r.wav": "p_q_r.wav-1", "p_q/r.wav": "p_q_r.wav-2", "q_r.wav": "q_r", "r.wav": "r"}
-    found = entries._recording_names({tmp_path / name for name in names})
+    found = output.name_recordings({tmp_path / name for name in names})
     assert {str(path.relative_to(tmp_path)): name for path, name in found.items()} == names
 
 

@@ -139,17 +139,14 @@ def prepare_entries(
     source = normpath(options.corpus)
     facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, OwnOptions)}
     _record_corpus(options.out, f"{form} {source}")
-    utterances, given, rejected = _make_utterances(options, entries)
-    checker = options.make_checker()
+    (utterances, given, rejected), checker = _make_utterances(options, entries), options.make_checker()
     usable, faulty = checker.check(utterances, "clips")
-    rejected += faulty
     added, of_added = _make_added(options, checker)
     _, excluded = leave_out_excluded([*usable, *added], options.out / EXCLUDED)
     left = {one.key for one in excluded}
     usable, added = ([u for u in us if u.key not in left] for us in (usable, added))
-    rejected += of_added + excluded
     usable, overlaps = _overlapping(usable, options)
-    rejected += overlaps
+    rejected += faulty + of_added + excluded + overlaps
     write_rejected(options.out, rejected)  # the reasons, also if the next steps refuse the rest
     texts = {u.txt for u in usable}
     if len(usable) > 1 and len(texts) == 1:
@@ -176,17 +173,15 @@ def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utteran
     for number, row in read_added(options.out / ADDED):
         where, given = f"{ADDED}:{number}", {name: value for name, value in row.items() if value}
         try:
-            start, end = (float(given[name]) if name in given else None for name in ("start", "end"))
+            times = {name: float(given[name]) if name in given else None for name in ("start", "end")}
         except ValueError:
             found = "times: start and end must be numbers of seconds"
             entries.append(Rejected(where, row["audio"], found, row.get("lang", "")))
             continue
-        speaker, lang, channel = (given.get(name) for name in ("speaker", "lang", "channel"))
-        one = Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], start=start, end=end)
-        entries.append(replace(one, speaker=speaker, lang=lang, channel=channel))
+        more = {name: given.get(name) for name in ("speaker", "lang", "channel")}
+        entries.append(Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], **times, **more))
     utterances, _, rejected = _make_utterances(options, entries)
-    named = [replace(u, key=f"added-{u.key}") for u in utterances]
-    usable, faulty = checker.check(named, "added clips")
+    usable, faulty = checker.check([replace(u, key=f"added-{u.key}") for u in utterances], "added clips")
     return usable, rejected + faulty
 
 
