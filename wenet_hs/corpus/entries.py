@@ -173,13 +173,14 @@ def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utteran
     for number, row in read_added(options.out / ADDED):
         where, given = f"{ADDED}:{number}", {name: value for name, value in row.items() if value}
         try:
-            times = {name: float(given[name]) if name in given else None for name in ("start", "end")}
+            start, end = (float(given[name]) if name in given else None for name in ("start", "end"))
         except ValueError:
             found = "times: start and end must be numbers of seconds"
             entries.append(Rejected(where, row["audio"], found, row.get("lang", "")))
             continue
-        more = {name: given.get(name) for name in ("speaker", "lang", "channel")}
-        entries.append(Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], **times, **more))
+        one = Entry(where=where, audio=(row["audio"],), folder=options.out, txt=row["text"], start=start, end=end)
+        speaker, lang, channel = (given.get(name) for name in ("speaker", "lang", "channel"))
+        entries.append(replace(one, speaker=speaker, lang=lang, channel=channel))
     utterances, _, rejected = _make_utterances(options, entries)
     usable, faulty = checker.check([replace(u, key=f"added-{u.key}") for u in utterances], "added clips")
     return usable, rejected + faulty
