@@ -65,7 +65,7 @@ slow: setup
 browser: setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[browser]'
 	npm ci --silent --ignore-scripts --prefix tests/app
-	$(BIN)/python -m pytest -m browser
+	$(BIN)/python -m pytest -n auto -m browser
 
 clean:
 	rm -rf .venv .venv-docs build dist *.egg-info

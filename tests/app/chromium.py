@@ -72,16 +72,16 @@ def look(page: Any, name: str) -> None:
     """
     assert AXE.is_file(), "axe-core is missing: npm ci --prefix tests/app"
     for width, scheme in ((1280, "light"), (1280, "dark"), (480, "light")):
-        page.set_viewport_size({"width": width, "height": 800})
+        page.set_viewport_size({"width": width, "height": 1000})
         page.emulate_media(color_scheme=scheme)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), (name, width)
+        page.wait_for_function("document.documentElement.scrollWidth <= innerWidth", timeout=5000)
         page.evaluate(AXE.read_text("utf-8"))
         found = page.evaluate("rules => axe.run({ runOnly: rules })", RULES)
         wrong = [(one["id"], one["help"], one["nodes"][0]["html"][:200]) for one in found["violations"]]
         assert wrong == [], (name, width, scheme, wrong)
         if (folder := os.environ.get("WENET_HS_SCREENSHOTS")) and scheme == "light":
             Path(folder).mkdir(parents=True, exist_ok=True)
-            page.screenshot(path=f"{folder}/{name}-{width}.png", full_page=True)
+            page.screenshot(path=f"{folder}/{name}-{width}.png")
     page.set_viewport_size({"width": 1280, "height": 800})
 
 

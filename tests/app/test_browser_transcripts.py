@@ -120,6 +120,13 @@ def test_texts_and_borders_by_keyboard(page: Any, project: Path) -> None:
     assert fits(page)
 
 
+def test_a_text_that_was_typed_before_the_script_ran_is_saved(page: Any, project: Path) -> None:
+    early = "document.querySelector('#segment-0 textarea').value = 'typed early'"  # the deferred scripts run later
+    page.add_init_script(f"document.addEventListener('readystatechange', () => {{ {early}; }}, {{ once: true }})")
+    page.goto(page.url.split("?")[0] + "p/Field/text?name=talk")
+    assert within(10, lambda: corrections(project) == {"0": "typed early"})
+
+
 def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(page: Any, project: Path) -> None:
     from playwright.sync_api import expect
 

@@ -19,7 +19,7 @@ from chromium import Server, chromium, look, wait_for_job
 from pympi import Eaf
 
 from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
-from wenet_hs.annotation.tiers import Tier
+from wenet_hs.annotation.tiers import DEFAULT_TIER, Tier
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
@@ -51,6 +51,7 @@ def open_project(page: Any, server: Server, name: str) -> None:
     if page.get_by_role("link", name=name, exact=True).count():
         page.get_by_role("link", name=name, exact=True).click()
     else:
+        look(page, "projects")
         page.get_by_label("Name").fill(name)
         page.get_by_label("Name").press("Enter")
     page.wait_for_url("**/recordings")
@@ -120,6 +121,7 @@ def transcribe(page: Any, files: list[Path], model: str, spoken: str = "") -> No
 
 def correct(page: Any, number: int, text: str) -> None:
     """Correct the text of a segment (from 1) by keyboard, which goes to the next one when it is saved."""
+    page.locator("#wave .time", has_text=" of ").wait_for()  # the script runs
     page.get_by_label(f"Text of segment {number}", exact=True).fill(text)
     page.keyboard.press("Control+Enter")
     page.locator(f"#segment-{number} textarea:focus").wait_for()  # numbered from 0
@@ -184,8 +186,7 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         old, new = Eaf(str(fieldwork / "REC_01.eaf")), download_eaf(page, tmp_path / "new.eaf")
         for tier in old.get_tier_names():
             assert sorted(new.get_annotation_data_for_tier(tier)) == sorted(old.get_annotation_data_for_tier(tier))
-        (added,) = {*new.get_tier_names()} - {*old.get_tier_names()}
-        texts = [one[2] for one in sorted(new.get_annotation_data_for_tier(added))]
+        texts = [one[2] for one in sorted(new.get_annotation_data_for_tier(DEFAULT_TIER))]
         assert texts[:2] == ["árbol corregido", "otra corrección"]
 
         go(page, "Transcribe")

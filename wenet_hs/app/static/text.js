@@ -118,7 +118,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 for (const [index, article] of articles) {
   const form = article.querySelector("form"), note = article.querySelector(".status"), fields = form.elements;
   const play = article.querySelector(".facts .play"), contents = () => new URLSearchParams(new FormData(form)).toString();
-  let saved = contents(), queue = Promise.resolve(true), timer = 0;
+  const sent = [...fields].filter(one => one.name && (one.type !== "checkbox" || one.defaultChecked));
+  // what the server knows: a text may have been typed before this script ran, or be restored by the browser
+  let saved = new URLSearchParams(sent.map(one => [one.name, one.defaultValue])).toString();
+  let queue = Promise.resolve(true), timer = 0;
   const send = async () => {
     const content = contents();
     if (content === saved) return true;
@@ -178,6 +181,7 @@ for (const [index, article] of articles) {
     }
   });
   addEventListener("beforeunload", event => { if (contents() !== saved) event.preventDefault(); });
+  save();
 }
 const [, kind, value] = /^#(edit|at)-([\d.]+)$/.exec(location.hash) ?? [];
 moveTo(kind === "at" ? Number(value) : segments[Number(value)]?.start ?? 0);
