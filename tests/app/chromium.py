@@ -65,10 +65,10 @@ def chromium(*flags: str, **options: Any) -> Iterator[Any]:
         browser.close()
 
 
-def look(page: Any, name: str) -> None:
+def look(page: Any, name: str, heading: str = "") -> None:
     """Check a view: nothing is wider than the window, and axe-core finds no violation of WCAG 2.2 AA.
 
-    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png.
+    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png, from the top or from a heading on.
     """
     assert AXE.is_file(), "axe-core is missing: npm ci --prefix tests/app"
     for width, scheme in ((1280, "light"), (1280, "dark"), (480, "light")):
@@ -81,6 +81,8 @@ def look(page: Any, name: str) -> None:
         assert wrong == [], (name, width, scheme, wrong)
         if (folder := os.environ.get("WENET_HS_SCREENSHOTS")) and scheme == "light":
             Path(folder).mkdir(parents=True, exist_ok=True)
+            top = page.get_by_role("heading", name=heading, exact=True) if heading else page.locator("body")
+            top.first.evaluate("one => one.scrollIntoView()")
             page.screenshot(path=f"{folder}/{name}-{width}.png")
     page.set_viewport_size({"width": 1280, "height": 800})
 

@@ -20,6 +20,7 @@ from pympi import Eaf
 
 from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_TIER, Tier
+from wenet_hs.manifest import read_data_list
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
@@ -36,11 +37,11 @@ def server(tmp_path: Path) -> Iterator[Server]:
 
 @pytest.fixture
 def fieldwork(tmp_path: Path) -> Path:
-    """Three ELAN files with their recordings."""
+    """Four ELAN files with their recordings. The fourth is not in the corpus: it is there to be transcribed."""
     pytest.importorskip("espeakng_loader")
     folder = tmp_path / "fieldwork"
     sentences = ROOT / "examples/mini/s0/sentences/es.txt"
-    options = ["--sentences", sentences, "--lang", "es", "--out", folder, "--minutes", "3"]
+    options = ["--sentences", sentences, "--lang", "es", "--out", folder, "--minutes", "3", "--files", "4"]
     subprocess.run([sys.executable, ROOT / "tools/field_corpus.py", *options], check=True)
     return folder
 
@@ -145,20 +146,20 @@ def pack_and_open(page: Any, server: Server, path: Path) -> None:
     with page.expect_download() as download:
         page.get_by_role("link", name="Field.zip").click()
     download.value.save_as(path)
-    look(page, "share")
+    look(page, "share", "Pack a model")
     open_project(page, server, "Second")
     go(page, "Share")
     page.set_input_files("input[type=file]", path)
     page.get_by_text("Card of Field.zip").click()
     page.get_by_text("Simulated Spanish of two speakers").wait_for()
-    look(page, "opened")
+    look(page, "opened", "Models of others")
 
 
 def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: Path, tmp_path: Path) -> None:
     speech = f"--use-file-for-fake-audio-capture={fieldwork / 'REC_02.wav'}"
     with chromium("--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream", speech) as page:
         open_project(page, server, "Field")
-        make_lists(page, sorted(fieldwork.iterdir()), "utterance@")
+        make_lists(page, sorted(fieldwork.glob("REC_0[123].*")), "utterance@")
         begin_training(page, MINUTES, Size_of_the_model="tiny")
         page.get_by_text(re.compile(r"Step [1-9]\d+ of")).first.wait_for(timeout=90_000)
         server.kill()  # the training goes on
@@ -172,18 +173,21 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         page.get_by_text("of the test set are wrong").wait_for()
         look(page, "results")
 
-        transcribe(page, [fieldwork / "REC_01.wav", fieldwork / "REC_01.eaf"], "exp/softmax", "spoken")
-        page.get_by_role("link", name="REC_01", exact=True).click()
+        transcribe(page, [fieldwork / "REC_04.wav", fieldwork / "REC_04.eaf"], "exp/softmax", "spoken")
+        page.get_by_role("link", name="REC_04", exact=True).click()
+        page.get_by_label("Speaker").fill("Carla")
+        page.get_by_role("button", name="Save the speaker").click()
+        page.wait_for_load_state()
         correct(page, 1, "árbol corregido")
         correct(page, 2, "otra corrección")
         server.kill()
         server.start()
         open_project(page, server, "Field")
         go(page, "Transcribe")
-        page.get_by_role("link", name="REC_01", exact=True).click()
+        page.get_by_role("link", name="REC_04", exact=True).click()
         assert page.get_by_label("Text of segment 1", exact=True).input_value() == "árbol corregido"
         look(page, "text")
-        old, new = Eaf(str(fieldwork / "REC_01.eaf")), download_eaf(page, tmp_path / "new.eaf")
+        old, new = Eaf(str(fieldwork / "REC_04.eaf")), download_eaf(page, tmp_path / "new.eaf")
         for tier in old.get_tier_names():
             assert sorted(new.get_annotation_data_for_tier(tier)) == sorted(old.get_annotation_data_for_tier(tier))
         texts = [one[2] for one in sorted(new.get_annotation_data_for_tier(DEFAULT_TIER))]
@@ -193,9 +197,13 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         page.get_by_label("minutes per part").fill("0.3")
         page.get_by_role("button", name="Make the lists again and train").click()
         wait_for_job(page, "train")
+        added = [
+            one.key for one in read_data_list(server.projects / "Field/data/train/data.list") if "added" in one.key
+        ]
+        assert len(added) == 2
         go(page, "Transcribe")
         page.get_by_text("exp-2/softmax began from exp/softmax").wait_for()
-        look(page, "compare")
+        look(page, "compare", "Old and new model")
         pack_and_open(page, server, tmp_path / "Field.zip")
 
 
@@ -203,7 +211,7 @@ def write_praat_and_m4a(fieldwork: Path, folder: Path) -> list[Path]:
     """The field corpus as TextGrids beside m4a files."""
     av = pytest.importorskip("av")
     files = []
-    for path in sorted(fieldwork.glob("*.eaf")):
+    for path in sorted(fieldwork.glob("REC_0[123].eaf")):
         eaf, name = Eaf(str(path)), folder / path.stem
         samples, rate = soundfile.read(path.with_suffix(".wav"), dtype="float32")
         names = [name for name in eaf.get_tier_names() if name.startswith("utterance")]
