@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, read_record
@@ -216,7 +216,7 @@ def send_peaks(request: Request) -> Response:
 
 
 def correct(request: Request) -> Response:
-    """Save the text and the borders of a segment, or the speaker of the recording."""
+    """Save the text and the borders of a segment, or the speaker of the recording. A script gets the new hash."""
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
     path = project.transcript(name)
@@ -224,7 +224,9 @@ def correct(request: Request) -> Response:
         corrections.save_speaker(path, form["speaker"])
     else:
         known = int(number) if number.isdecimal() and len(number) < 9 else -1
-        corrections.save_correction(path, known, commands.read_correction(form))
+        seen = corrections.save_correction(path, known, commands.read_correction(form), seen=form.get("seen"))
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse(seen)
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 
