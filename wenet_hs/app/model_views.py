@@ -12,7 +12,6 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
-from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.app.projects import Project
@@ -23,6 +22,7 @@ from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import one_field, write_atomic
+from wenet_hs.jobs import Job
 from wenet_hs.shared_model import resolve_model
 
 _MAX_CARD, _MUTEX = 20_000, threading.Lock()
