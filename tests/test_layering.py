@@ -30,7 +30,7 @@ LAYERS = (
     "manifest config",
     "distributed checkpoint curves",
     "devices",
-    "shared_model",
+    "shared_model jobs",
     "files compiled options",
     "errors gpu",
 )

@@ -51,7 +51,7 @@ read_options() {  # sets the options of the command line, and what follows from 
   [[ $stage =~ ^[0-$_last]$ ]] || fail "--stage $stage: must be from 0 to $_last"
   [[ $stop_stage =~ ^[0-9]+$ && $stage -le $stop_stage ]] || fail "--stop_stage $stop_stage: must be a stage from $stage on"
   for _name in average_num nproc jobs threads; do [[ ${!_name} =~ ^[1-9][0-9]*$ ]] || fail "--$_name ${!_name}: must be a whole number from 1 on"; done
-  [[ $eval_set =~ ^(test|dev)$ ]] || fail "--eval_set $eval_set: must be test or dev"
+  [[ $eval_set =~ ^(test|dev)$ ]] || fail "--eval_set $eval_set: must be test or dev"; [[ ${base_steps:-0} =~ ^[0-9]+$ ]] || fail "--base_steps $base_steps: must be a whole number"
   [[ -z $chunk || $chunk =~ ^[1-9][0-9]*\ [0-9]+$ ]] || fail "--chunk '$chunk': must be two numbers, as '16 4'"
   decoded=$eval_set${chunk:+-chunk${chunk/ /-}} chunks=(${chunk:+--decoding_chunk_size ${chunk% *} --num_decoding_left_chunks ${chunk#* }})
   command -v wenet-hs > /dev/null || PATH="$root/.venv/bin:$PATH"  # the checkout's environment

@@ -5,13 +5,15 @@ import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 from waiting import within
 
-from wenet_hs.app.jobs import Job, read_jobs, start_job
 from wenet_hs.errors import DataError
+from wenet_hs.jobs import Job, read_jobs, start_job
 
 
 def begin(tmp_path: Path, *command: str, kind: str = "train") -> Job:
@@ -22,7 +24,7 @@ def test_a_job_outlives_a_killed_server(tmp_path: Path) -> None:
     script = f"""
 import os, signal
 from pathlib import Path
-from wenet_hs.app.jobs import start_job
+from wenet_hs.jobs import start_job
 root = Path({str(tmp_path)!r})
 command = ["sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo over"]
 start_job(root / "jobs", "train", command, folder=root)
@@ -67,3 +69,43 @@ def test_arguments_reach_the_command_as_they_are(tmp_path: Path) -> None:
     assert within(20, lambda: job.state == "done")
     assert job.tail() == [repr(words)]
     assert not (tmp_path / "x").exists()
+
+
+def test_a_folder_without_job_json_does_not_block_the_next_job(tmp_path: Path) -> None:
+    (tmp_path / "jobs/0001-train").mkdir(parents=True)  # of a server that was killed, or of a full disk
+    assert begin(tmp_path, "true").folder.name == "0002-train"
+
+
+def test_jobs_that_exclude_each_other_start_one_at_a_time(tmp_path: Path) -> None:
+    started, refused = list[Job](), list[str]()
+
+    def start(kind: str) -> None:
+        try:
+            jobs, others = tmp_path / "jobs", ("prepare", "train")
+            started.append(
+                start_job(jobs, kind, ["sleep", "60"], folder=tmp_path, alone=others, before=lambda: time.sleep(0.2))
+            )
+        except DataError as error:
+            refused.append(str(error))
+
+    threads = [threading.Thread(target=start, args=(kind,)) for kind in ("prepare", "train", "train")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(started) == 1 and len(refused) == 2 and all("still runs" in line for line in refused)
+    started[0].stop()
+
+
+def test_a_job_that_the_system_killed_has_failed(tmp_path: Path) -> None:
+    killed, stopped = (
+        begin(tmp_path, "sh", "-c", "exit 137", kind="a"),
+        begin(tmp_path, "sh", "-c", "exit 143", kind="b"),
+    )
+    assert within(20, lambda: [killed.state, stopped.state] == ["failed", "stopped"])
+
+
+def test_modules_in_the_folder_of_a_job_are_not_imported(tmp_path: Path) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('json.py of the project')")
+    job = begin(tmp_path, sys.executable, "-c", "import json; print(json.dumps(1))")
+    assert within(20, lambda: not job.is_running) and job.tail() == ["1"]

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shlex
 import time
 from pathlib import Path
@@ -35,13 +36,16 @@ __all__ = ["recipe"]
 
 
 def corrections(app: App) -> Any:
-    return json.loads((app.project / "transcribed/talk.corrections.json").read_text("utf-8"))
+    """The file of corrections of the recording `talk`, without the hash of its segments."""
+    found = json.loads((app.project / "transcribed/talk.corrections.json").read_text("utf-8"))
+    assert re.fullmatch("[0-9a-f]{16}", found.pop("segments"))
+    return found
 
 
 def save(app: App, **fields: str) -> str:
     """Save a correction of the recording `talk`; the line of the error, or nothing."""
     answer = app.post("/p/first/text", {"Accept": "text/plain"}, name="talk", **fields)
-    return "" if answer.status_code == 303 else str(answer.text)
+    return "" if answer.status_code in (200, 303) else str(answer.text)
 
 
 # ---- borders
@@ -144,6 +148,54 @@ def test_files_of_earlier_versions_are_read(app: App) -> None:
     assert save(app, number="1", text="end", confirmed="yes") == ""
     assert corrections(app) == {"0": "corrected before", "1": {"confirmed": True}}
     assert "2 segments corrected or confirmed" in app.get("/p/first/transcribe").text
+
+
+# ---- two tabs, and another transcription
+
+
+def seen_hashes(app: App) -> list[str]:
+    """The hashes that the page of the recording `talk` has in its forms."""
+    return re.findall('name="seen" value="([0-9a-f]{16})"', app.get("/p/first/text?name=talk").text)
+
+
+def test_an_old_tab_does_not_write_over_a_correction(app: App) -> None:
+    write_transcript(app.project, app.home / "talk.wav")
+    first, second = seen_hashes(app)
+    fields = {"name": "talk", "start": "0.000", "end": "0.500"}
+    answer = app.post("/p/first/text", {"Accept": "text/plain"}, **fields, number="0", text="right words", seen=first)
+    assert answer.status_code == 200 and [answer.text, second] == seen_hashes(app)
+    fault = save(app, number="0", text="old words", start="0.000", end="0.450", seen=first)  # only the border is new
+    assert fault == "segment 1: changed in another tab since; load the page again"
+    assert corrections(app) == {"0": "right words"}
+    assert save(app, number="1", text="end", confirmed="yes", seen=second) == ""  # another segment
+    assert save(app, number="0", text="right words", start="0.000", end="0.450", seen=answer.text) == ""
+    assert corrections(app)["0"] == {"text": "right words", "end": 0.45}
+
+
+def test_corrections_of_another_transcription_are_refused_in_one_line(app: App) -> None:
+    write_transcript(app.project, app.home / "talk.wav")
+    assert save(app, number="1", text="corrected end") == ""
+    (app.project / "transcribed/talk.json").unlink()
+    write_transcript(app.project, app.home / "talk.wav", text="other words")
+    fault = save(app, number="0", text="x")
+    expected = "talk.corrections.json: made for other segments than those of talk.json; restore these, or move it away"
+    assert fault.endswith(expected) and "\n" not in fault
+    assert expected in app.get("/p/first/text?name=talk").text
+    with pytest.raises(DataError, match="made for other segments"):
+        read_corrected(app.project / "transcribed/talk.json")
+
+
+def test_a_text_between_borders_of_single_samples_can_be_corrected(app: App) -> None:
+    border = next(n / 16000 for n in range(1, 16000) if abs(round(n / 16000, 3) - n / 16000) >= 0.0005 > 0)
+    segments = tuple(
+        TranscribedSegment(start=start, end=end, text="x") for start, end in ((0.0, border), (border, 1.9))
+    )
+    (app.project / "transcribed").mkdir()
+    recording = TranscribedRecording(media=app.home / "talk.wav", duration_s=2.0, segments=segments)
+    write_record(app.project / "transcribed/talk.json", Record(recording, app.home / "talk.wav"))
+    assert save(app, number="0", text="a", start="0.000", end=f"{border:.3f}") == ""
+    assert save(app, number="1", text="b", start=f"{border:.3f}", end="1.900") == ""
+    assert corrections(app) == {"0": "a", "1": "b"}
 
 
 # ---- what is beside the text

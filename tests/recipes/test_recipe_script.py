@@ -216,6 +216,23 @@ def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) 
         assert (calls, error.strip().partition(": ")[2]) == ([], message)
 
 
+def test_a_number_of_steps_is_not_evaluated(checkout: Path) -> None:
+    evil = f"experiments[$(touch {checkout}/evil; echo 0)]"
+    error, calls = call(checkout, "own", "--corpus", "c", "--base_steps", evil, code=2)
+    assert calls == [] and error.strip().endswith(f"--base_steps {evil}: must be a whole number")
+    assert not (checkout / "evil").exists()
+
+
+def test_modules_in_the_working_folder_are_not_imported(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    options = own_data(checkout, 1.0)
+    (tmp_path / "json.py").write_text("raise SystemExit('json.py of the working folder')")
+    monkeypatch.chdir(tmp_path)
+    _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4")
+    assert [one[0] for one in calls] == ["train", "train"]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -350,8 +367,8 @@ def test_only_the_time_of_a_training_is_measured_and_nothing_is_written(checkout
 def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
     options = own_data(checkout, 1.0)
     _, calls = call(checkout, "own", *options)
-    prepare = "prepare elan --corpus x/fieldwork --lang mdw --unit char --seed 0 --out data --tier"
-    assert calls[0] == [*prepare.split(), "utt @*", "--drop_overlaps"]
+    prepare = "prepare elan --corpus x/fieldwork --lang mdw --unit char --tier"
+    assert calls[0] == [*prepare.split(), "utt @*", "--drop_overlaps", "--seed", "0", "--out", "data"]
     assert (calls[1][0], flag(calls[1], "--html"), flag(calls[1], "--min_minutes")) == (
         "check",
         "data/check.html",

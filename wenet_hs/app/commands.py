@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that the page runs, from the fields of its forms. Nothing goes through a shell."""
 
+import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from starlette.datastructures import ImmutableMultiDict
@@ -16,6 +17,14 @@ from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field
 from wenet_hs.shared_model import resolve_model
 
+_WORDS = (
+    *("--tier", "--tier_type", "--participant", "--speaker_from", "--columns", "--letter_apostrophe", "--no_normalize"),
+    *("--drop_overlaps", "--join_intervals", "--split_by", "--ignore_sets", "--max_rejected"),
+)
+"""Options of `wenet-hs prepare` that a folder of somebody else may state: none of them names a file."""
+_OF_DATA = (*FORMS, "lang", "prepare", "data_seed", "unit")
+_OF_TRAINING = (*_OF_DATA, "data", "exp", "min_minutes", "base", "encoder", "size", "override", "stage")
+_LIMITED = "scheduler_conf.warmup_steps=100"
 ONLY_TIME = ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
 SIZES = ("auto", "tiny", "small", "medium", "large")
 Form = ImmutableMultiDict[str, str]
@@ -51,9 +60,24 @@ def _data_options(project: Project) -> list[str]:
     made = read_recipe_options(project / "data")
     if not made:
         raise DataError(project / "data", "no lists", "prepare the recordings first")
+    _check(project / "data/options.txt", made, _OF_DATA)
     earlier = project.last_job("prepare")
     minutes = earlier.option("--min_minutes") if earlier else []
     return [*(word for name, value in made.items() for word in (f"--{name}", value)), *minutes]
+
+
+def _check(where: Path, options: Mapping[str, str], allowed: Sequence[str]) -> None:
+    """Raise DataError for an option that this page does not write, because a project may be of somebody else."""
+    lexer = shlex.shlex(options.get("prepare", ""), posix=True, punctuation_chars=False)
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters, lexer.escape = " \t", True, "", ""  # as xargs reads it
+    try:
+        words = [word.partition("=")[0] for word in lexer if word.startswith("-")]
+    except ValueError as error:
+        raise DataError(where, "a quote has no end in --prepare", "prepare the recordings again") from error
+    wrong = [f"--{name}" for name in options if name not in allowed] + [one for one in words if one not in _WORDS]
+    if wrong:
+        to_do = "run the recipe in a shell if you trust this project, or prepare the recordings again"
+        raise DataError(where, f"has the option {one_field(wrong[0])[:80]}, which this page does not use", to_do)
 
 
 def _folders(project: Project, experiment: Path) -> list[str]:
@@ -75,23 +99,24 @@ def train_command(project: Project, form: Form, places: Places) -> list[str]:
         command += ["--size", _choice(form, "size", SIZES)]
     if form.get("minutes", "").strip():
         minutes = f"{_number(form, 'minutes', 5, 0.1, 100_000):g}"
-        command += ["--override", f"max_minutes={minutes} scheduler_conf.warmup_steps=100"]
+        command += ["--override", f"max_minutes={minutes} {_LIMITED}"]
     if form.get("only_time"):
         return [*command, *ONLY_TIME]
     return [*command, "--stage", "0" if form.get("corrected") else "1"]
 
 
 def resume_command(project: Project, experiment: Path) -> list[str]:
-    """The command of an experiment once more: that of the page, or by its options of a shell."""
+    """The command of the page that began an experiment, once more. Raises DataError for an experiment of a shell."""
+    ours = [project / "data", experiment]
     for job in project.jobs("train"):
-        if job.option("--exp")[1:] == [str(experiment)] and job.command[0] == str(find_recipe()):
-            return [*job.command]  # never another program: a project may come from somebody else
-    made = read_recipe_options(experiment)
-    if not made:
-        raise DataError(experiment, "no options.txt of the recipe", "start a new training")
-    made = {name: value for name, value in made.items() if name != "data" and not value.endswith("/conf/own.yaml")}
-    options = [word for name, value in made.items() for word in (f"--{name}", value)]
-    return [str(find_recipe()), *_data_options(project), *_folders(project, experiment), *options, "--stage", "1"]
+        options = {name.removeprefix("--"): value for name, value in zip(*2 * [iter(job.command[1:])], strict=False)}
+        if [*map(options.get, ("data", "exp"))] == [*map(str, ours)] and job.command[0] == str(find_recipe()):
+            _check(job.folder, options, _OF_TRAINING)
+            if not re.fullmatch(rf"(max_minutes=[\d.e+]+ {_LIMITED})?", options.get("override", "")):
+                raise DataError(job.folder, "has settings that this page does not write", "start a new training")
+            return [*job.command]
+    to_do = f"repeat its command of run.sh there, with --exp {shlex.quote(str(experiment))}"
+    raise DataError(experiment, "was begun in a shell, or its folder was moved", to_do)
 
 
 def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> list[str]:

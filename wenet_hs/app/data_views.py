@@ -57,11 +57,14 @@ def show_recordings(request: Request) -> Response:
 def prepare(request: Request) -> Response:
     """Make the lists. With the field `replace`, those of other recordings are moved away first."""
     project, form = project_of(request), form_of(request)
+
+    def move_lists() -> None:
+        if form.get("replace") and (project / "data").is_dir():
+            number = next(number for number in range(1, 10_000) if not (project / f"data-old-{number}").exists())
+            (project / "data").rename(project / f"data-old-{number}")
+
     command = commands.prepare_command(project, form, site_of(request).places)
-    if form.get("replace") and "preview" not in form and (project / "data").is_dir():
-        number = next(number for number in range(1, 10_000) if not (project / f"data-old-{number}").exists())
-        (project / "data").rename(project / f"data-old-{number}")
-    return start(request, project, "prepare", command, "check")
+    return start(request, project, "prepare", command, "check", before=move_lists)
 
 
 def prepare_again(request: Request) -> Response:

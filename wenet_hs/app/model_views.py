@@ -7,12 +7,11 @@ from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
-from wenet_hs.app.jobs import Job
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.app.projects import Project
@@ -23,6 +22,7 @@ from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import one_field, write_atomic
+from wenet_hs.jobs import Job
 from wenet_hs.shared_model import resolve_model
 
 _MAX_CARD, _MUTEX = 20_000, threading.Lock()
@@ -216,7 +216,7 @@ def send_peaks(request: Request) -> Response:
 
 
 def correct(request: Request) -> Response:
-    """Save the text and the borders of a segment, or the speaker of the recording."""
+    """Save the text and the borders of a segment, or the speaker of the recording. A script gets the new hash."""
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
     path = project.transcript(name)
@@ -224,7 +224,9 @@ def correct(request: Request) -> Response:
         corrections.save_speaker(path, form["speaker"])
     else:
         known = int(number) if number.isdecimal() and len(number) < 9 else -1
-        corrections.save_correction(path, known, commands.read_correction(form))
+        seen = corrections.save_correction(path, known, commands.read_correction(form), seen=form.get("seen"))
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse(seen)
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 

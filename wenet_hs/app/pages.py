@@ -17,10 +17,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from wenet_hs.app.commands import Form
-from wenet_hs.app.jobs import start_job
 from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects
 from wenet_hs.errors import DataError, WenetHsError
+from wenet_hs.jobs import start_job
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import format_p, format_points, format_signed
@@ -97,15 +97,23 @@ def show_error(request: Request, error: Exception) -> Response:
     return answer
 
 
-def start(request: Request, project: Project, kind: str, command: Sequence[str], step: str) -> Response:
-    """Start a job and show the page of a step; with the field `preview` only the text of the command."""
+def start(
+    request: Request,
+    project: Project,
+    kind: str,
+    command: Sequence[str],
+    step: str,
+    *,
+    before: Callable[[], object] = lambda: None,
+) -> Response:
+    """Start a job and show the page of a step; with the field `preview` only the text of the command.
+
+    `before`: what changes files first. It is called only where the job can start.
+    """
     if "preview" in form_of(request):
         return PlainTextResponse(shlex.join(command))
-    if kind in ("prepare", "train"):  # both write to data/
-        running = next((job for job in project.jobs("prepare", "train") if job.is_running), None)
-        if running:
-            raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
-    start_job(project.jobs_folder, kind, command, folder=project.folder)
+    alone = ("prepare", "train") if kind in ("prepare", "train") else ()  # both write to data/
+    start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=before)
     return go_to(project, step)
 
 

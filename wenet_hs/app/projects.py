@@ -11,11 +11,11 @@ from pathlib import Path
 
 import wenet_hs
 from wenet_hs.annotation.corrections import CORRECTIONS
-from wenet_hs.app.jobs import Job, read_jobs
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import lock_holder, locked, one_field
+from wenet_hs.files import lock_holder, locked, one_field, read_lines
+from wenet_hs.jobs import Job, read_jobs
 
 RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
 FORMS = ("elan", "praat", "kaldi", "folder", "corpus")
@@ -120,7 +120,7 @@ def read_recipe_options(folder: Path) -> dict[str, str]:
     Paths are absolute. Of an experiment they are relative to the recipe in the file.
     """
     path = folder / "options.txt"
-    lines = path.read_text("utf-8").splitlines() if path.is_file() else []
+    lines = read_lines(path) if path.is_file() else []
     options = {name.removeprefix("--"): value for name, _, value in (line.partition(" ") for line in lines) if value}
     for name in {"base", "config", "data", "encoder"} & options.keys():
         options[name] = normpath(RECIPE.parent / options[name])

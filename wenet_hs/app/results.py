@@ -8,12 +8,12 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.app.jobs import tail
 from wenet_hs.app.lists import page_of, read_cached, read_clips
 from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.curves import read_curves
 from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.errors import DataError
+from wenet_hs.jobs import tail
 from wenet_hs.report.collect import sort_modes
 from wenet_hs.report.sections import curve_charts
 from wenet_hs.score.alignments import count_confusions, find_examples, list_recalls

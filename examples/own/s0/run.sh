@@ -42,7 +42,7 @@ if at 0 "data lists"; then
   [ "${#given[@]}" = 1 ] || fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
   form=${given[0]} words=$(xargs -r -n 1 printf '%s\n' <<< "$prepare") || fail "--prepare $prepare: a quote has no end"
   [ -z "$words" ] || mapfile -t options <<< "$words"
-  wenet-hs prepare "${form/corpus/table}" --corpus "${!form}" --lang "$lang" --unit "${kind/bpe/char}" --seed "$data_seed" --out "$data" "${options[@]}"
+  wenet-hs prepare "${form/corpus/table}" --corpus "${!form}" --lang "$lang" --unit "${kind/bpe/char}" "${options[@]}" --seed "$data_seed" --out "$data"
   wenet-hs check "$data"/{train,dev,test}/data.list --config "$yaml" --unit "${kind/bpe/char}" --min_minutes "$min_minutes" \
     --out "$data/check.tsv" --html "$data/check.html" || { code=$?; [ $code = 3 ] || exit $code; }  # 3: faults, which are left out
   keep_options data
@@ -61,7 +61,7 @@ if [ ${#cmvn[@]} != 0 ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn
 if at 4 "training (logs: $exp/*.log)"; then
   [ -f "$data/stats.json" ] || fail "no lists in $data; run stage 0"
   [ -n "$only_time" ] || keep_options exp; [ -z "$encoder" ] || size=${yaml##*/}
-  hours=$(python -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
+  hours=$(python -I -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   read -r size _ first steps settings <<< "$(awk -v size="$size" -v hours="$hours" \
     '!/^#/ && (size == "auto" || $1 == size) && (size !~ /auto|yaml/ || hours < $2) { print; exit }' "$root/conf/own_sizes.txt")"
   [ -n "$steps" ] || fail "--config $config: conf/own_sizes.txt has no steps for ${yaml##*/}; add a line"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Jobs of a project: commands in a session of their own, which go on when the page and the server end.
+"""Jobs: commands in a session of their own, which go on when the process that started them ends.
 
 A job is a folder with job.json (kind, command, time of the start), log, pid, and at its end code. Its processes hold
 the file lock, by which any server knows whether it runs.
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,11 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 
 State = Literal["running", "stopping", "done", "failed", "stopped", "interrupted"]
-STOPPED_CODES = (143, 130, 137, -15, -9, -2)
-"""Exit codes after SIGTERM, SIGINT and SIGKILL; `wenet-hs train` has saved its work with the first two."""
+STOPPED_CODES = (143, 130)
+"""Exit codes after SIGTERM and SIGINT. SIGKILL (137) is also what a process gets when the memory is full."""
 _RUN = 'trap : TERM INT HUP; "$@"; echo $? > "$0/code.tmp"; mv "$0/code.tmp" "$0/code"'
-_MAX_TAIL = 1 << 16
+_MAX_TAIL, _JOBS = 1 << 16, "[0-9][0-9][0-9][0-9]-*"
+_MUTEX = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -42,10 +43,11 @@ class Job:
         """What the files and the lock of the folder show."""
         if _is_locked(self.folder / "lock"):
             return "stopping" if (self.folder / "stop").exists() else "running"
+        was_asked = (self.folder / "stop").exists()
         with suppress(OSError, ValueError):
             code = int((self.folder / "code").read_text("utf-8"))
-            return "done" if code == 0 else "stopped" if code in STOPPED_CODES else "failed"
-        return "stopped" if (self.folder / "stop").exists() else "interrupted"
+            return "done" if code == 0 else "stopped" if was_asked or code in STOPPED_CODES else "failed"
+        return "stopped" if was_asked else "interrupted"
 
     @property
     def is_running(self) -> bool:
@@ -70,14 +72,32 @@ class Job:
                 os.killpg(int((self.folder / "pid").read_text("utf-8")), number)
 
 
-def start_job(jobs: Path, kind: str, command: Sequence[str], *, folder: Path) -> Job:
-    """Start a command in `folder`; `jobs`: where jobs are kept. Raises DataError while one of `kind` runs."""
-    earlier = read_jobs(jobs)
-    if running := next((job for job in earlier if job.kind == kind and job.is_running), None):
-        raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
-    number = 1 + max((int(job.folder.name.partition("-")[0]) for job in earlier), default=0)
-    job = jobs / f"{number:04d}-{kind}"
-    job.mkdir(parents=True)
+def start_job(
+    jobs: Path,
+    kind: str,
+    command: Sequence[str],
+    *,
+    folder: Path,
+    alone: Sequence[str] = (),
+    before: Callable[[], object] = lambda: None,
+) -> Job:
+    """Start a command in `folder`; `jobs`: where jobs are kept. Raises DataError while one of `kind` or `alone` runs.
+
+    `before` is called when none runs, and no other job starts until it has ended.
+    """
+    with _MUTEX:
+        others = (job for job in read_jobs(jobs) if job.kind in (kind, *alone))
+        if running := next((job for job in others if job.is_running), None):
+            raise DataError(running.folder.name, "still runs", "wait for its end, or stop it")
+        before()
+        number = 1 + max((int(path.name[:4]) for path in jobs.glob(_JOBS)), default=0)  # also without job.json
+        job = jobs / f"{number:04d}-{kind}"
+        job.mkdir(parents=True)
+        _run(job, kind, command, folder)
+    return _read(job)
+
+
+def _run(job: Path, kind: str, command: Sequence[str], folder: Path) -> None:
     content = {"kind": kind, "command": [*command], "started": time.time()}
     write_atomic(job / "job.json", json.dumps(content, ensure_ascii=False))
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # wenet-hs and python
@@ -91,17 +111,16 @@ def start_job(jobs: Path, kind: str, command: Sequence[str], *, folder: Path) ->
             start_new_session=True,
             pass_fds=(lock.fileno(),),
             cwd=folder,
-            env={**os.environ, "PATH": path, "NO_COLOR": "1"},
+            env={**os.environ, "PATH": path, "NO_COLOR": "1", "PYTHONSAFEPATH": "1"},  # no module of `folder`
         )
         write_atomic(job / "pid", str(process.pid))
     threading.Thread(target=process.wait, daemon=True).start()  # no zombie stays while the server runs
-    return _read(job)
 
 
 def read_jobs(jobs: Path) -> list[Job]:
     """The jobs of a project, the newest first."""
     found = []
-    for path in sorted(jobs.glob("[0-9][0-9][0-9][0-9]-*"), reverse=True):
+    for path in sorted(jobs.glob(_JOBS), reverse=True):
         with suppress(OSError, ValueError, KeyError, TypeError):  # killed before it began
             found.append(_read(path))
     return found
