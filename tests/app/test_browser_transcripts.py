@@ -190,7 +190,7 @@ def test_a_recording_of_the_microphone_is_ready_to_be_transcribed(page: Any, pro
     assert within(10, lambda: page.evaluate("document.querySelector('#mic meter').value") > 0.3)
     page.wait_for_timeout(1500)
     page.get_by_role("button", name="Stop and save").click()
-    page.wait_for_url("**folder=*to_transcribe")
+    page.wait_for_url("**folder=*to_transcribe&saved=my%20word.wav*")
     samples, rate = soundfile.read(project / "to_transcribe/my word.wav")
     assert 1.0 < len(samples) / rate < 10.0 and rate >= 16000
     assert 0.3 < np.abs(samples).max() < 0.7

@@ -113,7 +113,7 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
         assert answer.headers["x-state"] == "running"
         assert "Step 100 of 3,000, about 4 min left" in answer.text and "<polyline" in answer.text
         assert "step 100: over-fits" in answer.text
-        assert "Dev set: 43.21 % of the units are wrong (lowest: 30.00 %)" in answer.text
+        assert "Dev set: 43.21 % of the letters or phones are wrong (lowest: 30.00 %)" in answer.text
         assert "Unit error rate of the validation set, greedy CTC search" in answer.text
         assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
         assert app.post("/p/first/stop", training="exp-mine/softmax").status_code == 303

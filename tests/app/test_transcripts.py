@@ -350,7 +350,9 @@ def test_old_and_new_model_are_compared_on_the_same_test_set(app: App) -> None:
     html = app.get("/p/first/transcribe").text
     assert "exp-2/softmax began from exp/softmax" in html
     assert "The new model is better on the same test set." in html
-    assert "Error rate 6.25 % after 37.50 %: -31.25 points, 95 % interval [-" in html and "over utterances" in html
+    assert "6.25 % are wrong; with the old model 37.50 %." in html
+    assert "Difference: -31.25 points, 95 % interval [-" in html and "over utterances" in html
+    assert "The new model is better" in app.get("/p/first/results").text
     scored(app, "exp-2", 30, base=old)
     assert "No difference was detected" in app.get("/p/first/transcribe").text
     scored(app, "exp-2", 38, base=old)

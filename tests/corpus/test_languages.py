@@ -10,7 +10,7 @@ import pytest
 import soundfile
 from made_up_release import prepare_line, read_lists
 
-from wenet_hs.corpus.languages import find_language, resolve_languages
+from wenet_hs.corpus.languages import describe_language, find_language, resolve_languages, suggest_languages
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -50,9 +50,17 @@ def test_a_language_is_given_by_its_code_or_by_a_name_in_any_language(text: str,
     assert find_language(text) == code
 
 
+def test_names_that_are_like_a_text() -> None:
+    assert suggest_languages("mbos")["Mboshi"] == "mdw" == find_language("Mboshi")
+    assert suggest_languages("Mbosi")["Mbosi"] == "mdw"
+    assert suggest_languages("Arrernte")["Eastern Arrernte"] == "aer" and suggest_languages("a") == {}
+    assert len(suggest_languages("mixtec")) == 12 and len(suggest_languages("mixtec", 3)) == 3
+    assert [describe_language(code) for code in ("es", "x-abc", "qxz")] == ["Spanish, es", "x-abc", "qxz"]
+
+
 @pytest.mark.parametrize("text", ["Bininj Gun-Wok", "Turkishes", "French/English", "xyz", "xx", "tr_TR.UTF-8", "other"])
 def test_what_only_begins_like_a_name_and_other_texts_are_no_language(text: str) -> None:
-    with pytest.raises(ValueError, match="is no known code or name of a language; write its code"):
+    with pytest.raises(ValueError, match="is no known code or name of a language(, similar are .+)?; write its code"):
         find_language(text)
 
 
@@ -78,7 +86,7 @@ def test_a_name_in_the_data_decides_how_text_is_normalised(
 def test_lang_by_name_and_an_unknown_one(tmp_path: Path) -> None:
     words = write_table(tmp_path, "speaker", ["s"] * 12)
     assert langs_of(prepare(tmp_path, f"{words} --lang Abui")[0]) == {"abz": 12}
-    with pytest.raises(ConfigError, match="^--lang: 'Abuii' is no known code or name of a language; write its code"):
+    with pytest.raises(ConfigError, match="^--lang: 'Abuii' is no known code or name .*, similar are Abui .abz."):
         prepare(tmp_path, f"{words} --lang Abuii")
 
 

@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects, recordings and their check: the pages before a training."""
 
+import json
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.places import UPLOADED, check_file_name
-from wenet_hs.app.projects import read_recipe_options
+from wenet_hs.app.projects import FORMS, read_recipe_options
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
 from wenet_hs.corpus.forms import recognise
-from wenet_hs.corpus.languages import find_language
+from wenet_hs.corpus.languages import UNDETERMINED, describe_language, find_language, suggest_languages
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import open_atomic
+from wenet_hs.files import open_atomic, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
@@ -42,16 +44,30 @@ def create_project(request: Request) -> Response:
 def show_recordings(request: Request) -> Response:
     """The folders to choose from, or the contents of the chosen one."""
     project, places, query = project_of(request), site_of(request).places, request.query_params
-    made = read_recipe_options(project / "data")
-    lang, source, fault = query.get("lang", made.get("lang", "")), None, ""
-    if query.get("path"):
-        try:
-            code = find_language(lang) if lang.strip() else "und"
-            source = recognise(places.resolve(query["path"]), code)
-        except (DataError, ValueError) as error:
-            fault = str(error)
-    values = {"source": source, "fault": fault, "lang": lang, "made": made, "job": project.last_job("prepare")}
+    made, last = read_recipe_options(project / "data"), lists.read_choice(project)
+    if not last and (form := next((one for one in FORMS if one in made), "")):
+        last = {"form": [form], "path": [made[form]]}  # the lists of a shell
+    lang = query.get("lang", next(iter(last.get("lang", ())), made.get("lang", "")))
+    source, fault, lang_fault, code = None, "", "", UNDETERMINED
+    try:
+        code = find_language(lang) if lang.strip() else code
+    except ValueError as error:
+        lang_fault = str(error)
+    try:
+        source = recognise(places.resolve(query["path"]), code) if query.get("path") else None
+    except DataError as error:
+        fault = str(error)
+    given = {name: query.getlist(name) for name in query} if "form" in query else last  # the page before has sent it
+    values: dict[str, Any] = {"source": source, "fault": fault, "lang": lang, "made": made, "last": last}
+    values |= {"lang_fault": lang_fault, "lang_known": describe_language(code), "suffixes": UPLOADED}
+    values["job"] = project.last_job("prepare")
+    values["given"] = given if source and "unit" in given and given.get("path") == [str(source.path)] else {}
     return render(request, "recordings.html", **values, **browse(request, project, "recordings"))
+
+
+def send_languages(request: Request) -> Response:
+    """Names of languages that are like what was typed → their codes."""
+    return JSONResponse(suggest_languages(request.query_params.get("name", "")[:100]))
 
 
 def prepare(request: Request) -> Response:
@@ -62,6 +78,8 @@ def prepare(request: Request) -> Response:
         if form.get("replace") and (project / "data").is_dir():
             number = next(number for number in range(1, 10_000) if not (project / f"data-old-{number}").exists())
             (project / "data").rename(project / f"data-old-{number}")
+        chosen = {name: form.getlist(name) for name in form if name != "replace"}
+        write_atomic(project / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
 
     command = commands.prepare_command(project, form, site_of(request).places)
     return start(request, project, "prepare", command, "check", before=move_lists)
@@ -91,6 +109,8 @@ def show_check(request: Request) -> Response:
         clips=lists.read_clips(project),
         expected=expected,
         excluded=lists.read_excluded(project),
+        made=read_recipe_options(project / "data"),
+        choice=lists.read_choice(project),
         num_rejected=len(lists.read_rejected_annotations(project)),
         job=project.last_job("prepare"),
     )
@@ -187,6 +207,7 @@ def to_projects(request: Request) -> Response:
 
 ROUTES = (
     Route("/", show_projects),
+    Route("/languages", send_languages),
     Route("/projects", create_project, methods=["POST"]),
     Route("/p/{project}", to_projects),
     *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play),

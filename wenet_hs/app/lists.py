@@ -19,6 +19,7 @@ from wenet_hs.files import one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 
 Value = TypeVar("Value")
+CHOICE = ".app/recordings.json"
 _MAX_CACHED = 32
 _CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
 _MUTEX = threading.Lock()
@@ -130,6 +131,16 @@ def read_stats(project: Project) -> dict[str, Any]:
     except ValueError as error:
         raise DataError(path, "not JSON", "prepare the recordings again") from error
     return stats if isinstance(stats, dict) else {}
+
+
+def read_choice(project: Project) -> dict[str, list[str]]:
+    """The fields of the form that made the lists last, by name; empty if that was not this page."""
+    path = project / CHOICE
+    try:
+        fields = json.loads(path.read_text("utf-8")) if path.is_file() else {}
+        return {str(name): [*map(str, values)] for name, values in fields.items()}
+    except (ValueError, AttributeError, TypeError) as error:
+        raise DataError(path, "not the fields of a form", "remove the file") from error
 
 
 def read_excluded(project: Project) -> list[str]:

@@ -14,7 +14,7 @@ from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import Places, check_name
-from wenet_hs.app.projects import Project
+from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_live, read_results
 from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
 from wenet_hs.corpus.edits import ADDED, write_added
@@ -91,6 +91,7 @@ def show_train(request: Request) -> Response:
         request,
         "train.html",
         stats=lists.read_stats(project),
+        made=read_recipe_options(project / "data"),
         sizes=commands.SIZES,
         trainings=trainings,
         models=find_models(project),
@@ -143,7 +144,8 @@ def show_results(request: Request) -> Response:
     chosen = project.training(query["training"]) if query.get("training") else next(iter(trainings), None)
     results = read_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
     clips = lists.read_clips(project) if results else {}
-    values = {"trainings": trainings, "chosen": chosen, "results": results, "clips": clips}
+    values: dict[str, Any] = {"trainings": trainings, "chosen": chosen, "results": results, "clips": clips}
+    values["comparisons"] = read_comparisons(project) if results else []
     return render(request, "results.html", project=project, **values)
 
 

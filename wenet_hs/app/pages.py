@@ -92,7 +92,10 @@ def show_error(request: Request, error: Exception) -> Response:
         line = f"{where}: {error.strerror or error}; check the path, its permissions and the disk"
     if "text/html" not in request.headers.get("accept", ""):
         return PlainTextResponse(line, 200 if "preview" in request.scope.get("form", ()) else 400)
-    answer = render(request, "error.html", line=line, back=request.headers.get("referer", "/"))
+    values: dict[str, Any] = {"line": line, "back": request.headers.get("referer", "/")}
+    with suppress(WenetHsError, KeyError):
+        values["project"] = project_of(request)
+    answer = render(request, "error.html", **values)
     answer.status_code = 400
     return answer
 

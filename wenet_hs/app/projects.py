@@ -2,10 +2,12 @@
 """Projects: folders with the layout of examples/own/s0, and what is in them."""
 
 import os
+import re
 import signal
 import threading
 from contextlib import ExitStack
 from dataclasses import dataclass
+from datetime import datetime
 from os.path import normpath
 from pathlib import Path
 
@@ -50,6 +52,17 @@ class Training:
     def is_complete(self) -> bool:
         """Whether the recipe has done all of its experiment; the report is last."""
         return self.folder.with_name("report.html").is_file()
+
+    @property
+    def begun(self) -> str:
+        """When it began."""
+        return f"{datetime.fromtimestamp((self.folder / 'train.yaml').stat().st_mtime):%Y-%m-%d %H:%M}"
+
+    @property
+    def max_minutes(self) -> float | None:
+        """The limit of its time, if it has one."""
+        found = re.search(r"(?m)^max_minutes: ([\d.e+-]+)$", (self.folder / "train.yaml").read_text("utf-8"))
+        return float(found[1]) if found else None
 
     def stop(self) -> None:
         """Ask the process that trains to save and end."""

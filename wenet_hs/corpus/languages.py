@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Languages as data and `--lang` name them: codes of BCP 47, and names in English and other languages."""
 
+import difflib
 import logging
 import re
 from collections import Counter
@@ -18,6 +19,10 @@ _MAYBE_CODE = re.compile(r"[a-z]{3}|[a-z]{2,3}[-_][\w-]+")
 _REMEDY = "write its code (ISO 639), or x-NAME for a language without one"
 
 
+_OTHER_NAMES = {"mboshi": "mdw", "embosi": "mdw", "castellano": "es", "tikuna": "tca", "shipibo": "shp"}
+"""Names in use that the data of Unicode lack → code."""
+
+
 def find_language(text: str) -> str:
     """The code of a language that is given by its code, which stays as it is, or by a name.
 
@@ -30,7 +35,9 @@ def find_language(text: str) -> str:
     named = _find_name(text)
     if not langcodes.tag_is_valid(text):
         if named is None:
-            raise ValueError(f"{text!r} is no known code or name of a language; {_REMEDY}")
+            similar = list_names([f"{name} ({code})" for name, code in suggest_languages(text, 3).items()])
+            found = f"no known code or name of a language{f', similar are {similar}' if similar else ''}"
+            raise ValueError(f"{text!r} is {found}; {_REMEDY}")
         return named
     if named and text.istitle() and named != langcodes.standardize_tag(text):
         of_code = langcodes.Language.get(text).display_name()
@@ -45,7 +52,36 @@ def _find_name(name: str) -> str | None:
 
     key = normalize_name(name)
     tries = (load_trie(data_filename(f"trie/{of}/name_to_language.marisa")) for of in ("en", "und"))
-    return next((str(get_trie_value(trie, key)) for trie in tries if key in trie), None)
+    return next((str(get_trie_value(trie, key)) for trie in tries if key in trie), _OTHER_NAMES.get(key))
+
+
+def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
+    """English names that begin with a text, are spelt similarly or contain it, the most similar first → code."""
+    import langcodes
+    from language_data.names import get_trie_value, load_trie, normalize_name
+    from language_data.util import data_filename
+
+    trie, key = load_trie(data_filename("trie/en/name_to_language.marisa")), normalize_name(text)
+    if len(key) < 2:
+        return {}
+    names = trie.keys()
+    found = [name for name in _OTHER_NAMES if name.startswith(key)] + sorted(trie.keys(key), key=len)
+    found += difflib.get_close_matches(key, names, 3, 0.8)
+    found += [name for name in names if f" {key}" in name]
+    shown = dict[str, str]()
+    for name in found:
+        code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
+        if code not in shown.values():
+            shown[name.title() if name in _OTHER_NAMES else langcodes.get(code).display_name()] = code
+    return dict([*shown.items()][:most])
+
+
+def describe_language(code: str) -> str:
+    """Its English name and the code, as `Spanish, es`; only the code if it has no name."""
+    import langcodes
+
+    name = langcodes.get(code).display_name()
+    return code if "[" in name else f"{name}, {code}"  # Unknown language [x-abc]
 
 
 def resolve_languages(written: Sequence[tuple[str | None, str]], given: str) -> list[str]:

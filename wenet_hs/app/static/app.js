@@ -46,6 +46,17 @@ for (const label of all("label[data-when]")) {
   update();
 }
 
+// ---- names of languages while one is typed
+for (const input of all("input[data-names]")) {
+  let timer = 0;
+  const suggest = async () => {
+    const answer = await fetch(input.dataset.names + "?" + new URLSearchParams({ name: input.value }));
+    if (!answer.ok) return;
+    input.list.replaceChildren(...Object.entries(await answer.json()).map(([name, code]) => new Option(code, name)));
+  };
+  input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(suggest, 150); });
+}
+
 // ---- parts that change by themselves
 for (const part of all("[data-live]")) {
   let state = part.dataset.state, shown = "";
@@ -64,24 +75,49 @@ for (const part of all("[data-live]")) {
   update();
 }
 
-// ---- playing
+// ---- playing: the button that plays shows it; a second press, or Escape, stops
 const player = document.getElementById("player");
-let playing = null;
-const settle = () => { playing?.setAttribute("aria-pressed", "false"); playing = null; };
+let playing = null, label = "";
+const settle = () => {
+  if (!playing) return;
+  playing.setAttribute("aria-pressed", "false");
+  if (playing.textContent.startsWith("⏸")) playing.textContent = playing.dataset.playing ? label : playing.textContent.replace("⏸", "▶");
+  playing = null;
+};
+const stop = () => { player.pause(); settle(); };
 player.addEventListener("ended", settle);
 player.addEventListener("error", settle);
+document.addEventListener("keydown", event => { if (event.key === "Escape" && playing) stop(); });
 document.addEventListener("click", event => {
   const button = event.target.closest("[data-audio]");
   if (!button) return;
   const again = playing === button;
-  player.pause();
-  settle();
+  stop();
   if (again) return;
   playing = button;
+  label = button.textContent;
   button.setAttribute("aria-pressed", "true");
+  button.textContent = button.dataset.playing ?? label.replace("▶", "⏸");
   player.src = button.dataset.audio;
   player.play().catch(settle);
 });
+
+// ---- forms that are saved where they are
+for (const form of all("form[data-save]")) {
+  const status = form.querySelector("[role=status]");
+  form.addEventListener("input", () => { status.textContent = ""; });
+  form.addEventListener("submit", async event => {
+    event.preventDefault();
+    const body = new URLSearchParams(new FormData(form, event.submitter));
+    let reason = "";
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" }, redirect: "manual" });
+      if (answer.type !== "opaqueredirect") reason = await answer.text();
+    } catch (error) { reason = error.message; }
+    status.textContent = reason ? fill(texts.failed, { reason }) : texts.saved;
+    status.classList.toggle("fault", Boolean(reason));
+  });
+}
 
 // ---- uploads
 for (const drop of all(".drop")) {

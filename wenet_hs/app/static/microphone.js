@@ -29,7 +29,7 @@ const upload = async () => {
   again.hidden = !reason;
   if (reason) { status.textContent = texts.failed.replace("{reason}", reason); return; }
   unsaved = null;
-  location.assign(texts.next);
+  location.assign(texts.next + "&saved=" + encodeURIComponent(name + ".wav") + "#mic");
 };
 const explain = error => ({ NotAllowedError: texts.denied, SecurityError: texts.denied, NotFoundError: texts.none,
   OverconstrainedError: texts.none, NotReadableError: texts.busy })[error.name] ?? texts.unknown.replace("{reason}", error.message);
