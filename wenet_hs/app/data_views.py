@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects, recordings and their check: the pages before a training."""
 
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from wenet_hs.annotation.recordings import read_record
@@ -79,21 +81,13 @@ def show_check(request: Request) -> Response:
     kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
     kind = query.get("kind", kinds[0][0] if kinds else "")
     shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
-    expected = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
-    return render(
-        request,
-        "check.html",
-        project=project,
-        stats=stats,
-        kinds=kinds,
-        kind=kind,
-        shown=shown,
-        clips=lists.read_clips(project),
-        expected=expected,
-        excluded=lists.read_excluded(project),
-        num_rejected=len(lists.read_rejected_annotations(project)),
-        job=project.last_job("prepare"),
-    )
+    left_out = lists.read_excluded(project)
+    values: dict[str, Any] = {"stats": stats, "kinds": kinds, "kind": kind, "shown": shown, "left_out": left_out}
+    values["expected"] = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
+    values["excluded"] = lists.page_of(left_out, query.get("excluded", ""), 100)
+    values["num_rejected"] = len(lists.read_rejected_annotations(project))
+    values |= {"clips": lists.read_clips(project), "job": project.last_job("prepare")}
+    return render(request, "check.html", project=project, **values)
 
 
 def show_rejected(request: Request) -> Response:
@@ -126,7 +120,7 @@ def play(request: Request) -> Response:
         except ValueError as error:
             raise DataError("start and end", "not numbers of seconds", "load the page again") from error
         clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
-    site_of(request).places.resolve(clip.wav)
+    clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
     seconds = clip.duration or read_duration(clip.wav) if clip.end is None else clip.end - (clip.start or 0.0)
     if not 0 < seconds <= MAX_CLIP_S:
         raise DataError(clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program")
@@ -181,14 +175,10 @@ def _check_length(name: str, path: Path) -> None:
         raise DataError(f"file {name!r}", f"more than {MAX_UPLOAD_HOURS} hours of audio", to_do)
 
 
-def to_projects(request: Request) -> Response:
-    return RedirectResponse(f"{request.url.path.rstrip('/')}/recordings", 303)
-
-
 ROUTES = (
     Route("/", show_projects),
     Route("/projects", create_project, methods=["POST"]),
-    Route("/p/{project}", to_projects),
+    Route("/p/{project}", lambda request: go_to(project_of(request), "recordings")),
     *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play),
     *routes_of("POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload),
 )

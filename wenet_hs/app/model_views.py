@@ -13,7 +13,7 @@ from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
-from wenet_hs.app.places import Places, check_name
+from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_live, read_results
 from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
@@ -21,7 +21,7 @@ from wenet_hs.corpus.edits import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import one_field, read_lines, write_atomic
 from wenet_hs.jobs import Job
 from wenet_hs.shared_model import resolve_model
 
@@ -29,25 +29,20 @@ _MAX_CARD, _MUTEX = 20_000, threading.Lock()
 
 
 def find_models(project: Project) -> dict[str, Path]:
-    """Name → model folder or ZIP: the trained ones of the project, and those that were opened."""
-    models = {one.name: one.folder for one in project.trainings() if one.is_trained}
-    return models | {f"models/{path.name}": path for path in sorted((project / "models").glob("*.zip"))}
+    """Name → model folder or ZIP: the trained ones of the project, scored ones first, and those that were opened."""
+    trained = sorted((one for one in project.trainings() if one.is_trained), key=lambda one: not one.is_scored)
+    return {one.name: one.folder for one in trained} | {
+        f"models/{path.name}": path for path in project.files("models/*.zip")
+    }
 
 
 def _model(request: Request, project: Project) -> Path:
-    models, name = find_models(project), form_of(request).get("model", "")
-    if name not in models:
-        raise DataError(f"model {one_field(name)[:80]!r}", "not in this project", "choose one in the list")
-    return models[name]
+    return choose(find_models(project), form_of(request).get("model", ""), "model")
 
 
 def _job(project: Project, name: str) -> Job:
-    found = next(
-        (job for job in project.jobs("prepare", "train", "time", "transcribe", "pack") if job.folder.name == name), None
-    )
-    if found is None:
-        raise DataError(f"job {one_field(name)[:40]!r}", "not in this project", "load the page again")
-    return found
+    jobs = project.jobs("prepare", "train", "time", "transcribe", "pack")
+    return choose({job.folder.name: job for job in jobs}, name, "job")
 
 
 def show_live(request: Request) -> Response:
@@ -97,7 +92,7 @@ def show_train(request: Request) -> Response:
         job=job,
         time_job=project.last_job("time"),
         state=live_state(project, job) if job else "",
-        **browse(request, project, "encoders"),
+        **browse(request, project, "encoders", ()),
     )
 
 
@@ -160,22 +155,25 @@ def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
     job, done = project.last_job("transcribe"), project.transcripts()
-    queue = (
-        [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
-    )
-    found = browse(request, project, "to_transcribe")
-    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *ANNOTATED))]
-    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in ANNOTATED)}
+    words = job.command if job and "--" in job.command else ("--",)
+    queue = [(Path(one).name, Path(one).stem in done) for one in words[words.index("--") + 1 :]]
+    found = browse(request, project, "to_transcribe", (*ALL_SUFFIXES, *ANNOTATED))
+    by_stem = {path.stem: path for path in sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
     chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
     values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
-    reviewed = {name: corrections.count_reviewed(path) for name, path in done.items()}
+    reviewed, faults = dict.fromkeys(done, 0), dict[str, str]()
+    for name, path in done.items():
+        try:
+            reviewed[name] = corrections.count_reviewed(path)
+        except DataError as error:
+            faults[name] = str(error)
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = lists.read_cached(read_record, first).model if first else ""
-    values |= {"reviewed": reviewed, "used": used, "stats": lists.read_stats(project)}
+    values |= {"reviewed": reviewed, "faults": faults, "used": used, "stats": lists.read_stats(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
     values |= {"models": find_models(project)}
-    return render(request, "transcribe.html", **found | {"files": files}, **values)
+    return render(request, "transcribe.html", **found, **values)
 
 
 def transcribe(request: Request) -> Response:
@@ -245,7 +243,7 @@ def show_share(request: Request) -> Response:
     """Packed models of this project, and the cards of those that were opened."""
     project = project_of(request)
     cards = dict[str, str]()
-    for path in sorted((project / "models").glob("*.zip")):
+    for path in project.files("models/*.zip"):
         try:
             card = lists.read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
             cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
@@ -253,10 +251,15 @@ def show_share(request: Request) -> Response:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     values = {"cards": cards, "models": models, "job": project.last_job("pack")}
-    packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
+    packed = [path.name for path in project.files("shared/*.zip")]
     shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
     values |= {"shown": shown, "consents": dict(match_consent(read_consent(project / CONSENT), shown.items))}
-    drafts = {path.stem: path.read_text("utf-8") for path in sorted((project / "cards").glob("*.md"))}
+    drafts = dict[str, str]()
+    for path in project.files("cards/*.md"):
+        try:
+            drafts[path.stem] = "".join(f"{line}\n" for line in read_lines(site_of(request).places.resolve(path)))
+        except DataError as error:
+            cards[path.name] = str(error)
     return render(request, "share.html", project=project, packed=packed, drafts=drafts, **values)
 
 
@@ -292,10 +295,8 @@ def pack(request: Request) -> Response:
 
 def send_packed(request: Request) -> Response:
     project, name = project_of(request), request.query_params.get("name", "")
-    paths = {path.name: path for path in (project / "shared").glob("*.zip")}
-    if name not in paths:
-        raise DataError(f"model {one_field(name)[:80]!r}", "not packed", "choose one in the list")
-    return FileResponse(site_of(request).places.resolve(paths[name]), filename=name)
+    path = choose({path.name: path for path in project.files("shared/*.zip")}, name, "model", "not packed")
+    return FileResponse(site_of(request).places.resolve(path), filename=name)
 
 
 ROUTES = (

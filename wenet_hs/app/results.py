@@ -8,6 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from wenet_hs.app.commands import ONLY_TIME
 from wenet_hs.app.lists import page_of, read_cached, read_clips
 from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.curves import read_curves
@@ -29,14 +30,20 @@ _DIAGNOSIS = re.compile(r"WARNING (.*)")
 
 
 def find_expected_time(project: Project, command: Sequence[str]) -> str:
-    """The line that was measured for a training with these options, into any folder; empty if there is none."""
+    """The line that was measured for a training with these options, into any folder; empty if there is none.
 
-    def choice(words: Sequence[str]) -> list[str]:
-        folder = words.index("--exp") + 1
-        return [*words[:folder], *words[folder + 1 : words.index("--stage")]]
+    What was measured before the lists were made again does not count.
+    """
 
-    lines = (job.tail() for job in project.jobs("time") if choice(job.command) == choice(command))
-    return next((line for found in lines for line in found if line.startswith("expected time")), "")
+    def choice(words: Sequence[str]) -> dict[str, str]:
+        options = dict(zip(words[1::2], words[2::2], strict=False))
+        return {name: value for name, value in options.items() if name not in ("--exp", "--stage", *ONLY_TIME)}
+
+    stats = project / "data/stats.json"
+    made = stats.stat().st_mtime if stats.is_file() else 0.0
+    jobs = [job for job in project.jobs("time") if (job.folder / "job.json").stat().st_mtime >= made]
+    lines = (line for job in jobs if choice(job.command) == choice(command) for line in job.tail())
+    return next((line for line in lines if line.startswith("expected time")), "")
 
 
 def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
@@ -46,7 +53,7 @@ def read_live(training: Training, recipe_lines: list[str]) -> dict[str, Any]:
     of_all = [float(found[2]) for line in recipe_lines if (found := _ALL_PARTS.search(line))]
     diagnoses = dict.fromkeys(found[1] for line in lines if (found := _DIAGNOSIS.search(line)))
     metrics = training.folder / "metrics.jsonl"
-    curves = read_cached(read_curves, metrics) if metrics.is_file() else {}
+    curves: dict[str, list[dict[str, float]]] = read_cached(read_curves, metrics, {})
     valid = curves.get("valid", [])
     return {
         "step": int(steps[-1][1]) if steps else 0,
