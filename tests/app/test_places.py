@@ -7,7 +7,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from app_client import App, write_audio, write_transcript
+from app_client import ORIGIN, App, write_audio, write_transcript
 from model_folders import write_model_folder
 
 from wenet_hs.app.places import Places, check_file_name, check_name
@@ -142,6 +142,19 @@ def test_a_card_that_is_a_link_to_the_outside_is_not_shown(app: App, outside: Pa
     (app.project / "cards/x.md").symlink_to(outside.parent / "text")
     html = app.get("/p/first/share").text
     assert "the secret" not in html and "outside of the folders" in html
+
+
+def test_links_do_not_lead_uploads_and_results_out_of_a_project(app: App, outside: Path) -> None:
+    write_model_folder(app.project / "exp/softmax")
+    for name in ("recordings", "transcribed", "cards", "shared"):
+        (app.project / name).symlink_to(outside.parent)
+    headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Accept": "text/html"}
+    answers = [app.client.post("/p/first/upload?to=recordings&name=a.txt", content=b"x", headers=headers)]
+    answers.append(app.post("/p/first/transcribe", model="exp/softmax", file=str(app.home / "talk.wav")))
+    answers.append(app.post("/p/first/pack", model="exp/softmax", name="mine"))
+    answers.append(app.post("/p/first/card", name="mine", text="x"))
+    assert all(one.status_code == 400 and "leads out of the project" in one.text for one in answers)
+    assert [path.name for path in outside.parent.iterdir()] == ["secret.wav"]
 
 
 def test_names_in_all_scripts(app: App) -> None:

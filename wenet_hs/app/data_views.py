@@ -133,7 +133,7 @@ async def upload(request: Request) -> Response:
     target = query.get("to", "")
     if target not in TARGETS:
         raise DataError("upload", "not a folder for files", "load the page again")
-    folder, name = project / target, check_file_name(query.get("name", ""), TARGETS[target])
+    folder, name = project.target(target), check_file_name(query.get("name", ""), TARGETS[target])
     is_full = folder.is_dir() and sum(1 for _ in folder.iterdir()) >= MAX_UPLOADS
     if is_full or (folder / name).exists():
         found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {name!r} already"

@@ -280,7 +280,7 @@ def save_consents(request: Request) -> Response:
 def save_card(request: Request) -> Response:
     """Save the edited text of a card."""
     project, form = project_of(request), form_of(request)
-    path = project / "cards" / f"{check_name(form.get('name', ''), 'card')}.md"
+    path = project.target("cards") / f"{check_name(form.get('name', ''), 'card')}.md"
     if not path.is_file():
         raise DataError(path, "no such card", "make it first")
     write_atomic(path, form.get("text", "").replace("\r\n", "\n"))

@@ -71,10 +71,16 @@ class Project:
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
+    def target(self, name: str) -> Path:
+        """A folder that the page writes to. Raises DataError if a link leads out of the project."""
+        if not (self / name).resolve().is_relative_to(self.folder.resolve()):
+            raise DataError(self / name, "is a link that leads out of the project", "replace it by a folder")
+        return self / name
+
     @property
     def jobs_folder(self) -> Path:
         """The folder of the page's own files about jobs."""
-        return self.folder / ".app/jobs"
+        return self.target(".app/jobs")
 
     def jobs(self, *kinds: str) -> list[Job]:
         """The jobs of these kinds, the newest first."""
