@@ -23,7 +23,7 @@ from wenet_hs.corpus.languages import find_language
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import open_atomic
+from wenet_hs.files import open_atomic, read_cached
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
@@ -114,7 +114,7 @@ def play(request: Request) -> Response:
     elif "rejected" in query:
         clip = lists.find_rejected(project, query["rejected"])
     else:
-        media = str(lists.read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
+        media = str(read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:

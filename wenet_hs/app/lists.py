@@ -5,7 +5,7 @@ import json
 import math
 import threading
 from collections import ChainMap, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -16,32 +16,12 @@ from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.output import SPLITS, Rejected, read_rejected
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.files import read_cached, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 
 Value = TypeVar("Value")
 _AGAIN = "prepare the recordings again"
-_MAX_CACHED = 32
-_CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
 _MUTEX = threading.Lock()
-
-
-def read_cached(read: Callable[[Path], Value], path: Path, default: Value | None = None) -> Value:
-    """The result of `read`, which is called again if the file has changed; without the file the default, if given."""
-    if default is not None and not path.is_file():
-        return default
-    state = path.stat()
-    mark = (state.st_mtime_ns, state.st_size, state.st_ino)
-    known = _CACHE.get((read, path))
-    if known is None or known[0] != mark:
-        known = (mark, read(path))  # outside of the lock: other pages do not wait
-    with _MUTEX:
-        _CACHE.pop((read, path), None)
-        _CACHE[read, path] = known
-        while len(_CACHE) > _MAX_CACHED:
-            del _CACHE[next(iter(_CACHE))]
-    value: Value = known[1]
-    return value
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,15 @@ from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project
-from wenet_hs.app.results import find_expected_time, read_comparisons, read_live, read_results
+from wenet_hs.app.results import find_expected_time, read_comparisons, read_results
 from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
 from wenet_hs.corpus.edits import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import one_field, read_lines, write_atomic
+from wenet_hs.files import one_field, read_cached, read_lines, write_atomic
 from wenet_hs.jobs import Job
+from wenet_hs.report.running import read_state
 from wenet_hs.shared_model import resolve_model
 
 _MAX_CARD, _MUTEX = 20_000, threading.Lock()
@@ -55,7 +56,7 @@ def show_live(request: Request) -> Response:
     else:
         training = project.training(query.get("training", ""))
         job_of = next((job for job in project.jobs("train") if job.is_running), None)
-        live = read_live(training, job_of.tail(400) if job_of else [])
+        live = read_state(training.folder, job_of.tail(400) if job_of else [])
         answer = render(request, "live_training.html", training=training, live=live, **values)
         state = "running" if training.process else "done"
     answer.headers["X-State"] = quote(state)
@@ -169,7 +170,7 @@ def show_transcribe(request: Request) -> Response:
         except DataError as error:
             faults[name] = str(error)
     first = next((done[name] for name, count in reviewed.items() if count), None)
-    used = lists.read_cached(read_record, first).model if first else ""
+    used = read_cached(read_record, first).model if first else ""
     values |= {"reviewed": reviewed, "faults": faults, "used": used, "stats": lists.read_stats(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
     values |= {"models": find_models(project)}
@@ -187,7 +188,7 @@ def show_text(request: Request) -> Response:
     """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
     project, query = project_of(request), request.query_params
     path = project.transcript(query.get("name", ""))
-    found = corrections.read_corrected(path, lists.read_cached(read_record, path))
+    found = corrections.read_corrected(path, read_cached(read_record, path))
     recording = found.apply()
     shown = lists.page_of([*enumerate(recording.segments)], query.get("page", ""))
     beside, fault, source = [list[tuple[str, str]]()] * len(shown.items), "", found.record.source
@@ -195,7 +196,7 @@ def show_text(request: Request) -> Response:
         try:
             source = site_of(request).places.resolve(source)
             read = corrections.read_given
-            given = lists.read_cached(read, source) if source.is_file() else read(source)
+            given = read_cached(read, source) if source.is_file() else read(source)
             beside = corrections.annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
         except DataError as error:
             fault = str(error)
@@ -208,7 +209,7 @@ def show_text(request: Request) -> Response:
 def send_peaks(request: Request) -> Response:
     """The waveform of a transcribed recording: a byte per 10 ms."""
     project = project_of(request)
-    media = lists.read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
+    media = read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
     content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
     return Response(content, media_type="application/octet-stream")
 
@@ -245,7 +246,7 @@ def show_share(request: Request) -> Response:
     cards = dict[str, str]()
     for path in project.files("models/*.zip"):
         try:
-            card = lists.read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
+            card = read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
             cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
         except (WenetHsError, UnicodeDecodeError) as error:
             cards[path.name] = str(error)
