@@ -220,7 +220,7 @@ def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App
     write_model_folder(app.project / "exp/softmax")
     for name in ("a.wav", "a.eaf", "b.flac", "c.txt", "done.mp3", "done.json"):
         write_atomic(app.project / "to_transcribe" / name, "")
-    write_transcript(app.project, app.home / "talk.wav", "done")
+    write_transcript(app.project, app.project / "to_transcribe/done.mp3", "done")
     html = app.get("/p/first/transcribe").text
     assert re.findall(r'to_transcribe/([\w.]+)" checked', html) == ["a.eaf", "b.flac"]
     assert "c.txt" not in html

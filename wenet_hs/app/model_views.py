@@ -2,6 +2,8 @@
 """Training, results, transcription and sharing: the pages about models."""
 
 import threading
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -10,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from wenet_hs.annotation import corrections
-from wenet_hs.annotation.recordings import ANNOTATED, read_record
+from wenet_hs.annotation.recordings import ANNOTATED, Record, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import Places, check_name
@@ -108,26 +110,30 @@ def train(request: Request) -> Response:
     """
     project, form = project_of(request), form_of(request)
     command = commands.train_command(project, form, site_of(request).places)
-    if form.get("corrected") and "preview" not in form:
-        write_corrected(project, site_of(request).places)
-        if form.get("only_table"):
-            return go_to(project, "transcribe")
+    write = partial(write_corrected, project, site_of(request).places)
+    if form.get("corrected") and form.get("only_table") and "preview" not in form:
+        write()
+        return go_to(project, "transcribe")
     kind, step = ("time", "train#new") if form.get("only_time") else ("train", "train")
-    answer = start(request, project, kind, command, step)
+    answer = start(request, project, kind, command, step, before=write if form.get("corrected") else lambda: None)
     if "preview" in form:
         answer.headers["X-Expected"] = quote(find_expected_time(project, command) or text("time_unknown"))
     return answer
 
 
 def write_corrected(project: Project, places: Places) -> None:
-    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none."""
-    found = [corrections.read_corrected(path).training_rows() for path in project.transcripts().values()]
-    rows = [row for of_recording in found for row in of_recording]
+    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none.
+
+    Rows of other audio files, which somebody wrote by hand, stay.
+    """
+    found = [corrections.read_corrected(path) for path in project.transcripts().values()]
+    rows = [row for one in found for row in one.training_rows()]
     for audio in {row["audio"] for row in rows}:
         places.resolve(audio)
     if not rows:
         raise DataError("corrected segments", "none", "correct or confirm some first")
-    write_added(project / "data" / ADDED, rows)
+    recordings = {str(one.record.recording.media) for one in found}
+    write_added(project / "data" / ADDED, rows, recordings=recordings)
 
 
 def resume(request: Request) -> Response:
@@ -160,22 +166,40 @@ def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
     job, done = project.last_job("transcribe"), project.transcripts()
-    queue = (
-        [(Path(one).name, Path(one).stem in done) for one in job.command[job.command.index("--") + 1 :]] if job else []
-    )
+    records = [read_source(path, path.stat().st_mtime_ns) for path in done.values()]
+    asked = [Path(one) for one in job.command[job.command.index("--") + 1 :]] if job else []
+    model = "".join(job.option("--model_dir")[1:]) if job else ""
+    queue = [(one.name, any(record.is_of(one, model) for record in records)) for one in asked]
     found = browse(request, project, "to_transcribe")
     files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *ANNOTATED))]
     by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
-    chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
+    known = {record.source.with_suffix("") for record in records}
+    chosen = [path for path in by_stem.values() if is_new and path.with_suffix("") not in known]
     values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
     reviewed = {name: corrections.count_reviewed(path) for name, path in done.items()}
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = lists.read_cached(read_record, first).model if first else ""
-    values |= {"reviewed": reviewed, "used": used, "stats": lists.read_stats(project)}
+    nameless = [name for name, count in reviewed.items() if count and needs_speaker(done[name])]
+    values |= {"reviewed": reviewed, "nameless": nameless, "used": used, "stats": lists.read_stats(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
     values |= {"models": find_models(project)}
     return render(request, "transcribe.html", **found | {"files": files}, **values)
+
+
+@lru_cache(maxsize=10_000)
+def read_source(path: Path, _: int) -> Record:
+    """Recording and model of a file of `transcribe --record`, without its segments. The number: when it changed."""
+    found = read_record(path)
+    return replace(found, recording=replace(found.recording, segments=()))
+
+
+def needs_speaker(path: Path) -> bool:
+    """Whether corrected segments need the name of who speaks. Those of a damaged file become no training speech."""
+    try:
+        return corrections.read_corrected(path, lists.read_cached(read_record, path)).needs_speaker
+    except DataError:
+        return False
 
 
 def transcribe(request: Request) -> Response:
