@@ -18,7 +18,15 @@ from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, route
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_live, read_results
-from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
+from wenet_hs.corpus.consent import (
+    CONSENT,
+    Consent,
+    find_unmatched,
+    match_consent,
+    parse_allowed,
+    read_consent,
+    set_consents,
+)
 from wenet_hs.corpus.edits import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
@@ -281,7 +289,11 @@ def show_share(request: Request) -> Response:
     values = {"cards": cards, "models": models, "job": project.last_job("pack")}
     packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
     shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
-    values |= {"shown": shown, "consents": dict(match_consent(read_consent(project / CONSENT), shown.items))}
+    consents = read_consent(project / CONSENT)
+    used = {clip.wav for clip in lists.read_clips(project).values()}
+    known = used | {one.path for one in lists.read_rejected_annotations(project)}
+    values |= {"shown": shown, "consents": dict(match_consent(consents, shown.items))}
+    values |= {"unmatched": find_unmatched(consents, known)}
     drafts = {path.stem: path.read_text("utf-8") for path in sorted((project / "cards").glob("*.md"))}
     return render(request, "share.html", project=project, packed=packed, drafts=drafts, **values)
 
