@@ -9,6 +9,7 @@ import lzma
 import os
 import platform
 import re
+import secrets
 import struct
 import sys
 import threading
@@ -51,9 +52,9 @@ def open_atomic(path: Path | str) -> Iterator[IO[bytes]]:
     name = path.name
     if len(os.fsencode(name)) > _MAX_NAME:
         name = hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
-    temporary = path.with_name(f".{name}.{os.getpid()}.tmp")
+    temporary = path.with_name(f".{name}.{secrets.token_hex(4)}.tmp")  # of this write only: threads may write one file
     try:
-        with temporary.open("wb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())

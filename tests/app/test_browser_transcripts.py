@@ -53,7 +53,7 @@ def page(address: str, project: Path, tmp_path: Path) -> Iterator[Any]:
     ]
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=find_browser(), args=flags)
-        page, faults = browser.new_page(), list[str]()
+        page, faults = browser.new_context().new_page(), list[str]()
         page.on("console", lambda one: faults.append(one.text) if one.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: faults.append(str(error)))
         page.goto(address)
@@ -64,7 +64,9 @@ def page(address: str, project: Path, tmp_path: Path) -> Iterator[Any]:
 
 def corrections(project: Path) -> Any:
     path = project / "transcribed/talk.corrections.json"
-    return json.loads(path.read_text("utf-8")) if path.exists() else {}
+    found = json.loads(path.read_text("utf-8")) if path.exists() else {}
+    found.pop("segments", None)
+    return found
 
 
 def fits(page: Any) -> bool:
@@ -125,6 +127,27 @@ def test_a_text_that_was_typed_before_the_script_ran_is_saved(page: Any, project
     page.add_init_script(f"document.addEventListener('readystatechange', () => {{ {early}; }}, {{ once: true }})")
     page.goto(page.url.split("?")[0] + "p/Field/text?name=talk")
     assert within(10, lambda: corrections(project) == {"0": "typed early"})
+
+
+def test_typed_text_is_saved_before_the_field_is_left_and_an_old_tab_is_told(page: Any, project: Path) -> None:
+    from playwright.sync_api import expect
+
+    address = page.url.split("?")[0] + "p/Field/text?name=talk"
+    page.goto(address)
+    old = page.context.new_page()
+    old.goto(address)
+    text = page.get_by_label("Text of segment 1", exact=True)
+    text.press("End")
+    text.press_sequentially(" typed")
+    assert within(10, lambda: corrections(project) == {"0": "w0 w1 typed"})
+    text.press_sequentially(" on")  # this tab knows what it has saved
+    assert within(10, lambda: corrections(project) == {"0": "w0 w1 typed on"})
+    old.locator("#segment-0 [name=confirmed]").check()
+    expect(old.locator("#segment-0 .status")).to_contain_text("segment 1: changed in another tab since")
+    assert corrections(project) == {"0": "w0 w1 typed on"}
+    old.reload()
+    assert old.get_by_label("Text of segment 1", exact=True).input_value() == "w0 w1 typed on"
+    old.close()
 
 
 def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(page: Any, project: Path) -> None:

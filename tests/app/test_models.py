@@ -232,7 +232,7 @@ def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App
     write_model_folder(app.project / "exp/softmax")
     for name in ("a.wav", "a.eaf", "b.flac", "c.txt", "done.mp3", "done.json"):
         write_atomic(app.project / "to_transcribe" / name, "")
-    write_transcript(app.project, app.home / "talk.wav", "done")
+    write_transcript(app.project, app.project / "to_transcribe/done.mp3", "done")
     write_atomic(app.project / "exp-2/base/train.yaml", "")
     write_atomic(app.project / "exp-2/base/model.safetensors", "")
     write_atomic(app.project / "exp/softmax/test/joint/score.json", "{}")

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import shlex
 import time
 from pathlib import Path
@@ -35,13 +36,16 @@ __all__ = ["recipe"]
 
 
 def corrections(app: App) -> Any:
-    return json.loads((app.project / "transcribed/talk.corrections.json").read_text("utf-8"))
+    """The file of corrections of the recording `talk`, without the hash of its segments."""
+    found = json.loads((app.project / "transcribed/talk.corrections.json").read_text("utf-8"))
+    assert re.fullmatch("[0-9a-f]{16}", found.pop("segments"))
+    return found
 
 
 def save(app: App, **fields: str) -> str:
     """Save a correction of the recording `talk`; the line of the error, or nothing."""
     answer = app.post("/p/first/text", {"Accept": "text/plain"}, name="talk", **fields)
-    return "" if answer.status_code == 303 else str(answer.text)
+    return "" if answer.status_code in (200, 303) else str(answer.text)
 
 
 # ---- borders
@@ -144,6 +148,54 @@ def test_files_of_earlier_versions_are_read(app: App) -> None:
     assert save(app, number="1", text="end", confirmed="yes") == ""
     assert corrections(app) == {"0": "corrected before", "1": {"confirmed": True}}
     assert "2 segments corrected or confirmed" in app.get("/p/first/transcribe").text
+
+
+# ---- two tabs, and another transcription
+
+
+def seen_hashes(app: App) -> list[str]:
+    """The hashes that the page of the recording `talk` has in its forms."""
+    return re.findall('name="seen" value="([0-9a-f]{16})"', app.get("/p/first/text?name=talk").text)
+
+
+def test_an_old_tab_does_not_write_over_a_correction(app: App) -> None:
+    write_transcript(app.project, app.home / "talk.wav")
+    first, second = seen_hashes(app)
+    fields = {"name": "talk", "start": "0.000", "end": "0.500"}
+    answer = app.post("/p/first/text", {"Accept": "text/plain"}, **fields, number="0", text="right words", seen=first)
+    assert answer.status_code == 200 and [answer.text, second] == seen_hashes(app)
+    fault = save(app, number="0", text="old words", start="0.000", end="0.450", seen=first)  # only the border is new
+    assert fault == "segment 1: changed in another tab since; load the page again"
+    assert corrections(app) == {"0": "right words"}
+    assert save(app, number="1", text="end", confirmed="yes", seen=second) == ""  # another segment
+    assert save(app, number="0", text="right words", start="0.000", end="0.450", seen=answer.text) == ""
+    assert corrections(app)["0"] == {"text": "right words", "end": 0.45}
+
+
+def test_corrections_of_another_transcription_are_refused_in_one_line(app: App) -> None:
+    write_transcript(app.project, app.home / "talk.wav")
+    assert save(app, number="1", text="corrected end") == ""
+    (app.project / "transcribed/talk.json").unlink()
+    write_transcript(app.project, app.home / "talk.wav", text="other words")
+    fault = save(app, number="0", text="x")
+    expected = "talk.corrections.json: made for other segments than those of talk.json; restore these, or move it away"
+    assert fault.endswith(expected) and "\n" not in fault
+    assert expected in app.get("/p/first/text?name=talk").text
+    with pytest.raises(DataError, match="made for other segments"):
+        read_corrected(app.project / "transcribed/talk.json")
+
+
+def test_a_text_between_borders_of_single_samples_can_be_corrected(app: App) -> None:
+    border = next(n / 16000 for n in range(1, 16000) if abs(round(n / 16000, 3) - n / 16000) >= 0.0005 > 0)
+    segments = tuple(
+        TranscribedSegment(start=start, end=end, text="x") for start, end in ((0.0, border), (border, 1.9))
+    )
+    (app.project / "transcribed").mkdir()
+    recording = TranscribedRecording(media=app.home / "talk.wav", duration_s=2.0, segments=segments)
+    write_record(app.project / "transcribed/talk.json", Record(recording, app.home / "talk.wav"))
+    assert save(app, number="0", text="a", start="0.000", end=f"{border:.3f}") == ""
+    assert save(app, number="1", text="b", start=f"{border:.3f}", end="1.900") == ""
+    assert corrections(app) == {"0": "a", "1": "b"}
 
 
 # ---- what is beside the text
@@ -254,6 +306,51 @@ def test_corrected_segments_become_training_speech_of_a_training_from_their_mode
     (app.project / "go").touch()
     assert within(20, lambda: state(app, "0001-train") == "done")
     assert (model / "train.yaml").exists()
+
+
+def test_rows_of_a_shell_stay_and_a_refused_training_writes_none(app: App, recipe: Path) -> None:
+    model = reviewed_project(app)
+    table, by_hand = app.project / "data/added.tsv", "audio\ttext\n/home/me/x.wav\tby hand\n"
+    write_atomic(table, by_hand)
+    fields = {"corrected": "yes", "start": "model", "base": str(model), "minutes": "1"}
+    assert app.post("/p/first/train", **fields).status_code == 303
+    assert within(20, lambda: state(app, "0001-train") == "running")
+    assert [row["text"] for _, row in read_added(table)] == ["by hand", "a corrected text", "end"]
+    write_atomic(table, by_hand)
+    answer = app.post("/p/first/train", **fields)  # the first one runs
+    assert answer.status_code == 400 and "still runs" in answer.text and table.read_text("utf-8") == by_hand
+    (app.project / "go").touch()
+    assert within(20, lambda: state(app, "0001-train") == "done")
+
+
+def test_recordings_that_need_a_speaker_are_named_before_the_button(app: App) -> None:
+    reviewed_project(app)
+    html = app.get("/p/first/transcribe").text
+    assert re.search(r'are left out: <a href="/p/first/text\?name=talk">talk</a></p>', html)
+    assert html.index("are left out:") < html.index("Make the lists again and train")
+    assert save(app, speaker="Beto") == ""
+    assert "are left out:" not in app.get("/p/first/transcribe").text
+
+
+def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -> None:
+    model = reviewed_project(app)
+    (app.project / "transcribed/unseen.json").unlink()
+    other = write_audio(app.home / "other/talk.wav")
+    fields: dict[str, str | list[str]] = {"model": "exp/softmax", "file": [str(other), str(app.home / "talk.wav")]}
+    command = shlex.split(app.post("/p/first/transcribe", **fields, preview="yes").text)
+    job = app.project / ".app/jobs/0001-transcribe"
+    write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": command}))
+    shown = re.findall(r"<li>(talk.wav: \w+)</li>", app.get("/p/first/transcribe").text)
+    assert shown == ["talk.wav: waiting", "talk.wav: done"]
+    write_transcript(app.project, other, "talk-2", model=str(model))
+    shown = re.findall(r"<li>(talk.wav: \w+)</li>", app.get("/p/first/transcribe").text)
+    assert shown == ["talk.wav: done", "talk.wav: done"]
+    command = shlex.join(command).replace("exp/softmax", "exp-2/softmax")  # again, with another model
+    write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": shlex.split(command)}))
+    assert app.get("/p/first/transcribe").text.count("talk.wav: waiting") == 2
+    uploaded = write_audio(app.project / "to_transcribe/talk.wav")
+    html = app.get("/p/first/transcribe").text
+    assert f'value="{uploaded}" checked' in html
 
 
 def test_recordings_outside_are_no_training_speech(app: App, recipe: Path, tmp_path: Path) -> None:

@@ -3,9 +3,11 @@
 
 NAME.json is what `wenet-hs transcribe --record` wrote, and never changes. NAME.corrections.json beside it is written at
 every correction: number of the segment → its text, or an object with those of text, start, end and confirmed that a
-person gave. It also has the name of the `speaker`, if one was given.
+person gave. It also has the name of the `speaker`, if one was given, and in `segments` a hash of the segments of
+NAME.json, to which the numbers belong.
 """
 
+import hashlib
 import json
 import math
 import threading
@@ -32,7 +34,9 @@ from wenet_hs.files import one_field, write_atomic
 FormatName = Literal["eaf", "TextGrid", "srt", "tsv", "txt"]
 CORRECTIONS = ".corrections.json"
 _MAX_TEXT, _MAX_NAME = 10_000, 100
+_SEGMENTS = "segments"
 _MIN_SEGMENT_S = 0.01
+_ROUNDED_S = 0.00051  # of times with three decimals, and a rest for floating point
 _MUTEX = threading.Lock()
 
 
@@ -84,6 +88,16 @@ class CorrectedRecording:
         """NAME."""
         return self.path.stem
 
+    @property
+    def segments_hash(self) -> str:
+        """A hash of the segments as they were transcribed."""
+        return _hash([(one.start, one.end, one.text) for one in self.record.recording.segments])
+
+    def segment_hash(self, number: int) -> str:
+        """A hash of a segment and its correction, which changes with them."""
+        one = self.record.recording.segments[number]
+        return _hash([one.start, one.end, one.text, self.corrections.get(number)])
+
     def apply(self) -> TranscribedRecording:
         """The recording with the corrected texts and borders."""
         segments = [*self.record.recording.segments]
@@ -94,7 +108,7 @@ class CorrectedRecording:
         return replace(self.record.recording, segments=tuple(segments))
 
     def training_rows(self) -> list[dict[str, str]]:
-        """Rows for `corpus.added.write_added`: the segments with a text that a person has corrected or confirmed."""
+        """Rows for `corpus.edits.write_added`: the segments with a text that a person has corrected or confirmed."""
         media = str(self.record.recording.media)
         return [
             {"audio": media, "text": one.text, "start": f"{one.start:.3f}", "end": f"{one.end:.3f}"}
@@ -103,13 +117,23 @@ class CorrectedRecording:
             if one.text and self.corrections.get(number, Correction()).is_reviewed
         ]
 
+    @property
+    def needs_speaker(self) -> bool:
+        """Whether the speaker of a row of `training_rows` is not known."""
+        return any("speaker" not in row for row in self.training_rows())
+
 
 def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecording:
-    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged.
+    """The recording of NAME.json with its corrections. Raises DataError if a file is damaged or of other segments.
 
     `record`: the content of NAME.json, if it is known.
     """
-    return CorrectedRecording(path, record or read_record(path), *_read_corrections(path))
+    corrections, speaker, made_for = _read_corrections(path)
+    found = CorrectedRecording(path, record or read_record(path), corrections, speaker)
+    if made_for not in ("", found.segments_hash):
+        file = _corrections_path(path)
+        raise DataError(file, f"made for other segments than those of {path.name}", "restore these, or move it away")
+    return found
 
 
 def count_reviewed(path: Path) -> int:
@@ -117,13 +141,21 @@ def count_reviewed(path: Path) -> int:
     return sum(one.is_reviewed for one in _read_corrections(path)[0].values())
 
 
-def _read_corrections(path: Path) -> tuple[dict[int, Correction], str]:
-    """The corrections of NAME.json by the number of the segment, and the speaker."""
-    path = path.with_name(f"{path.stem}{CORRECTIONS}")
+def _corrections_path(path: Path) -> Path:
+    return path.with_name(f"{path.stem}{CORRECTIONS}")
+
+
+def _hash(values: Sequence[object]) -> str:
+    return hashlib.sha256(repr(values).encode()).hexdigest()[:16]
+
+
+def _read_corrections(path: Path) -> tuple[dict[int, Correction], str, str]:
+    """The corrections of NAME.json by the number of the segment, the speaker, and the hash of the segments."""
+    path = _corrections_path(path)
     try:
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        speaker = str(found.pop("speaker", ""))
-        return {int(number): _read_correction(value) for number, value in found.items()}, speaker
+        speaker, made_for = str(found.pop("speaker", "")), str(found.pop(_SEGMENTS, ""))  # old files have none
+        return {int(number): _read_correction(value) for number, value in found.items()}, speaker, made_for
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(path, "not a file of corrections", "restore it, or move it away") from error
 
@@ -140,13 +172,13 @@ def _read_correction(value: Any) -> Correction:
 
 
 def _write(found: CorrectedRecording) -> None:
-    content: dict[str, Any] = {"speaker": found.speaker} if found.speaker else {}
+    content: dict[str, Any] = {_SEGMENTS: found.segments_hash}
+    content |= {"speaker": found.speaker} if found.speaker else {}
     for number, one in sorted(found.corrections.items()):
         given = {"text": one.text, "start": one.start, "end": one.end, "confirmed": one.is_confirmed or None}
         values = {name: value for name, value in given.items() if value is not None}
         content[str(number)] = one.text if [*values] == ["text"] else values
-    file = found.path.with_name(f"{found.path.stem}{CORRECTIONS}")
-    write_atomic(file, json.dumps(content, ensure_ascii=False, indent=1))
+    write_atomic(_corrections_path(found.path), json.dumps(content, ensure_ascii=False, indent=1))
 
 
 def save_speaker(path: Path, speaker: str) -> None:
@@ -158,11 +190,15 @@ def save_speaker(path: Path, speaker: str) -> None:
         _write(replace(read_corrected(path), speaker=speaker))
 
 
-def save_correction(path: Path, number: int, correction: Correction) -> None:
+def save_correction(path: Path, number: int, correction: Correction, *, seen: str | None = None) -> str:
     """Write the correction of a segment of NAME.json to the disk. What is as it was transcribed is no correction.
 
-    Raises DataError for a number without a segment, a text that is too long, or borders that leave the recording or
-    are beyond those of the segments before and after it.
+    Args:
+        seen: the `segment_hash` of what the person has changed; None: not known.
+
+    Returns its new `segment_hash`. Raises DataError for a number without a segment, a text that is too long, borders
+    that leave the recording or are beyond those of the segments before and after it, or if the segment is not as it
+    was seen.
     """
     with _MUTEX:
         found = read_corrected(path)
@@ -171,15 +207,19 @@ def save_correction(path: Path, number: int, correction: Correction) -> None:
         if not 0 <= number < len(segments) or len(text or "") > _MAX_TEXT:
             limits = f"{path.stem} has {len(segments)} segments of at most {_MAX_TEXT:,} characters"
             raise DataError(f"segment {number + 1}", limits, "load the page again")
+        if seen not in (None, found.segment_hash(number)):
+            raise DataError(f"segment {number + 1}", "changed in another tab since", "load the page again")
         old = segments[number]
         start, end = (
-            None if value is None or abs(value - was) < 0.0005 else round(value, 3)
+            None if value is None or abs(value - was) < _ROUNDED_S else round(value, 3)
             for value, was in ((correction.start, old.start), (correction.end, old.end))
         )
         new = replace(correction, text=None if text == old.text else text, start=start, end=end)
         _check_borders(found, number, new)
         others = {other: one for other, one in found.corrections.items() if other != number}
-        _write(replace(found, corrections=others | ({} if new == Correction() else {number: new})))
+        found = replace(found, corrections=others | ({} if new == Correction() else {number: new}))
+        _write(found)
+        return found.segment_hash(number)
 
 
 def _check_borders(found: CorrectedRecording, number: int, correction: Correction) -> None:

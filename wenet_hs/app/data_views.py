@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Projects, recordings and their check: the pages before a training."""
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import from_thread
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
@@ -27,6 +30,7 @@ from wenet_hs.files import open_atomic, read_cached
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
+_UPLOADING, _MUTEX = set[Path](), threading.Lock()
 MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_UPLOAD_HOURS, MAX_CLIP_S = 4 << 30, 5000, 12, 600
 TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
 """Folder of a project that files are uploaded to → their suffixes."""
@@ -127,33 +131,38 @@ def play(request: Request) -> Response:
     return Response(encode_clip(clip), media_type="audio/mpeg")
 
 
-async def upload(request: Request) -> Response:
+def upload(request: Request) -> Response:
     """Write the body of the request to a file of the project, whole or not at all."""
     project, query = project_of(request), request.query_params
     target = query.get("to", "")
     if target not in TARGETS:
         raise DataError("upload", "not a folder for files", "load the page again")
     folder, name = project.target(target), check_file_name(query.get("name", ""), TARGETS[target])
-    is_full = folder.is_dir() and sum(1 for _ in folder.iterdir()) >= MAX_UPLOADS
-    if is_full or (folder / name).exists():
-        found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {name!r} already"
-        raise DataError(folder, found, "choose the folder on this computer instead, or rename the file")
     declared = request.headers.get("content-length", "0")
-    manager, size = open_atomic(folder / name), int(declared) if declared.isdecimal() else 0
-    file = await run_in_threadpool(manager.__enter__)
-    try:
-        _check_size(name, size)
-        size = 0
-        async for part in request.stream():
+    with _reserve(folder / name), open_atomic(folder / name) as file:
+        _check_size(name, int(declared) if declared.isdecimal() else 0)
+        size, parts = 0, request.stream()
+        while part := from_thread.run(anext, parts):  # the last part is empty
             _check_size(name, size := size + len(part))
-            await run_in_threadpool(file.write, part)
-        await run_in_threadpool(file.flush)
-        await run_in_threadpool(_check_length, name, Path(file.name))
-    except BaseException as error:
-        manager.__exit__(type(error), error, error.__traceback__)
-        raise
-    await run_in_threadpool(manager.__exit__, None, None, None)
+            file.write(part)
+        file.flush()
+        _check_length(name, Path(file.name))
     return PlainTextResponse("")
+
+
+@contextmanager
+def _reserve(path: Path) -> Iterator[None]:
+    """Keep the name of a file for one upload. Raises DataError if it is taken, or the folder is full."""
+    with _MUTEX:
+        is_full = path.parent.is_dir() and sum(1 for _ in path.parent.iterdir()) >= MAX_UPLOADS
+        if is_full or path in _UPLOADING or path.exists():
+            found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {path.name!r} already"
+            raise DataError(path.parent, found, "choose the folder on this computer instead, or rename the file")
+        _UPLOADING.add(path)
+    try:
+        yield
+    finally:
+        _UPLOADING.discard(path)
 
 
 def _check_size(name: str, size: int) -> None:

@@ -2,10 +2,11 @@
 """The safety rules of every request: token, Host, Origin, size of forms, and the headers of every answer."""
 
 import secrets
+from contextlib import suppress
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict, MutableHeaders
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -52,9 +53,10 @@ class Guard:
 
         request = Request(scope, receive)
         answer: ASGIApp | None = self._check(request)
-        if answer is None and request.method == "POST":
-            answer = await self._read_form(request)
-        await (answer or self._app)(scope, receive, send_with_headers)
+        with suppress(ClientDisconnect):  # nobody waits for the answer
+            if answer is None and request.method == "POST":
+                answer = await self._read_form(request)
+            await (answer or self._app)(scope, receive, send_with_headers)
 
     def _check(self, request: Request) -> Response | None:
         """The answer to a request that is refused, or that brings the token; None: it is allowed."""

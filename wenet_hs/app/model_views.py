@@ -2,21 +2,31 @@
 """Training, results, transcription and sharing: the pages about models."""
 
 import threading
+from dataclasses import replace
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import FileResponse, Response
+from starlette.responses import FileResponse, PlainTextResponse, Response
 
 from wenet_hs.annotation import corrections
-from wenet_hs.annotation.recordings import ANNOTATED, read_record
+from wenet_hs.annotation.recordings import ANNOTATED, Record, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_results
-from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, parse_allowed, read_consent, set_consents
+from wenet_hs.corpus.consent import (
+    CONSENT,
+    Consent,
+    find_unmatched,
+    match_consent,
+    parse_allowed,
+    read_consent,
+    set_consents,
+)
 from wenet_hs.corpus.edits import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
@@ -104,26 +114,30 @@ def train(request: Request) -> Response:
     """
     project, form = project_of(request), form_of(request)
     command = commands.train_command(project, form, site_of(request).places)
-    if form.get("corrected") and "preview" not in form:
-        write_corrected(project, site_of(request).places)
-        if form.get("only_table"):
-            return go_to(project, "transcribe")
+    write = partial(write_corrected, project, site_of(request).places)
+    if form.get("corrected") and form.get("only_table") and "preview" not in form:
+        write()
+        return go_to(project, "transcribe")
     kind, step = ("time", "train#new") if form.get("only_time") else ("train", "train")
-    answer = start(request, project, kind, command, step)
+    answer = start(request, project, kind, command, step, before=write if form.get("corrected") else lambda: None)
     if "preview" in form:
         answer.headers["X-Expected"] = quote(find_expected_time(project, command) or text("time_unknown"))
     return answer
 
 
 def write_corrected(project: Project, places: Places) -> None:
-    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none."""
-    found = [corrections.read_corrected(path).training_rows() for path in project.transcripts().values()]
-    rows = [row for of_recording in found for row in of_recording]
+    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none.
+
+    Rows of other audio files, which somebody wrote by hand, stay.
+    """
+    found = [corrections.read_corrected(path) for path in project.transcripts().values()]
+    rows = [row for one in found for row in one.training_rows()]
     for audio in {row["audio"] for row in rows}:
         places.resolve(audio)
     if not rows:
         raise DataError("corrected segments", "none", "correct or confirm some first")
-    write_added(project / "data" / ADDED, rows)
+    recordings = {str(one.record.recording.media) for one in found}
+    write_added(project / "data" / ADDED, rows, recordings=recordings)
 
 
 def resume(request: Request) -> Response:
@@ -156,25 +170,44 @@ def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
     job, done = project.last_job("transcribe"), project.transcripts()
-    words = job.command if job and "--" in job.command else ("--",)
-    queue = [(Path(one).name, Path(one).stem in done) for one in words[words.index("--") + 1 :]]
-    found = browse(request, project, "to_transcribe", (*ALL_SUFFIXES, *ANNOTATED))
-    by_stem = {path.stem: path for path in sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)}
-    is_new = found["folder"] == project / "to_transcribe"
-    chosen = [path for stem, path in by_stem.items() if is_new and stem not in done]
-    values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
-    reviewed, faults = dict.fromkeys(done, 0), dict[str, str]()
+    words, model = (job.command, "".join(job.option("--model_dir")[1:])) if job else ((), "")
+    asked = [Path(one) for one in words[words.index("--") + 1 :]] if "--" in words else []
+    records, reviewed, faults = list[Record](), dict.fromkeys(done, 0), dict[str, str]()
     for name, path in done.items():
         try:
+            records.append(read_source(path, path.stat().st_mtime_ns))
             reviewed[name] = corrections.count_reviewed(path)
         except DataError as error:
             faults[name] = str(error)
+    queue = [(one.name, any(record.is_of(one, model) for record in records)) for one in asked]
+    found = browse(request, project, "to_transcribe", (*ALL_SUFFIXES, *ANNOTATED))
+    by_stem = {path.stem: path for path in sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)}
+    is_new = found["folder"] == project / "to_transcribe"
+    known = {record.source.with_suffix("") for record in records}
+    chosen = [path for path in by_stem.values() if is_new and path.with_suffix("") not in known]
+    values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = read_cached(read_record, first).model if first else ""
-    values |= {"reviewed": reviewed, "faults": faults, "used": used, "stats": lists.read_stats(project)}
+    nameless = [name for name, count in reviewed.items() if count and needs_speaker(done[name])]
+    values |= {"reviewed": reviewed, "faults": faults, "nameless": nameless, "used": used}
+    values |= {"stats": lists.read_stats(project), "models": find_models(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
-    values |= {"models": find_models(project)}
     return render(request, "transcribe.html", **found, **values)
+
+
+@lru_cache(maxsize=10_000)
+def read_source(path: Path, _: int) -> Record:
+    """Recording and model of a file of `transcribe --record`, without its segments. The number: when it changed."""
+    found = read_record(path)
+    return replace(found, recording=replace(found.recording, segments=()))
+
+
+def needs_speaker(path: Path) -> bool:
+    """Whether corrected segments need the name of who speaks. Those of a damaged file become no training speech."""
+    try:
+        return corrections.read_corrected(path, read_cached(read_record, path)).needs_speaker
+    except DataError:
+        return False
 
 
 def transcribe(request: Request) -> Response:
@@ -215,7 +248,7 @@ def send_peaks(request: Request) -> Response:
 
 
 def correct(request: Request) -> Response:
-    """Save the text and the borders of a segment, or the speaker of the recording."""
+    """Save the text and the borders of a segment, or the speaker of the recording. A script gets the new hash."""
     project, form = project_of(request), form_of(request)
     name, number = form.get("name", ""), form.get("number", "")
     path = project.transcript(name)
@@ -223,7 +256,9 @@ def correct(request: Request) -> Response:
         corrections.save_speaker(path, form["speaker"])
     else:
         known = int(number) if number.isdecimal() and len(number) < 9 else -1
-        corrections.save_correction(path, known, commands.read_correction(form))
+        seen = corrections.save_correction(path, known, commands.read_correction(form), seen=form.get("seen"))
+        if "text/html" not in request.headers.get("accept", ""):
+            return PlainTextResponse(seen)
     return go_to(project, "text", name=name, page=form.get("page", ""))
 
 
@@ -254,7 +289,11 @@ def show_share(request: Request) -> Response:
     values = {"cards": cards, "models": models, "job": project.last_job("pack")}
     packed = [path.name for path in project.files("shared/*.zip")]
     shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
-    values |= {"shown": shown, "consents": dict(match_consent(read_consent(project / CONSENT), shown.items))}
+    consents = read_consent(project / CONSENT)
+    used = {clip.wav for clip in lists.read_clips(project).values()}
+    known = used | {one.path for one in lists.read_rejected_annotations(project)}
+    values |= {"shown": shown, "consents": dict(match_consent(consents, shown.items))}
+    values |= {"unmatched": find_unmatched(consents, known)}
     drafts = dict[str, str]()
     for path in project.files("cards/*.md"):
         try:

@@ -117,9 +117,10 @@ matchMedia("(prefers-color-scheme: dark)").addEventListener("change", show);
 // ---- corrections
 for (const [index, article] of articles) {
   const form = article.querySelector("form"), note = article.querySelector(".status"), fields = form.elements;
-  const play = article.querySelector(".facts .play"), contents = () => new URLSearchParams(new FormData(form)).toString();
-  const sent = [...fields].filter(one => one.name && (one.type !== "checkbox" || one.defaultChecked));
-  // what the server knows: a text may have been typed before this script ran, or be restored by the browser
+  const play = article.querySelector(".facts .play"), hidden = fields.seen;
+  const contents = () => new URLSearchParams([...new FormData(form)].filter(([name]) => name !== "seen")).toString();
+  const sent = [...fields].filter(one => one.name && one !== hidden && (one.type !== "checkbox" || one.defaultChecked));
+  // what the server knows: a text may have been typed before this script ran
   let saved = new URLSearchParams(sent.map(one => [one.name, one.defaultValue])).toString();
   let queue = Promise.resolve(true), timer = 0;
   const send = async () => {
@@ -127,9 +128,10 @@ for (const [index, article] of articles) {
     if (content === saved) return true;
     let reason = "";
     try {
-      const options = { method: "POST", body: new URLSearchParams(content), headers: { Accept: "text/plain" }, redirect: "manual" };
-      const answer = await fetch(form.action, options);
-      if (answer.type !== "opaqueredirect") reason = await answer.text();
+      const body = new URLSearchParams(content + "&seen=" + hidden.value);
+      const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
+      const text = await answer.text();
+      if (answer.ok) hidden.value = text; else reason = text;
     } catch (error) { reason = error.message; }
     note.textContent = reason ? texts.failed.replace("{reason}", reason) : texts.saved;
     note.classList.toggle("fault", Boolean(reason));
@@ -159,7 +161,12 @@ for (const [index, article] of articles) {
     if (player.paused) moveTo(segments[index].start);
     choose(index);
   });
-  form.addEventListener("input", event => { if (event.target.type === "number") showBorders(); });
+  form.addEventListener("input", event => {
+    if (event.target.type === "number") showBorders();
+    if (event.target.name !== "text") return;
+    clearTimeout(timer);
+    timer = setTimeout(save, 1000);
+  });
   form.addEventListener("change", () => { clearTimeout(timer); timer = setTimeout(save, 400); });
   form.addEventListener("focusout", event => { if (!form.contains(event.relatedTarget)) save(); });
   form.addEventListener("submit", event => { event.preventDefault(); save(); });
