@@ -92,19 +92,10 @@ def stop(request: Request) -> Response:
 
 def show_train(request: Request) -> Response:
     project = project_of(request)
-    trainings, job = project.trainings(), project.last_job("train")
-    return render(
-        request,
-        "train.html",
-        stats=lists.read_stats(project),
-        sizes=commands.SIZES,
-        trainings=trainings,
-        models=find_models(project),
-        job=job,
-        time_job=project.last_job("time"),
-        state=live_state(project, job) if job else "",
-        **browse(request, project, "encoders", ()),
-    )
+    job, values = project.last_job("train"), browse(request, project, "encoders", ())
+    values |= {"stats": lists.read_stats(project), "sizes": commands.SIZES, "trainings": project.trainings()}
+    values |= {"models": find_models(project), "time_job": project.last_job("time"), "job": job}
+    return render(request, "train.html", state=live_state(project, job) if job else "", **values)
 
 
 def train(request: Request) -> Response:
