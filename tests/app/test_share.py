@@ -53,6 +53,13 @@ def test_other_recordings_and_words_are_refused_and_a_damaged_file_is_named(app:
     assert answer.status_code == 400 and "consent.tsv:1: not a line of consent" in answer.text
 
 
+def test_a_line_that_matches_no_recording_is_shown(app: App) -> None:
+    write_atomic(app.project / "consent.tsv", "Talk.wav\tno\ntakl.wav\tno\nother.wav\tyes\n")
+    html = app.get("/p/first/share").text
+    assert "no recording of the lists has this name: takl.wav. Correct it" in html
+    assert len(re.findall('value="no" selected', html)) == 1
+
+
 def test_a_card_is_edited_only_where_one_was_made(app: App) -> None:
     assert app.post("/p/first/card", name="mine", text="x").status_code == 400
     for name in ("../x", "a/b", ".hidden"):

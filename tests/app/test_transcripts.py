@@ -308,6 +308,51 @@ def test_corrected_segments_become_training_speech_of_a_training_from_their_mode
     assert (model / "train.yaml").exists()
 
 
+def test_rows_of_a_shell_stay_and_a_refused_training_writes_none(app: App, recipe: Path) -> None:
+    model = reviewed_project(app)
+    table, by_hand = app.project / "data/added.tsv", "audio\ttext\n/home/me/x.wav\tby hand\n"
+    write_atomic(table, by_hand)
+    fields = {"corrected": "yes", "start": "model", "base": str(model), "minutes": "1"}
+    assert app.post("/p/first/train", **fields).status_code == 303
+    assert within(20, lambda: state(app, "0001-train") == "running")
+    assert [row["text"] for _, row in read_added(table)] == ["by hand", "a corrected text", "end"]
+    write_atomic(table, by_hand)
+    answer = app.post("/p/first/train", **fields)  # the first one runs
+    assert answer.status_code == 400 and "still runs" in answer.text and table.read_text("utf-8") == by_hand
+    (app.project / "go").touch()
+    assert within(20, lambda: state(app, "0001-train") == "done")
+
+
+def test_recordings_that_need_a_speaker_are_named_before_the_button(app: App) -> None:
+    reviewed_project(app)
+    html = app.get("/p/first/transcribe").text
+    assert re.search(r'are left out: <a href="/p/first/text\?name=talk">talk</a></p>', html)
+    assert html.index("are left out:") < html.index("Make the lists again and train")
+    assert save(app, speaker="Beto") == ""
+    assert "are left out:" not in app.get("/p/first/transcribe").text
+
+
+def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -> None:
+    model = reviewed_project(app)
+    (app.project / "transcribed/unseen.json").unlink()
+    other = write_audio(app.home / "other/talk.wav")
+    fields: dict[str, str | list[str]] = {"model": "exp/softmax", "file": [str(other), str(app.home / "talk.wav")]}
+    command = shlex.split(app.post("/p/first/transcribe", **fields, preview="yes").text)
+    job = app.project / ".app/jobs/0001-transcribe"
+    write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": command}))
+    shown = re.findall(r"<li>(talk.wav: \w+)</li>", app.get("/p/first/transcribe").text)
+    assert shown == ["talk.wav: waiting", "talk.wav: done"]
+    write_transcript(app.project, other, "talk-2", model=str(model))
+    shown = re.findall(r"<li>(talk.wav: \w+)</li>", app.get("/p/first/transcribe").text)
+    assert shown == ["talk.wav: done", "talk.wav: done"]
+    command = shlex.join(command).replace("exp/softmax", "exp-2/softmax")  # again, with another model
+    write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": shlex.split(command)}))
+    assert app.get("/p/first/transcribe").text.count("talk.wav: waiting") == 2
+    uploaded = write_audio(app.project / "to_transcribe/talk.wav")
+    html = app.get("/p/first/transcribe").text
+    assert f'value="{uploaded}" checked' in html
+
+
 def test_recordings_outside_are_no_training_speech(app: App, recipe: Path, tmp_path: Path) -> None:
     model = reviewed_project(app)
     write_transcript(app.project, write_audio(tmp_path / "outside/secret.wav"), "secret")

@@ -2,6 +2,7 @@
 """Recordings to files of annotation tools, and known transcripts to ELAN."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +79,19 @@ def test_a_record_has_all_of_the_recording(folder: Path, talk: Path) -> None:
     expected = load_model(folder).transcribe_recording(talk, mode="ctc_greedy_search")
     assert found == Record(expected, talk, str(folder)) and len(found.recording.words) == 3
     assert run_line(transcribe, f"{line} --skip_existing") == 0
+    (talk.parent / "elsewhere").mkdir()
+    other = Path(shutil.copy(talk, talk.parent / "elsewhere/talk.wav"))  # another recording of the same name
+    again = Path(shutil.copytree(folder, talk.parent / "model 2"))
+    on = f"{GREEDY} --record {talk.parent / 'out'} --skip_existing"
+    for words in (f"--model_dir {folder} {on} {other}", f"--model_dir '{again}' {on} {talk}"):
+        for _ in range(2):
+            assert run_line(transcribe, words) == 0
+    records = {path.name: read_record(path) for path in (talk.parent / "out").iterdir()}
+    assert {name: (one.source, one.model) for name, one in records.items()} == {
+        "talk.json": (talk, str(folder)),
+        "talk-2.json": (other, str(folder)),
+        "talk-3.json": (talk, str(again)),
+    }
     (talk.parent / "out/talk.json").write_text("{}")
     with pytest.raises(DataError, match=r"not a file of `transcribe --record`; transcribe the recording again"):
         read_record(talk.parent / "out/talk.json")

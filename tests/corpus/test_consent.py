@@ -5,7 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.corpus.consent import Consent, match_consent, read_consent, set_consents, summarise_consent
+from wenet_hs.corpus.consent import (
+    Consent,
+    find_unmatched,
+    match_consent,
+    read_consent,
+    set_consents,
+    summarise_consent,
+)
 from wenet_hs.errors import DataError
 
 
@@ -35,6 +42,18 @@ def test_a_line_written_by_hand_may_have_the_end_of_the_path(tmp_path: Path) -> 
     recordings = ["/x/2019/talk.wav", "/x/2020/talk.wav", "/x/2020/my-talk.wav"]
     found = [one for _, one in match_consent(read_consent(path), recordings)]
     assert found == [Consent(False, "by phone"), Consent(True), Consent()]
+
+
+def test_letters_and_case_of_a_name_may_be_written_in_another_way() -> None:
+    lines = {"r\u00e9cit.wav": Consent(False), "Talk.wav": Consent(False, "she said no"), "old/x.wav": Consent(True)}
+    recordings = ["/a/re\u0301cit.wav", "/a/talk.WAV", "/Old/x.wav", "/old/X.wav"]
+    found = [one for _, one in match_consent(lines, recordings)]
+    assert found == [Consent(False), Consent(False, "she said no"), Consent(), Consent(True)]
+    both = {"Talk.wav": Consent(True), "talk.wav": Consent(False)}
+    found = [one.is_allowed for _, one in match_consent(both, ["/a/Talk.wav", "/a/talk.wav", "/a/TALK.wav"])]
+    assert found == [True, False, False]
+    assert find_unmatched(lines | both, recordings) == []
+    assert find_unmatched(lines | {"tal.wav": Consent(False), "y.wav": Consent(True)}, recordings) == ["tal.wav"]
 
 
 def test_the_summary_names_no_recording() -> None:

@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 from annotation_forms import Annotation, write_audio, write_table
 from made_up_release import prepare_line, read_lists, rejected
 
-from wenet_hs.corpus.edits import ADDED, EXCLUDED, read_added, write_added
+from wenet_hs.corpus.edits import ADDED, EXCLUDED, leave_out_held, read_added, write_added
 from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance
 
 
 def prepare(out: Path, words: str) -> dict[str, Any]:
@@ -42,7 +44,11 @@ def test_rows_are_added_to_the_training_set_and_the_others_say_why_not(
     old = read_lists(tmp_path / "old")
     new = write_audio(tmp_path / "new/dddd.wav")
     copy = Path(shutil.copy(tmp_path / "ccc.wav", tmp_path / "new/copied.wav"))
-    rows = [row(new, speaker="W"), row(new, "More", 2.0), row(tmp_path / "a.wav", "again", 6.0, speaker="X")]
+    rows = [
+        row(new, speaker="W"),
+        row(new, "More", 2.0, speaker="V"),
+        row(tmp_path / "a.wav", "again", 6.0, speaker="X"),
+    ]
     rows += [row(tmp_path / "bb.wav", start=8.0), row(new, "x", 3.0, speaker="Z"), row(copy), row(new, "long", 99.0)]
     rows += [
         row(new, "", 4.0),
@@ -61,7 +67,7 @@ def test_rows_are_added_to_the_training_set_and_the_others_say_why_not(
     added = lists["train"][len(old["train"]) :]
     assert [(u.key, u.txt, u.speaker, u.start) for u in added] == [
         ("added-dddd-0000000-0000800", "new words", "W", 0.0),
-        ("added-dddd-0002000-0002800", "more", None, 2.0),
+        ("added-dddd-0002000-0002800", "more", "V", 2.0),
         ("added-a-0006000-0006800", "again", "X", 6.0),
     ]
     assert stats["num_added"] == 3 and "num_added" not in before
@@ -82,7 +88,7 @@ def test_names_of_old_utterances_do_not_depend_on_added_recordings(tmp_path: Pat
     prepare(out, corpus)
     old = read_lists(out)
     same_name = write_audio(tmp_path / "elsewhere/a.wav", seconds=5.0)
-    write_added(out / ADDED, [row(same_name), row(same_name)])
+    write_added(out / ADDED, [row(same_name, speaker="W"), row(same_name, speaker="W")])
     prepare(out, corpus)
     lists = read_lists(out)
     assert [u.key for u in lists["train"]] == [*(u.key for u in old["train"]), "added-a-0000000-0000800"]
@@ -90,6 +96,48 @@ def test_names_of_old_utterances_do_not_depend_on_added_recordings(tmp_path: Pat
     write_added(out / ADDED, [])
     prepare(out, corpus)
     assert read_lists(out) == old
+
+
+def held_reasons(added: list[Utterance], *test: Utterance) -> list[str]:
+    kept, left_out = leave_out_held(added, {"test": test})
+    return ["" for _ in kept] + [one.reason for one in left_out]
+
+
+@pytest.mark.parametrize("speaker", ["Anna", "anna", " ANNA ", "Anna\u0301", "Ann\u00e1"])
+def test_a_speaker_of_the_test_set_is_recognised_in_other_writings(tmp_path: Path, speaker: str) -> None:
+    test = Utterance(key="t", wav=str(write_audio(tmp_path / "t.wav")), txt="a", speaker="Anna")
+    accented = Utterance(key="u", wav=test.wav, txt="a", speaker="Ann\u00e1")
+    new = Utterance(key="n", wav=str(write_audio(tmp_path / "new.wav", seconds=3)), txt="b", speaker=speaker)
+    assert held_reasons([new], test, accented) == ["its speaker is in the test set"]
+
+
+def test_a_row_without_a_speaker_is_used_only_where_no_speaker_of_dev_and_test_is_named(tmp_path: Path) -> None:
+    wav, new = str(write_audio(tmp_path / "t.wav")), str(write_audio(tmp_path / "new.wav", seconds=3))
+    added = [Utterance(key="n", wav=new, txt="b")]
+    expected = "no speaker: it may be one of dev or test, which have names; name who speaks"
+    assert held_reasons(added, Utterance(key="t", wav=wav, txt="a", speaker="Anna")) == [expected]
+    assert held_reasons(added, Utterance(key="t", wav=wav, txt="a")) == [""]
+
+
+def test_a_recording_of_the_test_set_is_recognised_in_another_form(tmp_path: Path) -> None:
+    wav = write_audio(tmp_path / "R\u00e9cit.wav")
+    flac = tmp_path / "converted/re\u0301cit.flac"
+    flac.parent.mkdir()
+    samples, rate = soundfile.read(wav)
+    soundfile.write(flac, samples, rate)
+    test = Utterance(key="t", wav=str(wav), txt="a", speaker="Anna")
+    added = [Utterance(key="n", wav=str(flac), txt="b", speaker="Beto")]
+    assert held_reasons(added, test) == ["its recording is in the test set"]
+
+
+def test_rows_of_other_recordings_stay(tmp_path: Path) -> None:
+    path = tmp_path / ADDED
+    path.write_text("text\taudio\tspeaker\nby hand\t/home/me/x.wav\tW\nold\t/y.wav\t\n", "utf-8")
+    for text in ("new", "newer"):
+        write_added(path, [{"audio": "/y.wav", "text": text}], recordings={"/y.wav"})
+    rows = [{name: value for name, value in row.items() if value} for _, row in read_added(path)]
+    by_hand = {"audio": "/home/me/x.wav", "text": "by hand", "speaker": "W"}
+    assert rows == [by_hand, {"audio": "/y.wav", "text": "newer"}]
 
 
 @pytest.mark.parametrize(

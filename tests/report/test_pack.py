@@ -386,6 +386,10 @@ def test_a_recording_that_is_not_allowed_blocks_packing(tmp_path: Path, capsys: 
     with pytest.raises(DataError, match=r"other.tsv: no such file"):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m", consent=given))
     given.write_text("talk.wav\tyes\tfor research\nunused.wav\tno\n", "utf-8")
+    line = error_line(run_line(command, f"--model_dir {model} --out {tmp_path / 'm'} --consent {given}"), capsys)
+    reason = "not allowed, but no recording of the lists has this name (unused.wav); correct the name, or remove the"
+    assert line == f"{given}: {reason} line" and not (tmp_path / "m").exists()
+    (tmp_path / "data/rejected.tsv").write_text("key\tpath\treason\nx\t/speech/Unused.wav\texcluded\n", "utf-8")
     packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "m", consent=given))
     card = (packed / "README.md").read_text("utf-8")
     section = (

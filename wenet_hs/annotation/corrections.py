@@ -117,6 +117,11 @@ class CorrectedRecording:
             if one.text and self.corrections.get(number, Correction()).is_reviewed
         ]
 
+    @property
+    def needs_speaker(self) -> bool:
+        """Whether the speaker of a row of `training_rows` is not known."""
+        return any("speaker" not in row for row in self.training_rows())
+
 
 def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecording:
     """The recording of NAME.json with its corrections. Raises DataError if a file is damaged or of other segments.

@@ -4,6 +4,7 @@
 import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
+from itertools import chain, count
 from pathlib import Path
 
 from wenet_hs.annotation.eaf import read_eaf, read_media
@@ -100,12 +101,28 @@ class Record:
     model: str = ""
     """The model that transcribed it: a folder, a ZIP or an address; empty in old files."""
 
+    def is_of(self, source: Path, model: str) -> bool:
+        """Whether it is of this recording, or of an annotation file beside it, and of this model."""
+        is_same = self.source.absolute().with_suffix("") == source.absolute().with_suffix("")
+        return is_same and self.model in ("", model)
+
 
 def write_record(path: Path, record: Record) -> None:
     """Write all of a transcribed recording as JSON."""
     paths = {"media": str(record.recording.media.absolute()), "source": str(record.source.absolute())}
     content = asdict(record.recording) | paths | {"model": record.model}
     write_atomic(path, json.dumps(content, ensure_ascii=False))
+
+
+def find_record(folder: Path, source: Path, model: str) -> Path:
+    """NAME.json of a recording that this model transcribed, or the first free of NAME.json, NAME-2.json, NAME-3.json ….
+
+    A recording and an annotation file beside it, of the same name, are the same. A record without a model is of any.
+    Raises DataError for a file that is no record.
+    """
+    names = chain([source.stem], (f"{source.stem}-{number}" for number in count(2)))
+    paths = (folder / f"{name}.json" for name in names)
+    return next(path for path in paths if not path.exists() or read_record(path).is_of(source, model))
 
 
 def read_record(path: Path) -> Record:

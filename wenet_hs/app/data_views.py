@@ -2,13 +2,17 @@
 """Projects, recordings and their check: the pages before a training."""
 
 import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from starlette.concurrency import run_in_threadpool
+from anyio import from_thread
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from wenet_hs.annotation.recordings import read_record
@@ -23,10 +27,11 @@ from wenet_hs.corpus.languages import UNDETERMINED, describe_language, find_lang
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import open_atomic, write_atomic
+from wenet_hs.files import open_atomic, read_cached, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
+_UPLOADING, _MUTEX = set[Path](), threading.Lock()
 MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_UPLOAD_HOURS, MAX_CLIP_S = 4 << 30, 5000, 12, 600
 TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
 """Folder of a project that files are uploaded to → their suffixes."""
@@ -97,23 +102,14 @@ def show_check(request: Request) -> Response:
     kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
     kind = query.get("kind", kinds[0][0] if kinds else "")
     shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
-    expected = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
-    return render(
-        request,
-        "check.html",
-        project=project,
-        stats=stats,
-        kinds=kinds,
-        kind=kind,
-        shown=shown,
-        clips=lists.read_clips(project),
-        expected=expected,
-        excluded=lists.read_excluded(project),
-        made=read_recipe_options(project / "data"),
-        choice=lists.read_choice(project),
-        num_rejected=len(lists.read_rejected_annotations(project)),
-        job=project.last_job("prepare"),
-    )
+    left_out = lists.read_excluded(project)
+    values: dict[str, Any] = {"stats": stats, "kinds": kinds, "kind": kind, "shown": shown, "left_out": left_out}
+    values["expected"] = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
+    values["excluded"] = lists.page_of(left_out, query.get("excluded", ""), 100)
+    values["num_rejected"] = len(lists.read_rejected_annotations(project))
+    values |= {"clips": lists.read_clips(project), "job": project.last_job("prepare")}
+    values |= {"made": read_recipe_options(project / "data"), "choice": lists.read_choice(project)}
+    return render(request, "check.html", project=project, **values)
 
 
 def show_rejected(request: Request) -> Response:
@@ -140,46 +136,51 @@ def play(request: Request) -> Response:
     elif "rejected" in query:
         clip = lists.find_rejected(project, query["rejected"])
     else:
-        media = str(lists.read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
+        media = str(read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:
             raise DataError("start and end", "not numbers of seconds", "load the page again") from error
         clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
-    site_of(request).places.resolve(clip.wav)
+    clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
     seconds = clip.duration or read_duration(clip.wav) if clip.end is None else clip.end - (clip.start or 0.0)
     if not 0 < seconds <= MAX_CLIP_S:
         raise DataError(clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program")
     return Response(encode_clip(clip), media_type="audio/mpeg")
 
 
-async def upload(request: Request) -> Response:
+def upload(request: Request) -> Response:
     """Write the body of the request to a file of the project, whole or not at all."""
     project, query = project_of(request), request.query_params
     target = query.get("to", "")
     if target not in TARGETS:
         raise DataError("upload", "not a folder for files", "load the page again")
-    folder, name = project / target, check_file_name(query.get("name", ""), TARGETS[target])
-    is_full = folder.is_dir() and sum(1 for _ in folder.iterdir()) >= MAX_UPLOADS
-    if is_full or (folder / name).exists():
-        found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {name!r} already"
-        raise DataError(folder, found, "choose the folder on this computer instead, or rename the file")
+    folder, name = project.target(target), check_file_name(query.get("name", ""), TARGETS[target])
     declared = request.headers.get("content-length", "0")
-    manager, size = open_atomic(folder / name), int(declared) if declared.isdecimal() else 0
-    file = await run_in_threadpool(manager.__enter__)
-    try:
-        _check_size(name, size)
-        size = 0
-        async for part in request.stream():
+    with _reserve(folder / name), open_atomic(folder / name) as file:
+        _check_size(name, int(declared) if declared.isdecimal() else 0)
+        size, parts = 0, request.stream()
+        while part := from_thread.run(anext, parts):  # the last part is empty
             _check_size(name, size := size + len(part))
-            await run_in_threadpool(file.write, part)
-        await run_in_threadpool(file.flush)
-        await run_in_threadpool(_check_length, name, Path(file.name))
-    except BaseException as error:
-        manager.__exit__(type(error), error, error.__traceback__)
-        raise
-    await run_in_threadpool(manager.__exit__, None, None, None)
+            file.write(part)
+        file.flush()
+        _check_length(name, Path(file.name))
     return PlainTextResponse("")
+
+
+@contextmanager
+def _reserve(path: Path) -> Iterator[None]:
+    """Keep the name of a file for one upload. Raises DataError if it is taken, or the folder is full."""
+    with _MUTEX:
+        is_full = path.parent.is_dir() and sum(1 for _ in path.parent.iterdir()) >= MAX_UPLOADS
+        if is_full or path in _UPLOADING or path.exists():
+            found = f"has {MAX_UPLOADS:,} files already" if is_full else f"has a file {path.name!r} already"
+            raise DataError(path.parent, found, "choose the folder on this computer instead, or rename the file")
+        _UPLOADING.add(path)
+    try:
+        yield
+    finally:
+        _UPLOADING.discard(path)
 
 
 def _check_size(name: str, size: int) -> None:
@@ -201,15 +202,11 @@ def _check_length(name: str, path: Path) -> None:
         raise DataError(f"file {name!r}", f"more than {MAX_UPLOAD_HOURS} hours of audio", to_do)
 
 
-def to_projects(request: Request) -> Response:
-    return RedirectResponse(f"{request.url.path.rstrip('/')}/recordings", 303)
-
-
 ROUTES = (
     Route("/", show_projects),
     Route("/languages", send_languages),
     Route("/projects", create_project, methods=["POST"]),
-    Route("/p/{project}", to_projects),
+    Route("/p/{project}", lambda request: go_to(project_of(request), "recordings")),
     *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play),
     *routes_of("POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload),
 )

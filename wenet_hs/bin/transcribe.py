@@ -31,6 +31,7 @@ from wenet_hs.annotation.recordings import (
     check_tier_names,
     ctm_lines,
     find_media,
+    find_record,
     tsv_lines,
     write_record,
     write_srt,
@@ -70,7 +71,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--record", type=Path, metavar="DIR", help=record_help)
     add("--ctm", type=Path, metavar="FILE", help="write the words of all recordings as NIST's CTM")
     add("--tsv", type=Path, metavar="FILE", help="write a table of the segments: file, start, end, text, confidence")
-    skip_help = "go on after an interruption: files that exist are neither written nor an error"
+    skip_help = "go on after an interruption: files that exist are neither written nor an error; a --record of another"
+    skip_help += " recording or model stays, and the new one is NAME-2.json"
     add("--skip_existing", action="store_true", help=skip_help)
     add("--vad", choices=VADS, help="how speech is found: by its level, or by Silero VAD (default: energy)")
     add("--tier", metavar="NAME", help=f"name of the new tier; its children begin with it (default: {DEFAULT_TIER})")
@@ -189,9 +191,16 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
 
 
 def _outputs(args: argparse.Namespace, path: Path) -> dict[str, Path]:
-    """Format → the file for a recording."""
+    """Format → the file for a recording. With --skip_existing it is not the record of another recording or model."""
     folders = {name: getattr(args, name) for name in _SUFFIXES}
-    return {name: folder / (path.stem + _SUFFIXES[name]) for name, folder in folders.items() if folder is not None}
+    found = {name: folder / (path.stem + _SUFFIXES[name]) for name, folder in folders.items() if folder is not None}
+    if args.skip_existing and args.record is not None:
+        found["record"] = find_record(args.record, path, _model_name(args))
+    return found
+
+
+def _model_name(args: argparse.Namespace) -> str:
+    return str(args.model_dir.absolute() if args.model_dir.exists() else args.model_dir)
 
 
 def _check_outputs(args: argparse.Namespace) -> None:
@@ -236,8 +245,7 @@ def _annotate(args: argparse.Namespace, recognizer: Recognizer, path: Path) -> T
         if name == "srt":
             write_srt(output, recording)
         elif name == "record":
-            model = str(args.model_dir.absolute() if args.model_dir.exists() else args.model_dir)
-            write_record(output, Record(recording, path, model))
+            write_record(output, Record(recording, path, _model_name(args)))
         elif name == "textgrid":
             write_textgrid(output, make_tiers(recording, tier, low), recording.duration_s, source)
         else:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from unicodedata import normalize
 
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, read_lines, write_atomic
@@ -59,11 +60,39 @@ def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
 
 
 def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) -> Iterator[tuple[str, Consent]]:
-    """Each recording with its consent. The longest matching end of its path counts."""
+    """Each recording with its consent. The longest matching end of its path counts.
+
+    Composed and decomposed letters are equal, and upper and lower case of the file name, unless a line has its case.
+    """
+    exact = _index((normalize("NFC", name), one) for name, one in consents.items())
+    folded = _index((_fold_name(name), one) for name, one in consents.items())
     for recording in recordings:
-        parts = PurePath(recording).parts
-        ends = (str(PurePath(*parts[start:])) for start in range(len(parts)))
-        yield recording, next((consents[end] for end in ends if end in consents), Consent())
+        parts = PurePath(normalize("NFC", recording)).parts
+        ends = [str(PurePath(*parts[start:])) for start in range(len(parts))]
+        known = (exact.get(end) or folded.get(_fold_name(end)) for end in ends)
+        yield recording, next(filter(None, known), Consent())
+
+
+def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -> list[str]:
+    """The names that are not allowed and match no recording: misspelt, or of one that is not there."""
+    names = [PurePath(normalize("NFC", one)).parts for one in recordings]
+    ends = {_fold_name(str(PurePath(*parts[start:]))) for parts in names for start in range(len(parts))}
+    return [name for name, one in consents.items() if one.is_allowed is False and _fold_name(name) not in ends]
+
+
+def _index(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
+    """By name; of several with one name that which is not allowed."""
+    found = dict[str, Consent]()
+    for name, one in consents:
+        if found.setdefault(name, one).is_allowed is not False:
+            found[name] = one
+    return found
+
+
+def _fold_name(path: str) -> str:
+    """A path in NFC whose file name is in lower case."""
+    found = PurePath(normalize("NFC", path))
+    return str(found.with_name(normalize("NFC", found.name.casefold()))) if found.name else str(found)
 
 
 def summarise_consent(consents: Iterable[Consent]) -> list[str]:

@@ -3,11 +3,13 @@
 
 The user writes the files, or `wenet-hs app`. The rows of added.tsv are training speech and never enter dev or test. Its
 first line names the columns: audio (a path) and text; if wanted start and end in seconds, speaker, lang and channel.
-The dev and test lists are the same with and without it.
+Where the speakers of dev or test are named, a row needs its speaker. The dev and test lists are the same with and
+without it.
 """
 
 import logging
-from collections.abc import Mapping, Sequence
+import unicodedata
+from collections.abc import Collection, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -44,24 +46,31 @@ def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
     return rows
 
 
-def write_added(path: Path, rows: Sequence[Mapping[str, str]]) -> None:
-    """Write the file from rows of values by column."""
-    lines = ("\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in rows)
+def write_added(path: Path, rows: Sequence[Mapping[str, str]], *, recordings: Collection[str] | None = None) -> None:
+    """Write the file from rows of values by column.
+
+    `recordings`: their rows are replaced, and those of other audio files stay; None: all rows are replaced.
+    """
+    kept = [] if recordings is None else [row for _, row in read_added(path) if row["audio"] not in recordings]
+    lines = ("\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in (*kept, *rows))
     write_atomic(path, "\t".join(COLUMNS) + "\n" + "".join(lines))
 
 
 def leave_out_held(
     added: Sequence[Utterance], splits: Mapping[str, Sequence[Utterance]]
 ) -> tuple[list[Utterance], list[Rejected]]:
-    """The utterances that may be trained with, and those whose recording or speaker is in dev or test.
+    """The utterances that may be trained with, and those whose recording or speaker is or may be in dev or test.
 
-    A copy of a recording counts as the recording. Those whose name is in a list already are left out too.
+    A copy of a recording counts as the recording, and so does a file of the same name in another form or folder. Upper
+    and lower case of names are equal. Where speakers of dev or test are named, an utterance without a speaker is left
+    out. Those whose name is in a list already are left out too.
     """
     held = {name: splits.get(name, ()) for name in ("test", "dev")}
     if not added:
         return [], []
     recordings = {Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}}
-    speakers = {u.speaker: name for name, us in held.items() for u in us if u.speaker}
+    stems = {_fold(path.stem): name for path, name in recordings.items()}
+    speakers = {_fold(u.speaker): name for name, us in held.items() for u in us if u.speaker}
     by_size = dict[int, list[Path]]()
     for path in filter(Path.is_file, recordings):
         by_size.setdefault(path.stat().st_size, []).append(path)
@@ -70,6 +79,8 @@ def leave_out_held(
     @cache
     def find_set(wav: str) -> str | None:
         path = Path(wav).resolve()
+        if found := stems.get(_fold(path.stem)):
+            return found
         alike = by_size.get(path.stat().st_size, [])
         same = next((one for one in alike if one == path or sha256(one) == sha256(path)), None)
         return recordings[same] if same else None
@@ -78,8 +89,10 @@ def leave_out_held(
     known = {u.key for us in splits.values() for u in us}
     for u in added:
         reason = f"its recording is in the {name} set" if (name := find_set(u.wav)) else ""
-        if not reason and u.speaker in speakers:
-            reason = f"its speaker is in the {speakers[u.speaker]} set"
+        if not reason and u.speaker and (name := speakers.get(_fold(u.speaker))):
+            reason = f"its speaker is in the {name} set"
+        if not reason and speakers and not u.speaker:
+            reason = "no speaker: it may be one of dev or test, which have names; name who speaks"
         if not reason and u.key in known:
             reason = "repeated: the lists have an utterance of this name already"
         known.add(u.key)
@@ -88,6 +101,11 @@ def leave_out_held(
         else:
             kept.append(u)
     return kept, rejected
+
+
+def _fold(name: str) -> str:
+    """A name for comparison: composed letters, lower case, single spaces."""
+    return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split())
 
 
 def leave_out_excluded(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utterance], list[Rejected]]:

@@ -20,7 +20,8 @@ from safetensors.torch import save_file
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.corpus.consent import CONSENT, Consent, match_consent, read_consent, summarise_consent
+from wenet_hs.corpus.consent import CONSENT, Consent, find_unmatched, match_consent, read_consent, summarise_consent
+from wenet_hs.corpus.output import read_rejected
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import ConfigError, DataError, list_names
@@ -284,13 +285,16 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
     Args:
         path: the file; None: consent.tsv in the project folders of these models, if there is one.
 
-    Raises DataError if a recording is not allowed, or if some are not and the training lists are not known any more.
+    Raises DataError if a recording is not allowed, if some are not and the training lists are not known any more, or
+    if one that is not allowed is in no list: its name may be wrong.
     """
     if path is not None and not path.is_file():
         raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
     consents, recordings, unknown, files = dict[str, Consent](), dict[str, None](), list[Path](), dict[Path, None]()
+    projects = list[Path]()
     for folder, recorded in _trace_training(experiment):
-        files[path or folder.resolve().parent.parent / CONSENT] = None
+        projects.append(folder.resolve().parent.parent)
+        files[path or projects[-1] / CONSENT] = None
         clips = read_training_lists(recorded, folder)
         recordings |= dict.fromkeys(clip.wav for clip in clips)
         unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
@@ -307,7 +311,18 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
     if unknown and any(one.is_allowed is False for one in consents.values()):
         reason = f"recordings are not allowed, and the training lists of {unknown[0]} are gone or have changed"
         raise DataError(where, reason, "restore the lists, or train again")
+    if find_unmatched(consents, recordings) and (wrong := find_unmatched(consents, _list_recordings(projects))):
+        reason = f"not allowed, but no recording of the lists has this name ({list_names(wrong, most=3)})"
+        raise DataError(where, reason, "correct the name, or remove the line")
     return [*found.values()]
+
+
+def _list_recordings(projects: Sequence[Path]) -> set[str]:
+    """The recordings of all lists of the projects, also those that are not used."""
+    lists = [path for project in projects for path in project.glob("*/*/data.list")]
+    rejected = [path for project in projects for path in project.glob("*/rejected.tsv")]
+    known = {clip.wav for path in lists for clip in read_data_list(path)}
+    return known | {one.path for path in rejected for one in read_rejected(path)}
 
 
 def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, Mapping[str, Any]]]:
