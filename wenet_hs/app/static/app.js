@@ -14,28 +14,15 @@ for (const button of all(".copy"))
     button.textContent = texts.copied;
     setTimeout(() => { button.textContent = label; }, 1500);
   });
-const fieldsOf = form => {
-  const fields = [...new FormData(form)].filter(([name]) => !name.startsWith("content"));
-  for (const select of all("select[data-column]", form))
-    if (select.value) fields.push(["column." + select.value, select.dataset.column]);
-  return fields;
-};
 for (const form of all("form[data-preview]")) {
   const code = form.querySelector(".command code");
   let timer = 0;
   const show = async () => {
-    const answer = await post(form.action, [...fieldsOf(form), ["preview", "yes"]]);
+    const answer = await post(form.action, [...new FormData(form), ["preview", "yes"]]);
     code.textContent = await answer.text();
     for (const line of all(".expected", form)) line.textContent = decodeURIComponent(answer.headers.get("X-Expected") ?? "");
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(show, 250); });
-  form.addEventListener("submit", () => {
-    for (const [name, value] of fieldsOf(form).filter(([name]) => name.startsWith("column."))) {
-      const input = document.createElement("input");
-      Object.assign(input, { type: "hidden", name, value });
-      form.append(input);
-    }
-  });
   show();
 }
 
