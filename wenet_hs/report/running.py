@@ -27,6 +27,7 @@ def read_state(model: Path, recipe_lines: Sequence[str]) -> dict[str, Any]:
     valid = curves.get("valid", [])
     return {
         "step": int(steps[-1][1]) if steps else 0,
+        "last_step": int(max((one["step"] for of_kind in curves.values() for one in of_kind), default=0)),
         "total": int(steps[-1][2]) if steps else 0,
         "minutes_left": float(steps[-1][3]) if steps and steps[-1][3] else None,
         "minutes_of_all": of_all[-1] if of_all else None,
