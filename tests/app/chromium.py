@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from browser import find_browser
+
+from wenet_hs.app.pages import text
 
 AXE = Path(__file__).with_name("node_modules") / "axe-core/axe.min.js"
 """`npm ci` puts it there (`make browser`)."""
@@ -53,7 +54,8 @@ class Server:
 @contextmanager
 def chromium(*flags: str, **options: Any) -> Iterator[Any]:
     """A page of Playwright, which must end without an error or a warning in its console."""
-    playwright = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api as playwright
+
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=find_browser(), args=[*quiet, *flags])
@@ -87,7 +89,7 @@ def look(page: Any, name: str) -> None:
 
 def wait_for_job(page: Any, kind: str, seconds: float = 240) -> None:
     """Wait until the newest job of this kind is done."""
-    state = re.compile(rf"\d{{4}}-{kind}: (done|failed|stopped|interrupted)")
+    state = re.compile(rf"{text(f'job_{kind}')} \d{{4}}: (done|failed|stopped|interrupted)")
     heading = page.get_by_text(state)
     heading.wait_for(timeout=1000 * seconds)
     assert "done" in heading.inner_text(), page.locator(".job").inner_text()

@@ -46,7 +46,8 @@ def write_field_corpus(folder: Path) -> list[Path]:
 
 
 def test_dropped_files_become_checked_lists(address: str, tmp_path: Path) -> None:
-    playwright = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api as playwright
+
     files = write_field_corpus(tmp_path / "fieldwork")
     with playwright.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=find_browser(), args=["--no-sandbox"])
@@ -75,7 +76,7 @@ def test_dropped_files_become_checked_lists(address: str, tmp_path: Path) -> Non
         page.get_by_role("button", name="Make the lists").focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/check")
-        page.get_by_text("0001-prepare: done").wait_for(timeout=120_000)
+        page.get_by_text("Lists 0001: done").wait_for(timeout=120_000)
         assert page.get_by_role("heading", name="Findings").is_visible()
         page.get_by_role("link", name="digits").click()
         page.locator("article .play").first.click()

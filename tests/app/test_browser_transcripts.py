@@ -43,7 +43,8 @@ def project(tmp_path: Path) -> Path:
 @pytest.fixture
 def page(address: str, project: Path, tmp_path: Path) -> Iterator[Any]:
     """A page of a browser whose microphone plays two seconds of a tone again and again; it must have no faults."""
-    playwright = pytest.importorskip("playwright.sync_api")
+    from playwright import sync_api as playwright
+
     tone = 0.5 * np.sin(np.arange(2 * 48000) * 2 * np.pi * 440 / 48000)
     soundfile.write(tmp_path / "voice.wav", tone, 48000, subtype="PCM_16")
     flags = ["--no-sandbox", "--use-fake-device-for-media-stream", "--use-fake-ui-for-media-stream"]

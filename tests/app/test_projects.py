@@ -18,6 +18,7 @@ from lock_holder import holder
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier
 from wenet_hs.app import data_views
+from wenet_hs.corpus.columns import find_columns
 from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.errors import DataError
@@ -104,6 +105,29 @@ def test_the_command_is_shown_and_does_what_the_form_says(app: App) -> None:
     assert shlex.split(options["--prepare"]) == words
     assert options["--data"] == str(app.project / "data") and options["--min_minutes"] == "0"
     assert not (app.project / ".app/jobs").exists()
+
+
+def test_columns_are_used_as_they_are_chosen(app: App) -> None:
+    table = app.home / "my.csv"
+    table.write_text("audio,text,Other Words,speaker,split\na.wav,x,y,z,train\n")
+    html = app.get("/p/first/recordings", params={"path": str(table)}).text
+    assert re.findall(r'<select name="(column:.*?)">', html) == [
+        *("column:audio", "column:text", "column:Other Words", "column:speaker", "column:split")
+    ]
+    fields = {"form": "corpus", "path": str(table), "lang": "es", "preview": "yes"}
+    chosen = {"column:audio": "audio", "column:text": "", "column:Other Words": "text", "column:speaker": ""}
+    command = shlex.split(app.post("/p/first/prepare", **fields, **chosen, **{"column:split": "split"}).text)
+    (words,) = shlex.split(dict(zip(command[1::2], command[2::2], strict=True))["--prepare"])
+    columns = words.removeprefix("--columns=")
+    assert find_columns(table, ["audio", "text", "Other Words", "speaker", "split"], columns) == {
+        **{"audio": "audio", "text": "Other Words", "split": "split"}
+    }  # and not the speaker, which would be guessed
+    for wrong, line in (
+        ({"column:text": "text"}, "columns: text: 'text' and 'Other Words' are both chosen for it; choose one of them"),
+        ({"column:text": "x=y --out /"}, "column 'text': must be one of audio, text, speaker"),
+    ):
+        answer = app.post("/p/first/prepare", {"Accept": "text/plain"}, **fields, **chosen | wrong)
+        assert line in answer.text and "\n" not in answer.text
 
 
 def upload(app: App, name: str, content: bytes, to: str = "recordings", **headers: str) -> int:

@@ -165,7 +165,7 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         server.start()
         open_project(page, server, "Field")
         go(page, "Train")
-        page.get_by_text("0002-train: running").wait_for()
+        page.get_by_text("Training 0002: running").wait_for()
         look(page, "training")
         wait_for_job(page, "train")
         go(page, "Results")

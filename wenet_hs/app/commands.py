@@ -34,8 +34,7 @@ def prepare_command(project: Project, form: Form, places: Places) -> list[str]:
     """Stage 0 of the recipe: lists of the recordings, and their check."""
     kind, path = _choice(form, "form", FORMS), str(places.resolve(form.get("path", "")))
     words = [f"--tier={one}" for one in form.getlist("tier")]
-    columns = " ".join(f"{name}={value}" for name in COLUMNS if (value := form.get(f"column.{name}")))
-    words += [f"--columns={columns}"] if columns and kind == "corpus" else []
+    words += [f"--columns={_columns(form)}"] if kind == "corpus" else []
     words += [f"--{name}" for name in ("letter_apostrophe", "no_normalize", "drop_overlaps") if form.get(name)]
     words += [f"--speaker_from={one}"] if (one := form.get("speaker_from")) else []
     if wrong := [word for word in (*words, path) if word != one_field(word)]:
@@ -48,6 +47,21 @@ def prepare_command(project: Project, form: Form, places: Places) -> list[str]:
     command += ["--unit", _choice(form, "unit", ("char", "phone"))]
     command += ["--min_minutes", f"{_number(form, 'min_minutes', 10, 0, 10_000):g}"]
     return [*command, *_folders(project, project.free_experiment()), "--stop_stage", "0"]
+
+
+def _columns(form: Form) -> str:
+    """What each column contains, by the fields `column:NAME`; `CONTENT=` where none has it: nothing is guessed."""
+    chosen = dict[str, str]()
+    for field, content in form.multi_items():
+        if field.startswith("column:") and content:
+            name = field.removeprefix("column:")
+            if content not in COLUMNS:
+                raise ConfigError(f"column {one_field(name)[:80]!r}", f"must be one of {', '.join(COLUMNS)}")
+            if content in chosen:
+                found = f"{one_field(chosen[content])[:80]!r} and {one_field(name)[:80]!r} are both chosen for it"
+                raise ConfigError(f"columns: {content}", found, "choose one of them")
+            chosen[content] = name
+    return " ".join(f"{content}={chosen.get(content, '')}" for content in COLUMNS)
 
 
 def prepare_again_command(project: Project) -> list[str]:

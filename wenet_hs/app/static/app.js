@@ -14,28 +14,15 @@ for (const button of all(".copy"))
     button.textContent = texts.copied;
     setTimeout(() => { button.textContent = label; }, 1500);
   });
-const fieldsOf = form => {
-  const fields = [...new FormData(form)].filter(([name]) => !name.startsWith("content"));
-  for (const select of all("select[data-column]", form))
-    if (select.value) fields.push(["column." + select.value, select.dataset.column]);
-  return fields;
-};
 for (const form of all("form[data-preview]")) {
   const code = form.querySelector(".command code");
   let timer = 0;
   const show = async () => {
-    const answer = await post(form.action, [...fieldsOf(form), ["preview", "yes"]]);
+    const answer = await post(form.action, [...new FormData(form), ["preview", "yes"]]);
     code.textContent = await answer.text();
     for (const line of all(".expected", form)) line.textContent = decodeURIComponent(answer.headers.get("X-Expected") ?? "");
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(show, 250); });
-  form.addEventListener("submit", () => {
-    for (const [name, value] of fieldsOf(form).filter(([name]) => name.startsWith("column."))) {
-      const input = document.createElement("input");
-      Object.assign(input, { type: "hidden", name, value });
-      form.append(input);
-    }
-  });
   show();
 }
 
@@ -47,6 +34,26 @@ for (const label of all("label[data-when]")) {
 }
 
 // ---- parts that change by themselves
+// Makes a node like a new one. What is equal stays, so focus, positions and opened details do.
+const renew = (old, now) => {
+  if (old.nodeName !== now.nodeName) { old.replaceWith(now); return; }
+  if (old.nodeType === Node.TEXT_NODE && old.data !== now.data) old.data = now.data;
+  for (const { name } of [...old.attributes ?? []]) if (name !== "open" && !now.hasAttribute(name)) old.removeAttribute(name);
+  for (const { name, value } of [...now.attributes ?? []])
+    if (name !== "open" && old.getAttribute(name) !== value) old.setAttribute(name, value);
+  const olds = [...old.childNodes], nows = [...now.childNodes];
+  nows.forEach((node, index) => { if (olds[index]) renew(olds[index], node); else old.append(node); });
+  for (const node of olds.slice(nows.length)) node.remove();
+};
+const isChanged = field => {
+  if (field.type === "checkbox" || field.type === "radio") return field.checked !== field.defaultChecked;
+  if (!field.options) return field.value !== field.defaultValue;
+  return field.selectedIndex !== Math.max(0, [...field.options].findIndex(one => one.defaultSelected));
+};
+// Whether a new load of the page would lose something: what is typed, chosen, recorded or sent just now.
+const isBusy = () => all("[data-busy], .record[aria-pressed=true], .again:not([hidden])").length > 0
+  || all("main input:not([type=hidden], [type=file]), main textarea, main select").some(isChanged);
+const outdated = document.getElementById("outdated");
 for (const part of all("[data-live]")) {
   let state = part.dataset.state, shown = "";
   const update = async () => {
@@ -55,10 +62,17 @@ for (const part of all("[data-live]")) {
     if (!answer.ok) return;
     const html = await answer.text(), now = decodeURIComponent(answer.headers.get("X-State"));
     if (html !== shown) {
-      part.innerHTML = shown = html;
-      for (const log of all(".log", part)) log.scrollTop = log.scrollHeight;
+      const atEnd = !shown || all(".log", part).every(log => log.scrollTop + log.clientHeight > log.scrollHeight - 8);
+      const fresh = document.createElement(part.nodeName);
+      fresh.innerHTML = shown = html;
+      for (const { name, value } of part.attributes) fresh.setAttribute(name, value);
+      renew(part, fresh);
+      if (atEnd) for (const log of all(".log", part)) log.scrollTop = log.scrollHeight;
     }
-    if (state !== "once" && now !== state) { location.reload(); return; }
+    if (state !== "once" && now !== state) {
+      if (!isBusy()) { location.reload(); return; }
+      outdated.hidden = false;
+    }
     if (/^(running|stopping)/.test(now)) setTimeout(update, 2000);
   };
   update();
@@ -87,6 +101,11 @@ document.addEventListener("click", event => {
 for (const drop of all(".drop")) {
   const status = drop.querySelector("[role=status]");
   const send = async files => {
+    drop.dataset.busy = "yes";
+    await sendAll(files);
+    delete drop.dataset.busy;
+  };
+  const sendAll = async files => {
     for (const [index, file] of files.entries()) {
       status.textContent = fill(texts.uploading, { number: index + 1, total: files.length, name: file.name });
       const address = drop.dataset.upload + "&name=" + encodeURIComponent(file.name);
