@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atomic writes, folder locks, and reading text files."""
+"""Atomic writes, folder locks, reading text files, and a cache of files that were read."""
 
 import errno
 import fcntl
@@ -12,11 +12,12 @@ import re
 import secrets
 import struct
 import sys
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeVar
 
 from wenet_hs.errors import DataError, WenetHsError, one_line
 
@@ -24,6 +25,10 @@ NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
 _MAX_NAME = 200  # bytes, of 255 that a name of a temporary file may have
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_MAX_CACHED = 32
+_CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
+_CACHE_MUTEX = threading.Lock()
+Value = TypeVar("Value")
 _OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
 
 
@@ -154,6 +159,24 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
                 read_bytes(path)  # says what it is
                 found = f"not UTF-8 at byte {error.start}"
                 raise DataError(f"{path}:{number}", found, "convert the file to UTF-8") from error
+
+
+def read_cached(read: Callable[[Path], Value], path: Path, default: Value | None = None) -> Value:
+    """The result of `read`, which is called again if the file has changed; without the file the default, if given."""
+    if default is not None and not path.is_file():
+        return default
+    state = path.stat()
+    mark = (state.st_mtime_ns, state.st_size, state.st_ino)
+    known = _CACHE.get((read, path))
+    if known is None or known[0] != mark:
+        known = (mark, read(path))  # outside of the lock: other pages do not wait
+    with _CACHE_MUTEX:
+        _CACHE.pop((read, path), None)
+        _CACHE[read, path] = known
+        while len(_CACHE) > _MAX_CACHED:
+            del _CACHE[next(iter(_CACHE))]
+    value: Value = known[1]
+    return value
 
 
 def remove_incomplete_line(path: Path) -> bytes:

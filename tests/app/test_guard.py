@@ -92,6 +92,7 @@ def test_an_unexpected_fault_has_the_headers_too(app: App, monkeypatch: pytest.M
     client._transport.raise_server_exceptions = False  # type: ignore[attr-defined]
     answer = client.get("/")
     assert answer.status_code == 500
+    assert "a fault of the program (ZeroDivisionError: division by zero)" in answer.text
     assert "default-src 'none'" in answer.headers["content-security-policy"]
 
 

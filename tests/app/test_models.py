@@ -94,6 +94,8 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
     html = app.get("/p/first/train").text
     assert line in html and '<option value="tiny" selected>' in html, "the form has the choice that was measured"
+    write_atomic(app.project / "data/stats.json", (app.project / "data/stats.json").read_text())
+    assert expected(size="tiny") != line, "the lists were made again"
 
 
 def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> None:
@@ -116,6 +118,15 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
         assert "Dev set: 43.21 % of the units are wrong (lowest: 30.00 %)" in answer.text
         assert "Unit error rate of the validation set, greedy CTC search" in answer.text
         assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
+        log = log.replace("4.3 min", "0.2 min")
+        write_atomic(model.with_name("softmax.log"), log)
+        assert "less than a minute left in this part" in app.get("/p/first/live?training=exp-mine/softmax").text
+        job = start_job(
+            app.project / ".app/jobs", "train", ["sh", "-c", "sleep 60", "--exp", str(model.parent)], folder=app.home
+        )
+        assert "Stop exp-mine/softmax" not in app.get("/p/first/train").text, "the job has a button of its own"
+        job.stop()
+        assert within(20, lambda: not job.is_running)
         assert app.post("/p/first/stop", training="exp-mine/softmax").status_code == 303
         assert process.wait(10) == -signal.SIGTERM
     write_atomic(model / "metrics.jsonl", '{"kind": "valid", "step": 100, "loss": 0.5}\n')
@@ -221,7 +232,11 @@ def test_uploaded_recordings_are_chosen_once_until_they_are_transcribed(app: App
     for name in ("a.wav", "a.eaf", "b.flac", "c.txt", "done.mp3", "done.json"):
         write_atomic(app.project / "to_transcribe" / name, "")
     write_transcript(app.project, app.project / "to_transcribe/done.mp3", "done")
+    write_atomic(app.project / "exp-2/base/train.yaml", "")
+    write_atomic(app.project / "exp-2/base/model.safetensors", "")
+    write_atomic(app.project / "exp/softmax/test/joint/score.json", "{}")
     html = app.get("/p/first/transcribe").text
+    assert re.findall(r"<option>(.*?)<", html) == ["exp/softmax", "exp-2/base"], "scored models first"
     assert re.findall(r'to_transcribe/([\w.]+)" checked', html) == ["a.eaf", "b.flac"]
     assert "c.txt" not in html
 

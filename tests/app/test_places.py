@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths and names of requests: nothing outside of the allowed folders, also by links."""
 
+import time
+import unicodedata
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-from app_client import App, write_audio, write_transcript
+from app_client import ORIGIN, App, write_audio, write_transcript
+from model_folders import write_model_folder
 
 from wenet_hs.app.places import Places, check_file_name, check_name
 from wenet_hs.errors import DataError
+from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance, write_data_list
 
 
@@ -111,3 +116,74 @@ def test_forms_name_nothing_outside(app: App, outside: Path) -> None:
     ):
         assert app.post(f"/p/first/{path}", **fields).status_code == 400, path
     assert not (app.project / ".app/jobs").exists()
+
+
+def test_relative_paths_and_addresses_are_refused(app: App, outside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(app.home)
+    clips = [Utterance(key=f"u{n}", wav=wav, txt="x") for n, wav in enumerate((f"file://{outside}", "talk.wav"))]
+    write_data_list(app.project / "data/train/data.list", clips)
+    for clip in clips:
+        answer = app.get(f"/p/first/audio?key={clip.key}")
+        assert answer.status_code == 400 and "does not begin with /" in answer.text
+    write_atomic(app.project / "data/options.txt", f"--folder {app.home}\n")
+    for path, fields in (
+        ("prepare", {"form": "folder", "path": ""}),
+        ("train", {"start": "encoder", "encoder": ""}),
+        ("train", {"start": "encoder", "encoder": "projects"}),
+        ("train", {"start": "model", "base": ""}),
+    ):
+        answer = app.post(f"/p/first/{path}", **fields)
+        assert answer.status_code == 400 and "does not begin with /" in answer.text
+
+
+def test_a_card_that_is_a_link_to_the_outside_is_not_shown(app: App, outside: Path) -> None:
+    (app.project / "cards").mkdir()
+    (outside.parent / "text").write_text("the secret")
+    (app.project / "cards/x.md").symlink_to(outside.parent / "text")
+    html = app.get("/p/first/share").text
+    assert "the secret" not in html and "outside of the folders" in html
+
+
+def test_links_do_not_lead_uploads_and_results_out_of_a_project(app: App, outside: Path) -> None:
+    write_model_folder(app.project / "exp/softmax")
+    for name in ("recordings", "transcribed", "cards", "shared"):
+        (app.project / name).symlink_to(outside.parent)
+    headers = {"Origin": ORIGIN, "Content-Type": "application/octet-stream", "Accept": "text/html"}
+    answers = [app.client.post("/p/first/upload?to=recordings&name=a.txt", content=b"x", headers=headers)]
+    answers.append(app.post("/p/first/transcribe", model="exp/softmax", file=str(app.home / "talk.wav")))
+    answers.append(app.post("/p/first/pack", model="exp/softmax", name="mine"))
+    answers.append(app.post("/p/first/card", name="mine", text="x"))
+    assert all(one.status_code == 400 and "leads out of the project" in one.text for one in answers)
+    assert [path.name for path in outside.parent.iterdir()] == ["secret.wav"]
+
+
+def test_names_in_all_scripts(app: App) -> None:
+    names = ("हिन्दी", "தமிழ்", "ọ̀rọ̀", "K'iche'", "ภาษาไทย", "עִבְרִית", "می\u200cخواهم")
+    for name in names:
+        location = app.post("/projects", name=name).headers["location"]
+        assert app.get(location).status_code == 200, name
+    for wrong in ("'x", "\u0301x", "x.", "a\u202eb"):
+        with pytest.raises(DataError):
+            check_name(wrong)
+
+
+def test_a_listed_folder_with_another_form_of_its_name_is_opened(app: App) -> None:
+    for name in (unicodedata.normalize("NFD", "récits"), "Mbosi (2019)"):
+        (app.home / "projects" / name / ".app").mkdir(parents=True)
+        assert name in app.get("/").text
+        assert app.get(f"/p/{quote(name)}/recordings").status_code == 200
+
+
+def test_a_folder_of_20000_files_is_shown_in_pages(app: App) -> None:
+    folder = app.home / "many"
+    folder.mkdir()
+    for number in range(20_000):
+        (folder / f"r{number:05}.wav").touch()
+    write_model_folder(app.project / "exp/softmax")
+    for step in ("recordings", "transcribe", "train"):
+        begin = time.perf_counter()
+        html = app.get(f"/p/first/{step}", params={"folder": str(folder)}).text
+        assert time.perf_counter() - begin < 1, step
+        assert ("Page 1 of 40, 20,000 in all" in html) == (step != "train"), step
+    html = app.get("/p/first/recordings", params={"folder": str(folder), "page": "40"}).text
+    assert "r19999.wav" in html and "r00000.wav" not in html

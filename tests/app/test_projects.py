@@ -3,6 +3,7 @@
 
 import io
 import json
+import os
 import re
 import shlex
 import time
@@ -164,6 +165,50 @@ def test_excluded_utterances_are_kept_as_a_list(app: App) -> None:
     assert "Excluded utterances: 1" in app.get("/p/first/check").text
     app.post("/p/first/exclude", key="u0", excluded="no")
     assert (app.project / "data" / EXCLUDED).read_text() == ""
+
+
+def test_each_of_many_excluded_utterances_can_be_taken_back(app: App) -> None:
+    write_atomic(app.project / "data" / EXCLUDED, "".join(f"k{number:03}\n" for number in range(250)))
+    html = app.get("/p/first/check?excluded=3").text
+    assert "Excluded utterances: 250" in html and "Page 3 of 3" in html
+    assert re.findall(r'name="key" value="(k\d+)"', html) == [f"k{number}" for number in range(200, 250)]
+    assert '<details id="excluded" open>' in html
+
+
+def test_damaged_files_are_one_line_each(app: App) -> None:
+    """Files of the project that another program wrote, or that were cut."""
+    for path, content, pages, line in (
+        ("data/stats.json", b"{}", ("check", "train", "transcribe"), "not the numbers of lists"),
+        ("data/stats.json", b'{"total": {"hours": {"train": "x"}}}', ("check",), "not the numbers of lists"),
+        ("data/check.tsv", b"set\tkey\nx\ty\n", ("check",), "a line without set, key, kind and details"),
+        ("data/options.txt", b"--lang \xe4", ("recordings",), "options.txt:1: not UTF-8"),
+        ("cards/x.md", b"\xe4", ("share",), "x.md:1: not UTF-8"),
+    ):
+        path = app.project / path
+        before = path.read_bytes() if path.is_file() else b""
+        write_atomic(path, content)
+        for page in pages:
+            assert line in app.get(f"/p/first/{page}").text, (path, page)
+        write_atomic(path, before)
+
+
+def test_one_damaged_file_of_corrections_or_a_name_of_another_coding_does_not_hide_the_others(app: App) -> None:
+    for name in ("good", "damaged"):
+        write_transcript(app.project, app.home / "talk.wav", name)
+    write_atomic(app.project / "transcribed/damaged.corrections.json", "{")
+    (app.project / "transcribed" / os.fsdecode(b"\xe9t\xe9.json")).touch()
+    write_atomic(app.project / "transcribed/cut.json", "{")
+    html = app.get("/p/first/transcribe").text
+    assert "text?name=good" in html and "damaged.corrections.json: " in html and "transcribed/cut.json: " in html
+
+
+def test_jobs_of_another_form_are_shown(app: App) -> None:
+    for number, kind in enumerate(("time", "transcribe"), start=1):
+        content = json.dumps({"kind": kind, "command": ["x"]})
+        write_atomic(app.project / f".app/jobs/{number:04}-{kind}/job.json", content)
+    write_atomic(app.project / "data/options.txt", f"--folder {app.home}\n")
+    assert app.post("/p/first/train", start="nothing", preview="yes").status_code == 200
+    assert "0002-transcribe" in app.get("/p/first/transcribe").text
 
 
 def test_html_in_names_and_texts_is_text(app: App) -> None:

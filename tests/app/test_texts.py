@@ -38,6 +38,7 @@ SOURCE = "\n".join(path.read_text("utf-8") for path in TEMPLATES.iterdir())
 def test_every_text_of_a_page_is_in_the_catalogue_and_the_reverse() -> None:
     texts = pages.read_texts()
     named = {*re.findall(r"\bt\(['\"](\w+)['\"][,)]", SOURCE), *re.findall(r"\btexts\.(\w+)", SOURCE)}
+    named |= {*re.findall(r"\btext\(['\"](\w+)['\"][,)]", Path(pages.__file__).read_text("utf-8"))}
     starts = {*re.findall(r"\bt\(['\"](\w+_)['\"] ~", SOURCE)}
     assert named and starts and named <= texts.keys()
     assert starts == CHOSEN.keys()

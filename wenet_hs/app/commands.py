@@ -137,15 +137,15 @@ def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> 
     """Transcription of recordings into PROJECT/transcribed; those that are there already are left out."""
     if not files:
         raise DataError("recordings", "none chosen", "choose at least one")
-    command = ["wenet-hs", "transcribe", "--model_dir", str(model), "--record", str(project / "transcribed")]
-    return [*command, "--skip_existing", "--", *map(str, files)]
+    command = ["wenet-hs", "transcribe", "--model_dir", str(model), "--record"]
+    return [*command, str(project.target("transcribed")), "--skip_existing", "--", *map(str, files)]
 
 
 def pack_command(project: Project, model: Path, form: Form) -> list[str]:
     """A ZIP to share in PROJECT/shared, with the edited card in PROJECT/cards; or first that card, to be edited."""
     name = check_name(form.get("name", ""), "model")
-    card = project / "cards" / f"{name}.md"
-    out = card if form.get("card_only") else project / "shared" / f"{name}.zip"
+    card = project.target("cards") / f"{name}.md"
+    out = card if form.get("card_only") else project.target("shared") / f"{name}.zip"
     command = ["wenet-hs", "pack", "--model_dir", str(model), "--out", str(out)]
     command += ["--card", str(card)] if out != card and card.is_file() else []
     for name in ("license", "data"):

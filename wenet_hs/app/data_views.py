@@ -4,12 +4,14 @@
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 from anyio import from_thread
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
 from wenet_hs.annotation.recordings import read_record
@@ -24,7 +26,7 @@ from wenet_hs.corpus.languages import find_language
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import open_atomic
+from wenet_hs.files import open_atomic, read_cached
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
@@ -83,21 +85,13 @@ def show_check(request: Request) -> Response:
     kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
     kind = query.get("kind", kinds[0][0] if kinds else "")
     shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
-    expected = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
-    return render(
-        request,
-        "check.html",
-        project=project,
-        stats=stats,
-        kinds=kinds,
-        kind=kind,
-        shown=shown,
-        clips=lists.read_clips(project),
-        expected=expected,
-        excluded=lists.read_excluded(project),
-        num_rejected=len(lists.read_rejected_annotations(project)),
-        job=project.last_job("prepare"),
-    )
+    left_out = lists.read_excluded(project)
+    values: dict[str, Any] = {"stats": stats, "kinds": kinds, "kind": kind, "shown": shown, "left_out": left_out}
+    values["expected"] = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
+    values["excluded"] = lists.page_of(left_out, query.get("excluded", ""), 100)
+    values["num_rejected"] = len(lists.read_rejected_annotations(project))
+    values |= {"clips": lists.read_clips(project), "job": project.last_job("prepare")}
+    return render(request, "check.html", project=project, **values)
 
 
 def show_rejected(request: Request) -> Response:
@@ -124,13 +118,13 @@ def play(request: Request) -> Response:
     elif "rejected" in query:
         clip = lists.find_rejected(project, query["rejected"])
     else:
-        media = str(lists.read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
+        media = str(read_cached(read_record, project.transcript(query.get("name", ""))).recording.media)
         try:
             begin, end = float(query.get("start", "")), float(query.get("end", ""))
         except ValueError as error:
             raise DataError("start and end", "not numbers of seconds", "load the page again") from error
         clip = Utterance(key="", wav=media, txt="", start=begin, end=end)
-    site_of(request).places.resolve(clip.wav)
+    clip = replace(clip, wav=str(site_of(request).places.resolve(clip.wav)))
     seconds = clip.duration or read_duration(clip.wav) if clip.end is None else clip.end - (clip.start or 0.0)
     if not 0 < seconds <= MAX_CLIP_S:
         raise DataError(clip.wav, f"not a part of up to {MAX_CLIP_S} s", "open it in another program")
@@ -143,7 +137,7 @@ def upload(request: Request) -> Response:
     target = query.get("to", "")
     if target not in TARGETS:
         raise DataError("upload", "not a folder for files", "load the page again")
-    folder, name = project / target, check_file_name(query.get("name", ""), TARGETS[target])
+    folder, name = project.target(target), check_file_name(query.get("name", ""), TARGETS[target])
     declared = request.headers.get("content-length", "0")
     with _reserve(folder / name), open_atomic(folder / name) as file:
         _check_size(name, int(declared) if declared.isdecimal() else 0)
@@ -190,14 +184,10 @@ def _check_length(name: str, path: Path) -> None:
         raise DataError(f"file {name!r}", f"more than {MAX_UPLOAD_HOURS} hours of audio", to_do)
 
 
-def to_projects(request: Request) -> Response:
-    return RedirectResponse(f"{request.url.path.rstrip('/')}/recordings", 303)
-
-
 ROUTES = (
     Route("/", show_projects),
     Route("/projects", create_project, methods=["POST"]),
-    Route("/p/{project}", to_projects),
+    Route("/p/{project}", lambda request: go_to(project_of(request), "recordings")),
     *routes_of("GET", recordings=show_recordings, check=show_check, rejected=show_rejected, audio=play),
     *routes_of("POST", prepare=prepare, prepare_again=prepare_again, exclude=exclude, upload=upload),
 )

@@ -17,13 +17,12 @@ _GO_ON = (
     '<meta http-equiv="refresh" content="0;url=/">'
 )
 _FORM_TYPE = "application/x-www-form-urlencoded"
-_POLICY = {
-    **{"default-src": "'none'", "script-src": "'self'", "style-src": "'self'", "img-src": "'self'"},
-    **{"media-src": "'self'", "connect-src": "'self'", "form-action": "'self'"},
-    **{"base-uri": "'none'", "frame-ancestors": "'none'"},
-}
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
 HEADERS = {
-    "Content-Security-Policy": "; ".join(f"{name} {value}" for name, value in _POLICY.items()),
+    "Content-Security-Policy": _POLICY,
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "same-origin",  # with no-referrer the forms of the page would have the Origin `null`

@@ -5,39 +5,23 @@ import json
 import math
 import threading
 from collections import ChainMap, defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from wenet_hs.app.places import choose
 from wenet_hs.app.projects import Project
 from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.output import SPLITS, Rejected, read_rejected
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, read_lines, write_atomic
+from wenet_hs.files import read_cached, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 
 Value = TypeVar("Value")
-_MAX_CACHED = 32
-_CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
+_AGAIN = "prepare the recordings again"
 _MUTEX = threading.Lock()
-
-
-def read_cached(read: Callable[[Path], Value], path: Path) -> Value:
-    """The result of `read`, which is called again if the file has changed."""
-    state = path.stat()
-    mark = (state.st_mtime_ns, state.st_size, state.st_ino)
-    known = _CACHE.get((read, path))
-    if known is None or known[0] != mark:
-        known = (mark, read(path))  # outside of the lock: other pages do not wait
-    with _MUTEX:
-        _CACHE.pop((read, path), None)
-        _CACHE[read, path] = known
-        while len(_CACHE) > _MAX_CACHED:
-            del _CACHE[next(iter(_CACHE))]
-    value: Value = known[1]
-    return value
 
 
 @dataclass(frozen=True)
@@ -66,8 +50,7 @@ def read_clips(project: Project) -> Mapping[str, Utterance]:
 
 def read_recordings(project: Project) -> list[str]:
     """The audio files of the training list, by name."""
-    path = project / "data/train/data.list"
-    return read_cached(_recordings, path) if path.is_file() else []
+    return read_cached(_recordings, project / "data/train/data.list", [])
 
 
 def _recordings(path: Path) -> list[str]:
@@ -76,32 +59,23 @@ def _recordings(path: Path) -> list[str]:
 
 def find_clip(project: Project, key: str) -> Utterance:
     """The utterance of this key. Raises DataError if the lists have none."""
-    clips = read_clips(project)
-    if key not in clips:
-        raise DataError(f"utterance {key[:80]!r}", "not in the lists of this project", "prepare the recordings again")
-    return clips[key]
+    return choose(read_clips(project), key, "utterance", "not in the lists of this project")
 
 
 def _by_key(path: Path) -> dict[str, Utterance]:
     return {u.key: u for u in read_data_list(path)}
 
 
-def _rows(path: Path) -> list[tuple[str, ...]]:
-    return [tuple(line.split("\t")) for line in read_lines(path)[1:]]
-
-
 def find_rejected(project: Project, key: str) -> Utterance:
     """The audio of an annotation that is not used. Raises DataError if there is none of this key with its audio."""
-    known = read_rejected_annotations(project)
-    if (found := next((one for one in known if one.key == key and has_audio(one)), None)) is None:
-        raise DataError(f"annotation {one_field(key)[:80]!r}", "has no audio in the list", "load the page again")
+    known = {one.key: one for one in read_rejected_annotations(project) if one.key == key and has_audio(one)}
+    found = choose(known, key, "annotation", "has no audio in the list")
     return Utterance(key=key, wav=found.path, txt="", start=found.start, end=found.end)
 
 
 def read_rejected_annotations(project: Project) -> list[Rejected]:
     """The annotations that are not used."""
-    path = project / "data/rejected.tsv"
-    return read_cached(read_rejected, path) if path.is_file() else []
+    return read_cached(read_rejected, project / "data/rejected.tsv", [])
 
 
 def has_audio(annotation: Rejected) -> bool:
@@ -109,27 +83,34 @@ def has_audio(annotation: Rejected) -> bool:
     return annotation.path.lower().endswith(ALL_SUFFIXES) and Path(annotation.path).is_file()
 
 
-def read_findings(project: Project) -> Mapping[str, Sequence[tuple[str, ...]]]:
-    """Kind → set, key, kind and details of each finding of the check."""
-    path = project / "data/check.tsv"
-    return read_cached(_by_kind, path) if path.is_file() else {}
+def read_findings(project: Project) -> Mapping[str, Sequence[tuple[str, str, str]]]:
+    """Kind → set, key and details of each finding of the check."""
+    return read_cached(_by_kind, project / "data/check.tsv", {})
 
 
-def _by_kind(path: Path) -> Mapping[str, Sequence[tuple[str, ...]]]:
-    found = defaultdict[str, list[tuple[str, ...]]](list)
-    for row in _rows(path):
-        found[row[2]].append(row)
-    return dict(found)
+def _by_kind(path: Path) -> dict[str, list[tuple[str, str, str]]]:
+    found = defaultdict[str, list[tuple[str, str, str]]](list)
+    for line in read_lines(path)[1:]:
+        try:
+            name, key, kind, details = line.split("\t", 3)
+        except ValueError as error:
+            raise DataError(path, "has a line without set, key, kind and details", _AGAIN) from error
+        found[kind].append((name, key, details))
+    return found
 
 
 def read_stats(project: Project) -> dict[str, Any]:
     """The content of data/stats.json; empty if the lists are not complete."""
-    path = project / "data/stats.json"
+    return read_cached(_stats, project / "data/stats.json", {})
+
+
+def _stats(path: Path) -> dict[str, Any]:
     try:
-        stats = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-    except ValueError as error:
-        raise DataError(path, "not JSON", "prepare the recordings again") from error
-    return stats if isinstance(stats, dict) else {}
+        stats: dict[str, Any] = json.loads(path.read_text("utf-8"))
+        {float(hours) for hours in stats["total"]["hours"].values()} | {*stats["total"]["utterances"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(path, "not the numbers of lists", _AGAIN) from error
+    return stats
 
 
 def read_excluded(project: Project) -> list[str]:

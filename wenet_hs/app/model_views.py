@@ -15,9 +15,9 @@ from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, Record, read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
-from wenet_hs.app.places import Places, check_name
+from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project
-from wenet_hs.app.results import find_expected_time, read_comparisons, read_live, read_results
+from wenet_hs.app.results import find_expected_time, read_comparisons, read_results
 from wenet_hs.corpus.consent import (
     CONSENT,
     Consent,
@@ -31,33 +31,29 @@ from wenet_hs.corpus.edits import ADDED, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.files import one_field, read_cached, read_lines, write_atomic
 from wenet_hs.jobs import Job
+from wenet_hs.report.running import read_state
 from wenet_hs.shared_model import resolve_model
 
 _MAX_CARD, _MUTEX = 20_000, threading.Lock()
 
 
 def find_models(project: Project) -> dict[str, Path]:
-    """Name → model folder or ZIP: the trained ones of the project, and those that were opened."""
-    models = {one.name: one.folder for one in project.trainings() if one.is_trained}
-    return models | {f"models/{path.name}": path for path in sorted((project / "models").glob("*.zip"))}
+    """Name → model folder or ZIP: the trained ones of the project, scored ones first, and those that were opened."""
+    trained = sorted((one for one in project.trainings() if one.is_trained), key=lambda one: not one.is_scored)
+    return {one.name: one.folder for one in trained} | {
+        f"models/{path.name}": path for path in project.files("models/*.zip")
+    }
 
 
 def _model(request: Request, project: Project) -> Path:
-    models, name = find_models(project), form_of(request).get("model", "")
-    if name not in models:
-        raise DataError(f"model {one_field(name)[:80]!r}", "not in this project", "choose one in the list")
-    return models[name]
+    return choose(find_models(project), form_of(request).get("model", ""), "model")
 
 
 def _job(project: Project, name: str) -> Job:
-    found = next(
-        (job for job in project.jobs("prepare", "train", "time", "transcribe", "pack") if job.folder.name == name), None
-    )
-    if found is None:
-        raise DataError(f"job {one_field(name)[:40]!r}", "not in this project", "load the page again")
-    return found
+    jobs = project.jobs("prepare", "train", "time", "transcribe", "pack")
+    return choose({job.folder.name: job for job in jobs}, name, "job")
 
 
 def show_live(request: Request) -> Response:
@@ -70,7 +66,7 @@ def show_live(request: Request) -> Response:
     else:
         training = project.training(query.get("training", ""))
         job_of = next((job for job in project.jobs("train") if job.is_running), None)
-        live = read_live(training, job_of.tail(400) if job_of else [])
+        live = read_state(training.folder, job_of.tail(400) if job_of else [])
         answer = render(request, "live_training.html", training=training, live=live, **values)
         state = "running" if training.process else "done"
     answer.headers["X-State"] = quote(state)
@@ -96,19 +92,10 @@ def stop(request: Request) -> Response:
 
 def show_train(request: Request) -> Response:
     project = project_of(request)
-    trainings, job = project.trainings(), project.last_job("train")
-    return render(
-        request,
-        "train.html",
-        stats=lists.read_stats(project),
-        sizes=commands.SIZES,
-        trainings=trainings,
-        models=find_models(project),
-        job=job,
-        time_job=project.last_job("time"),
-        state=live_state(project, job) if job else "",
-        **browse(request, project, "encoders"),
-    )
+    job, values = project.last_job("train"), browse(request, project, "encoders", ())
+    values |= {"stats": lists.read_stats(project), "sizes": commands.SIZES, "trainings": project.trainings()}
+    values |= {"models": find_models(project), "time_job": project.last_job("time"), "job": job}
+    return render(request, "train.html", state=live_state(project, job) if job else "", **values)
 
 
 def train(request: Request) -> Response:
@@ -174,25 +161,29 @@ def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
     job, done = project.last_job("transcribe"), project.transcripts()
-    records = [read_source(path, path.stat().st_mtime_ns) for path in done.values()]
-    asked = [Path(one) for one in job.command[job.command.index("--") + 1 :]] if job else []
-    model = "".join(job.option("--model_dir")[1:]) if job else ""
+    words, model = (job.command, "".join(job.option("--model_dir")[1:])) if job else ((), "")
+    asked = [Path(one) for one in words[words.index("--") + 1 :]] if "--" in words else []
+    records, reviewed, faults = list[Record](), dict.fromkeys(done, 0), dict[str, str]()
+    for name, path in done.items():
+        try:
+            records.append(read_source(path, path.stat().st_mtime_ns))
+            reviewed[name] = corrections.count_reviewed(path)
+        except DataError as error:
+            faults[name] = str(error)
     queue = [(one.name, any(record.is_of(one, model) for record in records)) for one in asked]
-    found = browse(request, project, "to_transcribe")
-    files = [path for path in found["files"] if path.name.lower().endswith((*ALL_SUFFIXES, *ANNOTATED))]
-    by_stem = {path.stem: path for path in sorted(files, key=lambda path: path.suffix.lower() in ANNOTATED)}
+    found = browse(request, project, "to_transcribe", (*ALL_SUFFIXES, *ANNOTATED))
+    by_stem = {path.stem: path for path in sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
     known = {record.source.with_suffix("") for record in records}
     chosen = [path for path in by_stem.values() if is_new and path.with_suffix("") not in known]
     values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
-    reviewed = {name: corrections.count_reviewed(path) for name, path in done.items()}
     first = next((done[name] for name, count in reviewed.items() if count), None)
-    used = lists.read_cached(read_record, first).model if first else ""
+    used = read_cached(read_record, first).model if first else ""
     nameless = [name for name, count in reviewed.items() if count and needs_speaker(done[name])]
-    values |= {"reviewed": reviewed, "nameless": nameless, "used": used, "stats": lists.read_stats(project)}
+    values |= {"reviewed": reviewed, "faults": faults, "nameless": nameless, "used": used}
+    values |= {"stats": lists.read_stats(project), "models": find_models(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
-    values |= {"models": find_models(project)}
-    return render(request, "transcribe.html", **found | {"files": files}, **values)
+    return render(request, "transcribe.html", **found, **values)
 
 
 @lru_cache(maxsize=10_000)
@@ -205,7 +196,7 @@ def read_source(path: Path, _: int) -> Record:
 def needs_speaker(path: Path) -> bool:
     """Whether corrected segments need the name of who speaks. Those of a damaged file become no training speech."""
     try:
-        return corrections.read_corrected(path, lists.read_cached(read_record, path)).needs_speaker
+        return corrections.read_corrected(path, read_cached(read_record, path)).needs_speaker
     except DataError:
         return False
 
@@ -221,7 +212,7 @@ def show_text(request: Request) -> Response:
     """The segments of a transcribed recording, with what other tiers of its annotation file have at these times."""
     project, query = project_of(request), request.query_params
     path = project.transcript(query.get("name", ""))
-    found = corrections.read_corrected(path, lists.read_cached(read_record, path))
+    found = corrections.read_corrected(path, read_cached(read_record, path))
     recording = found.apply()
     shown = lists.page_of([*enumerate(recording.segments)], query.get("page", ""))
     beside, fault, source = [list[tuple[str, str]]()] * len(shown.items), "", found.record.source
@@ -229,7 +220,7 @@ def show_text(request: Request) -> Response:
         try:
             source = site_of(request).places.resolve(source)
             read = corrections.read_given
-            given = lists.read_cached(read, source) if source.is_file() else read(source)
+            given = read_cached(read, source) if source.is_file() else read(source)
             beside = corrections.annotations_beside(given, recording.duration_s, [one for _, one in shown.items])
         except DataError as error:
             fault = str(error)
@@ -242,7 +233,7 @@ def show_text(request: Request) -> Response:
 def send_peaks(request: Request) -> Response:
     """The waveform of a transcribed recording: a byte per 10 ms."""
     project = project_of(request)
-    media = lists.read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
+    media = read_cached(read_record, project.transcript(request.query_params.get("name", ""))).recording.media
     content = read_peaks(site_of(request).places.resolve(media), project / ".app/peaks")
     return Response(content, media_type="application/octet-stream")
 
@@ -279,22 +270,27 @@ def show_share(request: Request) -> Response:
     """Packed models of this project, and the cards of those that were opened."""
     project = project_of(request)
     cards = dict[str, str]()
-    for path in sorted((project / "models").glob("*.zip")):
+    for path in project.files("models/*.zip"):
         try:
-            card = lists.read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
+            card = read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
             cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
         except (WenetHsError, UnicodeDecodeError) as error:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     values = {"cards": cards, "models": models, "job": project.last_job("pack")}
-    packed = sorted(path.name for path in (project / "shared").glob("*.zip"))
+    packed = [path.name for path in project.files("shared/*.zip")]
     shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
     consents = read_consent(project / CONSENT)
     used = {clip.wav for clip in lists.read_clips(project).values()}
     known = used | {one.path for one in lists.read_rejected_annotations(project)}
     values |= {"shown": shown, "consents": dict(match_consent(consents, shown.items))}
     values |= {"unmatched": find_unmatched(consents, known)}
-    drafts = {path.stem: path.read_text("utf-8") for path in sorted((project / "cards").glob("*.md"))}
+    drafts = dict[str, str]()
+    for path in project.files("cards/*.md"):
+        try:
+            drafts[path.stem] = "".join(f"{line}\n" for line in read_lines(site_of(request).places.resolve(path)))
+        except DataError as error:
+            cards[path.name] = str(error)
     return render(request, "share.html", project=project, packed=packed, drafts=drafts, **values)
 
 
@@ -315,7 +311,7 @@ def save_consents(request: Request) -> Response:
 def save_card(request: Request) -> Response:
     """Save the edited text of a card."""
     project, form = project_of(request), form_of(request)
-    path = project / "cards" / f"{check_name(form.get('name', ''), 'card')}.md"
+    path = project.target("cards") / f"{check_name(form.get('name', ''), 'card')}.md"
     if not path.is_file():
         raise DataError(path, "no such card", "make it first")
     write_atomic(path, form.get("text", "").replace("\r\n", "\n"))
@@ -330,10 +326,8 @@ def pack(request: Request) -> Response:
 
 def send_packed(request: Request) -> Response:
     project, name = project_of(request), request.query_params.get("name", "")
-    paths = {path.name: path for path in (project / "shared").glob("*.zip")}
-    if name not in paths:
-        raise DataError(f"model {one_field(name)[:80]!r}", "not packed", "choose one in the list")
-    return FileResponse(site_of(request).places.resolve(paths[name]), filename=name)
+    path = choose({path.name: path for path in project.files("shared/*.zip")}, name, "model", "not packed")
+    return FileResponse(site_of(request).places.resolve(path), filename=name)
 
 
 ROUTES = (

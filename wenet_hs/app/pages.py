@@ -17,9 +17,10 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route
 
 from wenet_hs.app.commands import Form
+from wenet_hs.app.lists import page_of
 from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects
-from wenet_hs.errors import DataError, WenetHsError
+from wenet_hs.errors import DataError, WenetHsError, one_line
 from wenet_hs.jobs import start_job
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
@@ -84,16 +85,18 @@ def render(request: Request, template: str, **values: Any) -> HTMLResponse:
 
 
 def show_error(request: Request, error: Exception) -> Response:
-    """The line of a user's error as a page; for a script as text."""
-    assert isinstance(error, WenetHsError | OSError)
-    line = str(error)
+    """The line of an error as a page; for a script as text. Starlette logs the traceback of an unexpected one."""
+    line, status = str(error), 400
     if isinstance(error, OSError):
         where = error.filename or "wenet-hs app"
         line = f"{where}: {error.strerror or error}; check the path, its permissions and the disk"
+    elif not isinstance(error, WenetHsError):
+        line, status = text("error_unexpected", error=one_line(error), kind=type(error).__name__), 500
     if "text/html" not in request.headers.get("accept", ""):
-        return PlainTextResponse(line, 200 if "preview" in request.scope.get("form", ()) else 400)
+        is_preview = "preview" in request.scope.get("form", ())
+        return PlainTextResponse(line, 200 if is_preview and status == 400 else status)
     answer = render(request, "error.html", line=line, back=request.headers.get("referer", "/"))
-    answer.status_code = 400
+    answer.status_code = status
     return answer
 
 
@@ -123,17 +126,19 @@ def go_to(project: Project, step: str, **values: str) -> Response:
     return RedirectResponse(f"/p/{urlencode({'': project.name})[1:].replace('+', '%20')}/{step}{query}", 303)
 
 
-def browse(request: Request, project: Project, uploads: str) -> dict[str, Any]:
+def browse(request: Request, project: Project, uploads: str, suffixes: Sequence[str] = UPLOADED) -> dict[str, Any]:
     """The folder that is looked at, its folders and files; first that of the uploads, if there are some."""
-    places, start_folder = site_of(request).places, project / uploads
-    asked = request.query_params.get("folder") or (start_folder if start_folder.is_dir() else places.roots[-1])
+    places, start_folder, query = site_of(request).places, project / uploads, request.query_params
+    asked = query.get("folder") or (start_folder if start_folder.is_dir() else places.roots[-1])
     folder = places.resolve(asked)
     folders, files = places.list_folder(folder)
     above = None
     with suppress(DataError):
         above = places.resolve(folder.parent) if folder not in places.roots else None
-    shown = [path for path in files if path.name.lower().endswith((*UPLOADED, ".zip"))]
-    return {"project": project, "folder": folder, "above": above, "folders": folders, "files": shown[:500]}
+    named = [path for path in files if path.name.lower().endswith(tuple(suffixes))]
+    shown = page_of(named, query.get("page", ""), 500)
+    values = {"project": project, "folder": folder, "above": above, "folders": folders}
+    return values | {"files": shown.items, "shown": shown}
 
 
 def routes_of(method: str, **handlers: Callable[[Request], Any]) -> list[Route]:

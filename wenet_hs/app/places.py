@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Folders and file names that a page may name."""
 
+import os
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TypeVar
 
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field
 
-_NAME = re.compile(r"[^\W_](?:[\w .-]{0,62}[\w-])?")
+Value = TypeVar("Value")
+_OTHER_SIGNS = " ._-'’\u200c\u200d"
+"""Allowed in names beside letters, digits and combining signs: also the joiners of Persian and Indian scripts."""
 _TEXT_SUFFIXES = (".eaf", ".textgrid", ".txt", ".srt", ".vtt", ".csv", ".tsv", ".json", ".jsonl", ".phn", ".wrd")
 UPLOADED = (*ALL_SUFFIXES, *_TEXT_SUFFIXES)
 """Suffixes of the recordings and annotations that may be uploaded."""
@@ -23,11 +28,13 @@ class Places:
         self.roots = tuple(dict.fromkeys(root.resolve() for root in roots))
 
     def resolve(self, path: Path | str) -> Path:
-        """The real path, without links. Raises DataError if it is in none of the folders, or hidden."""
+        """The real path, without links. Raises DataError if it is in none of the folders, hidden, or relative."""
         try:
             real = Path(path).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a zero byte, a loop of links
             raise DataError(ascii(str(path))[:200], "not a path", "choose a folder in the list") from error
+        if not Path(path).is_absolute():  # also an address, which a reader of audio would open
+            raise DataError(f"path {one_field(str(path))[:200]!r}", "does not begin with /", "choose one in the list")
         inside = [real.relative_to(root) for root in self.roots if real.is_relative_to(root)]
         if not any(all(not part.startswith(".") for part in below.parts) for below in inside):
             found = "outside of the folders that this page may read, or hidden"
@@ -35,27 +42,36 @@ class Places:
         return real
 
     def list_folder(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """The folders and the files in a folder, without hidden ones and links to the outside, by name."""
-        folders, files = list[Path](), list[Path]()
+        """The folders and the files in a folder of `resolve`, by name.
+
+        Not in them: what is hidden, a link to the outside, a name with control characters or of another coding.
+        """
         try:
-            found = sorted(folder.iterdir(), key=lambda one: one.name.lower())
+            found = sorted(os.scandir(folder), key=lambda one: one.name.lower())
         except OSError as error:
             raise DataError(folder, f"cannot be read ({error.strerror})", "choose another folder") from error
-        for path in found:
-            try:
-                self.resolve(path)
-                path.name.encode()
-            except (DataError, UnicodeEncodeError):
-                continue
-            (folders if path.is_dir() else files).append(path)
-        return folders, files
+        shown = [one for one in found if one.name == one_field(one.name) and self._is_shown(one)]
+        return [Path(one) for one in shown if one.is_dir()], [Path(one) for one in shown if not one.is_dir()]
+
+    def _is_shown(self, entry: "os.DirEntry[str]") -> bool:
+        with suppress(DataError):
+            return not entry.name.startswith(".") and (not entry.is_symlink() or bool(self.resolve(entry.path)))
+        return False
+
+
+def choose(found: Mapping[str, Value], name: str, what: str, lack: str = "not in this project") -> Value:
+    """The entry of a name that a page sent. Raises DataError if there is none."""
+    if name not in found:
+        raise DataError(f"{what} {one_field(name)[:80]!r}", lack, "choose one in the list, or load the page again")
+    return found[name]
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """The name of a project or model in NFC. Raises DataError unless it is letters, digits, spaces, `-`, `_`, `.`."""
+    """The name of a project or model in NFC. Raises DataError unless it is letters, digits, spaces, `'-_.`."""
     name = unicodedata.normalize("NFC", name.strip())
-    if not _NAME.fullmatch(name) or ".." in name:
-        found = "not a name of letters, digits, spaces, - _ and ., at most 64"
+    is_name = name[:1].isalnum() and name[-1:] not in " ." and len(name) <= 64 and ".." not in name
+    if not is_name or any(unicodedata.category(one)[0] not in "LMN" and one not in _OTHER_SIGNS for one in name):
+        found = "not a name of letters, digits, spaces, ' - _ and ., at most 64"
         raise DataError(f"{what} {one_field(name)[:80]!r}", found, "choose another one")
     return name
 

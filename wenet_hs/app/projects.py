@@ -11,7 +11,7 @@ from pathlib import Path
 
 import wenet_hs
 from wenet_hs.annotation.corrections import CORRECTIONS
-from wenet_hs.app.places import Places, check_name
+from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import lock_holder, locked, one_field, read_lines
@@ -71,10 +71,16 @@ class Project:
     def __truediv__(self, name: str) -> Path:
         return self.folder / name
 
+    def target(self, name: str) -> Path:
+        """A folder that the page writes to. Raises DataError if a link leads out of the project."""
+        if not (self / name).resolve().is_relative_to(self.folder.resolve()):
+            raise DataError(self / name, "is a link that leads out of the project", "replace it by a folder")
+        return self / name
+
     @property
     def jobs_folder(self) -> Path:
         """The folder of the page's own files about jobs."""
-        return self.folder / ".app/jobs"
+        return self.target(".app/jobs")
 
     def jobs(self, *kinds: str) -> list[Job]:
         """The jobs of these kinds, the newest first."""
@@ -92,21 +98,19 @@ class Project:
 
     def training(self, name: str) -> Training:
         """The training of this name. Raises DataError if there is none."""
-        found = next((one for one in self.trainings() if one.name == name), None)
-        if found is None:
-            raise DataError(f"training {name[:80]!r}", "not in this project", "choose one in the list")
-        return found
+        return choose({one.name: one for one in self.trainings()}, name, "training")
+
+    def files(self, pattern: str) -> list[Path]:
+        """The files of the project that match, by name, without names that no page can show."""
+        return sorted(path for path in self.folder.glob(pattern) if path.name == one_field(path.name))
 
     def transcripts(self) -> dict[str, Path]:
         """The transcribed recordings by name."""
-        paths = [path for path in (self / "transcribed").glob("*.json") if not path.name.endswith(CORRECTIONS)]
-        return {path.stem: path for path in sorted(paths)}
+        return {path.stem: path for path in self.files("transcribed/*.json") if not path.name.endswith(CORRECTIONS)}
 
     def transcript(self, name: str) -> Path:
         """The transcribed recording of this name. Raises DataError if there is none."""
-        if name not in (paths := self.transcripts()):
-            raise DataError(f"recording {one_field(name)[:80]!r}", "not transcribed", "choose one in the list")
-        return paths[name]
+        return choose(self.transcripts(), name, "recording", "not transcribed")
 
     def free_experiment(self) -> Path:
         """A folder for a new training: exp, or the first of exp-2, exp-3 … without options or models of another one."""
@@ -159,7 +163,8 @@ class Projects:
         """The project of this name, locked. Raises DataError if there is none, or another server has it."""
         with self._mutex:
             if name not in self._open:
-                folder = self.folder / check_name(name, "project")
+                is_listed = name in (one.name for one in self.list())  # also one whose name this page would not give
+                folder = self.folder / (name if is_listed else check_name(name, "project"))
                 if not folder.is_dir() or self.places.resolve(folder).parent != self.folder:
                     raise DataError(folder, "no such project", "choose one in the list")
                 lock = locked(folder / ".app", flag="--dir", work="wenet-hs app", error_class=DataError)

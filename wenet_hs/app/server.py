@@ -40,7 +40,7 @@ def make_app(folder: Path, port: int, token: str, *, home: Path | None = None) -
     places = Places([folder, home or Path.home()])
     shared, static = Route("/report/{name}", send_shared), StaticFiles(packages=[("wenet_hs.app", "static")])
     routes = [*data_views.ROUTES, *model_views.ROUTES, shared, Mount("/static", static)]
-    app = Starlette(routes=routes, exception_handlers={WenetHsError: show_error, OSError: show_error})
+    app = Starlette(routes=routes, exception_handlers=dict.fromkeys((WenetHsError, OSError, Exception), show_error))
     app.state.site = Site(Projects(folder, places), places)
     return Guard(app, port=port, token=token), app.state.site
 

@@ -118,6 +118,19 @@ def choose_test(differences: Mapping[str, Difference]) -> tuple[str, Significanc
     return "utterances", differences[MACRO].by_utterance
 
 
+def compare_macro(
+    report_a: Report, report_b: Report, speakers: Mapping[str, str | None]
+) -> tuple[Difference, str, Significance]:
+    """The difference of the macro averages, what was resampled for its test, and the test.
+
+    `speakers`: by key. They are resampled if those of all utterances are known.
+    """
+    known = {key: name for key in report_a.utterances if (name := speakers.get(key))}
+    is_known = len(known) == len(report_a.utterances)
+    differences = compare(report_a, report_b, speakers=known if is_known else None).differences
+    return differences[MACRO], *choose_test(differences)
+
+
 def check_references(report_a: Report, report_b: Report) -> None:
     """Raise DataError if the two scorings have other utterances, references, languages or rules."""
     refs_a, refs_b = (
