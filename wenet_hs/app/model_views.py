@@ -279,12 +279,15 @@ def show_share(request: Request) -> Response:
         except (WenetHsError, UnicodeDecodeError) as error:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
-    values = {"cards": cards, "models": models, "job": project.last_job("pack")}
+    job = project.last_job("pack")
+    given = dict(word[2:].split("=", 1) for word in job.command if word.startswith(("--license=", "--data="))) if job else {}
+    used = "".join(job.option("--model_dir")[1:]) if job else ""
+    values: dict[str, Any] = {"cards": cards, "models": models, "job": job, "given": given, "used": used}
     packed = [path.name for path in project.files("shared/*.zip")]
     shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
     consents = read_consent(project / CONSENT)
-    used = {clip.wav for clip in lists.read_clips(project).values()}
-    known = used | {one.path for one in lists.read_rejected_annotations(project)}
+    known = {clip.wav for clip in lists.read_clips(project).values()}
+    known |= {one.path for one in lists.read_rejected_annotations(project)}
     values |= {"shown": shown, "consents": dict(match_consent(consents, shown.items))}
     values |= {"unmatched": find_unmatched(consents, known)}
     drafts = dict[str, str]()
@@ -297,15 +300,18 @@ def show_share(request: Request) -> Response:
 
 
 def save_consents(request: Request) -> Response:
-    """Write consent and access of the recordings of a page, or of all recordings."""
+    """Write consent and access of the recordings of a page, or of all recordings that have neither yet."""
     project, form = project_of(request), form_of(request)
     known, given = lists.read_recordings(project), form.getlist("recording")
     if unknown := sorted({*given} - {*known}):
         raise DataError(f"recording {one_field(unknown[0])[:200]!r}", "not in the training list", "load the page again")
     rows = list(zip(given, form.getlist("allowed"), form.getlist("note"), strict=False))
-    rows = [(name, form.get("allowed", ""), form.get("note", "")) for name in known] if form.get("all") else rows
     consents = {name: Consent(parse_allowed(allowed), note) for name, allowed, note in rows}
     with _MUTEX:
+        if form.get("all"):
+            of_all = Consent(parse_allowed(form.get("allowed", "")), form.get("note", ""))
+            stated = match_consent(read_consent(project / CONSENT), known)
+            consents = {name: of_all for name, one in stated if one == Consent()}
         set_consents(project / CONSENT, consents)
     return go_to(project, "share", page=form.get("page", ""))
 
