@@ -20,7 +20,7 @@ def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:
     write_lists(app.project, [Utterance(key=f"{n}-{name}", wav=name, txt="a") for name in names for n in (0, 1)])
     html = app.get("/p/first/share").text
     assert re.findall(r'name="recording" value="(.*?)"', html) == names[:25] and "Page 1 of 2, 30 in all" in html
-    assert "For all 30 recordings" in html
+    assert "those of the 30 recordings" in html
     fields: dict[str, str | list[str]] = {
         "recording": names[25:],
         "allowed": ["yes", "no", "", "", ""],

@@ -27,7 +27,7 @@ from wenet_hs.corpus.edits import read_added
 from wenet_hs.data.peaks import PEAKS_PER_SECOND
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.score.error_rate import score
 from wenet_hs.score.rules import Rules
 from wenet_hs.score.tables import report_to_json
@@ -330,6 +330,16 @@ def test_recordings_that_need_a_speaker_are_named_before_the_button(app: App) ->
     assert html.index("are left out:") < html.index("Make the lists again and train")
     assert save(app, speaker="Beto") == ""
     assert "are left out:" not in app.get("/p/first/transcribe").text
+
+
+def test_without_a_segment_that_may_be_used_there_is_no_training(app: App, recipe: Path) -> None:
+    model = reviewed_project(app)
+    assert save(app, speaker="Beto") == ""
+    clip = Utterance(key="t", wav=str(app.home / "copy/talk.wav"), txt="a", speaker="Ana")
+    write_data_list(app.project / "data/test/data.list", [clip])
+    answer = app.post("/p/first/train", corrected="yes", start="model", base=str(model))
+    assert answer.status_code == 400 and "can be training speech: its recording is in the test set" in answer.text
+    assert not (app.project / "data/added.tsv").exists() and not (app.project / ".app/jobs").exists()
 
 
 def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -> None:

@@ -49,6 +49,12 @@ def read_clips(project: Project) -> Mapping[str, Utterance]:
     return ChainMap(*(read_cached(_by_key, path) for path in paths if path.is_file()))
 
 
+def read_set(project: Project, name: str) -> Sequence[Utterance]:
+    """The utterances of a list; none if there is no such list."""
+    path = project / "data" / name / "data.list"
+    return [*read_cached(_by_key, path).values()] if path.is_file() else []
+
+
 def read_recordings(project: Project) -> list[str]:
     """The audio files of the training list, by name."""
     return read_cached(_recordings, project / "data/train/data.list", [])

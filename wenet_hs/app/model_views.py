@@ -27,7 +27,7 @@ from wenet_hs.corpus.consent import (
     read_consent,
     set_consents,
 )
-from wenet_hs.corpus.edits import ADDED, write_added
+from wenet_hs.corpus.edits import ADDED, leave_out_held, made_of, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
@@ -128,6 +128,10 @@ def write_corrected(project: Project, places: Places) -> None:
         places.resolve(audio)
     if not rows:
         raise DataError("corrected segments", "none", "correct or confirm some first")
+    _, held = leave_out_held(made_of(rows), {name: lists.read_set(project, name) for name in ("dev", "test")})
+    if len(held) == len(rows):
+        fault = f"none of the {len(rows)} can be training speech: {held[0].reason}"
+        raise DataError("corrected segments", fault, "correct recordings that are not in the lists")
     recordings = {str(one.record.recording.media) for one in found}
     write_added(project / "data" / ADDED, rows, recordings=recordings)
 
@@ -280,7 +284,11 @@ def show_share(request: Request) -> Response:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     job = project.last_job("pack")
-    given = dict(word[2:].split("=", 1) for word in job.command if word.startswith(("--license=", "--data="))) if job else {}
+    given = (
+        dict(word[2:].split("=", 1) for word in job.command if word.startswith(("--license=", "--data=")))
+        if job
+        else {}
+    )
     used = "".join(job.option("--model_dir")[1:]) if job else ""
     values: dict[str, Any] = {"cards": cards, "models": models, "job": job, "given": given, "used": used}
     packed = [path.name for path in project.files("shared/*.zip")]

@@ -9,7 +9,7 @@ without it.
 
 import logging
 import unicodedata
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
@@ -54,6 +54,14 @@ def write_added(path: Path, rows: Sequence[Mapping[str, str]], *, recordings: Co
     kept = [] if recordings is None else [row for _, row in read_added(path) if row["audio"] not in recordings]
     lines = ("\t".join(one_field(row.get(name, "")) for name in COLUMNS) + "\n" for row in (*kept, *rows))
     write_atomic(path, "\t".join(COLUMNS) + "\n" + "".join(lines))
+
+
+def made_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
+    """An utterance per row, without a look at its audio."""
+    return [
+        Utterance(key=f"added-{number}", wav=row["audio"], txt=row["text"], speaker=row.get("speaker") or None)
+        for number, row in enumerate(rows)
+    ]
 
 
 def leave_out_held(
