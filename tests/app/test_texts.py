@@ -11,6 +11,7 @@ from wenet_hs.app import commands, pages
 from wenet_hs.app.projects import FORMS
 from wenet_hs.corpus.columns import COLUMNS
 from wenet_hs.corpus.output import SPLITS
+from wenet_hs.decode.modes import MODES
 from wenet_hs.jobs import State
 
 TEMPLATES = Path(pages.__file__).with_name("templates")
@@ -23,8 +24,10 @@ CHOSEN: dict[str, Iterable[str]] = {
     "form_": FORMS,
     "job_": ("prepare", "train", "time", "transcribe", "pack"),
     "key_": (*KEYS, *(f"{key}_does" for key in KEYS)),
+    "mode_": MODES,
+    "now_": ("prepare", "train", "transcribe", "pack"),
     "rejected_": ("key", "path", "reason"),
-    "set_": SPLITS,
+    "set_": (*SPLITS, *(f"{name}_is" for name in SPLITS)),
     "size_": commands.SIZES,
     "start_": ("nothing", "model", "encoder"),
     "state_": get_args(State),
