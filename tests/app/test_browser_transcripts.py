@@ -155,7 +155,7 @@ def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(page: 
     from playwright.sync_api import expect
 
     page.goto(page.url.split("?")[0] + "p/Field/text?name=talk")
-    canvas, play = page.locator("canvas.overview"), page.get_by_role("button", name="Play from here")
+    canvas, play = page.locator("canvas.overview"), page.locator("#wave .play")
     expect(page.locator("#wave .time")).to_contain_text("0:00.0")
     drawn = page.evaluate(
         "[...document.querySelectorAll('#wave canvas')].map(one => new Set(one.getContext('2d')"
@@ -168,6 +168,15 @@ def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(page: 
     expect(page.locator("#segment-6")).to_have_attribute("aria-current", "true")
     expect(play).to_have_attribute("aria-pressed", "true")
     assert re.search(r"start=1[23]\.\d+&end=60", play.get_attribute("data-audio"))
+    expect(play).to_have_text("⏸ Stop playing")
+    play.click()
+    expect(play).to_have_text("▶ Play from here")
+    of_segment = page.locator("#segment-6 .facts .play")
+    of_segment.click()
+    expect(of_segment).to_have_text(re.compile("^⏸ 7: "))
+    page.keyboard.press("Escape")
+    expect(of_segment).to_have_text(re.compile("^▶ 7: "))
+    expect(of_segment).to_have_attribute("aria-pressed", "false")
     page.get_by_role("slider", name="Position").focus()
     page.keyboard.press("End")
     expect(page.locator("#wave .time")).to_contain_text("1:00.0 of 1:00.0")
@@ -178,6 +187,27 @@ def test_a_click_in_the_waveform_plays_from_there_and_chooses_the_segment(page: 
     page.wait_for_url("**page=2#at-4*")
     expect(page.locator("#segment-24")).to_have_attribute("aria-current", "true")
     assert len([*(project / ".app/peaks").iterdir()]) == 1
+
+
+def test_a_speaker_and_a_card_are_saved_where_they_are(page: Any, project: Path) -> None:
+    from playwright.sync_api import expect
+
+    (project / "cards").mkdir()
+    (project / "cards/mine.md").write_text("old")
+    for view, label, field, value in (
+        ("text?name=talk", "Save the speaker", "[name=speaker]", "Carla"),
+        ("share", "Save", "textarea[name=text]", "a new card"),
+    ):
+        page.goto(page.url.split("/p/")[0].split("?")[0].rstrip("/") + f"/p/Field/{view}")
+        page.locator(field).fill(value)
+        button = page.get_by_role("button", name=label, exact=True).first
+        button.click()
+        status = page.locator("form", has=page.locator(field)).first.get_by_role("status")
+        expect(status).to_have_text("saved")
+        page.locator(field).press("End")
+        page.keyboard.type("!")
+        expect(status).to_have_text("")
+    assert (project / "cards/mine.md").read_text() == "a new card"
 
 
 def test_a_recording_of_the_microphone_is_ready_to_be_transcribed(page: Any, project: Path) -> None:

@@ -93,6 +93,7 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     assert expected(size="tiny") == line
     assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
     html = app.get("/p/first/train").text
+    assert "Measured time 0001</strong>: done" in html
     assert line in html and '<option value="tiny" selected>' in html, "the form has the choice that was measured"
     write_atomic(app.project / "data/stats.json", (app.project / "data/stats.json").read_text())
     assert expected(size="tiny") != line, "the lists were made again"

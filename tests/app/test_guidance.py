@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What leads a user on: choices that are kept, a failure with its remedy, next steps, states, limits in words."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from app_client import App, write_elan
+from test_models import recipe, state
+from waiting import within
+
+from wenet_hs.app import projects
+from wenet_hs.files import write_atomic
+
+__all__ = ["recipe"]
+TOO_LITTLE = "0.5 minutes of training speech are less than --min_minutes 10 (…); or give --min_minutes 0"
+
+
+def fields_of(html: str) -> dict[str, list[str]]:
+    """The hidden fields of the first form that prepares."""
+    (form,) = re.findall(r'(?s)<form method="post" action="/p/first/prepare"(.*?)</form>', html)[:1]
+    found: dict[str, list[str]] = {}
+    for name, value in re.findall(r'<input type="hidden" name="(.*?)" value="(.*?)">', form):
+        found.setdefault(name, []).append(value)
+    return found
+
+
+def prepare(app: App) -> None:
+    write_elan(app.home / "field/a.eaf", {"utterance@Ana": ["Hola."] * 3, "notes": ["[x]"]})
+    fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home / "field"), "lang": "Spanish"}
+    answer = app.post("/p/first/prepare", **fields, unit="char", tier=["notes"], no_normalize="yes", min_minutes="7")
+    assert answer.headers["location"] == "/p/first/check"
+
+
+def test_the_choice_of_recordings_is_kept(app: App, recipe: Path) -> None:
+    assert "Change what was chosen there" not in app.get("/p/first/recordings").text
+    prepare(app)
+    html = app.get("/p/first/recordings").text
+    assert f"The lists were made from {app.home}/field (ELAN files, language: Spanish)." in html
+    html = app.get("/p/first/recordings", params={"path": str(app.home / "field")}).text
+    assert '<input name="lang" value="Spanish"' in html and "Language: Spanish, es." in html
+    assert 'value="notes" checked' in html and 'value="utterance@Ana" checked' not in html
+    assert 'name="no_normalize" value="yes" checked' in html and 'name="min_minutes" value="7"' in html
+    other = {
+        "path": str(app.home / "field"),
+        "form": "elan",
+        "unit": "char",
+        "tier": "utterance@Ana",
+        "lang": "Spanihs",
+    }
+    html = app.get("/p/first/recordings", params=other).text
+    assert "no known code or name of a language, similar are Spanish (es)" in html
+    assert 'value="utterance@Ana" checked' in html and 'value="notes" checked' not in html, "the table stays"
+
+
+def test_lists_of_a_shell_are_named_and_a_damaged_choice_too(app: App) -> None:
+    write_atomic(app.project / "data/options.txt", f"--elan {app.home}/field\n--lang es\n")
+    assert f"made from {app.home}/field (ELAN files, language: es)" in app.get("/p/first/recordings").text
+    for content in ("[]", "{", '{"tier": 1}'):
+        write_atomic(app.project / ".app/recordings.json", content)
+        answer = app.get("/p/first/recordings")
+        assert answer.status_code == 400 and "recordings.json: not the fields of a form; remove the file" in answer.text
+
+
+def test_names_of_languages_are_suggested(app: App) -> None:
+    assert app.get("/languages?name=Mbosh").json()["Mboshi"] == "mdw"
+    assert app.get("/languages?name=x").json() == {} == app.get("/languages").json()
+
+
+def test_too_little_speech_has_a_sentence_and_a_button(app: App, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    good = recipe.read_text()
+    write_atomic(recipe, f"#!/bin/sh\necho '{TOO_LITTLE}'\nexit 2\n")
+    recipe.chmod(0o700)
+    prepare(app)
+    assert within(20, lambda: state(app, "0001-prepare") == "failed")
+    html = app.get("/p/first/check").text
+    assert "30.0 minutes of speech are left for the training. That is less than the limit of 7 minutes" in html
+    assert "Use these lists all the same" in html and 'class="job failed"' in html
+    sent = fields_of(html)
+    assert sent["min_minutes"] == ["0"] and sent["tier"] == ["notes"]
+    assert "The lists are not complete yet" in app.get("/p/first/train").text
+    write_atomic(recipe, good)
+    recipe.chmod(0o700)
+    app.post("/p/first/prepare", **sent)
+    assert within(20, lambda: state(app, "0002-prepare") == "done")
+    jobs = app.site.projects.open("first").jobs("prepare")
+    assert jobs[0].option("--min_minutes") == ["--min_minutes", "0"]
+    assert shlex.split(jobs[0].option("--prepare")[1]) == ["--tier=notes", "--no_normalize"]
+    html = app.get("/p/first/check").text
+    assert "Go on to Train" in html and "Use these lists" not in html
+
+
+def test_a_fault_keeps_the_steps(app: App) -> None:
+    answer = app.get("/p/first/results?training=none")
+    assert answer.status_code == 400 and 'href="/p/first/check"' in answer.text
+    assert 'aria-label="Steps"' not in app.get("/p/none/check").text
+
+
+def test_projects_have_a_state(app: App) -> None:
+    app.site.projects.create("new")
+    write_atomic(app.project / "data/options.txt", "--lang es\n")
+    html = app.get("/").text
+    assert "has no lists yet" in html and "has lists; nothing is trained yet" in html
+    write_atomic(app.project / "exp/softmax/train.yaml", "max_minutes: 1.0\n")
+    write_atomic(app.project / "exp/softmax/final.pt", "")
+    assert "trained models: 1" in app.get("/").text
+
+
+def test_a_limit_of_the_time_is_in_words(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = app.project / "exp/softmax"
+    write_atomic(model / "train.yaml", "max_epoch: 3\nmax_minutes: 2.0\n")
+    records = [{"kind": "valid", "step": step, "loss": 1.0, "ctc_error_rate": 0.5} for step in (50, 105)]
+    write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
+    write_atomic(model.with_name("softmax.log"), "10:00 INFO step 100 of at most 3000 | loss 0.09 | 0.5 min left\n")
+    html = app.get("/p/first/live?training=exp/softmax").text
+    assert "Ended by the limit of 2 min, after step 105 of 3,000." in html and "<progress" not in html
+    monkeypatch.setattr(projects, "lock_holder", lambda _: 1)
+    html = app.get("/p/first/live?training=exp/softmax").text
+    assert "Step 100; this part ends after 2 min, less than a minute left" in html
+    assert '<progress max="1" value="0.75"' in html and "Wrong letters or phones of the dev set over" in html
+    assert html.index("Dev set: 50.00 %") < html.index("<details>") and "<details open" not in html
