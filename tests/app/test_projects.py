@@ -275,15 +275,16 @@ def test_annotations_that_are_not_used_can_be_heard_where_their_audio_exists(app
     talk, hidden = app.home / "talk.wav", write_audio(app.home / ".hidden/secret.wav")
     text = write_audio(app.home / "noise.txt.wav").rename(app.home / "noise.txt")
     rows = [
-        ("z.eaf: a & b, 0.5 s", talk, "empty transcript", "0.500", "1.000"),
+        ("z.eaf: a & b, 0.5 s", talk, "excluded: listed in exclude.txt", "0.500", "1.000", "a <b>"),
         ("whole.wav", talk, "too short", "", ""),
         ("gone.eaf", app.home / "gone.wav", "missing", "0.0", "1.0"),
         ("hidden.eaf", hidden, "x", "0.0", "1.0"),
         ("text", text, "x", "0.0", "1.0"),
     ]
     table = "".join("\t".join(map(str, row)) + "\n" for row in rows)
-    write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\tstart\tend\n" + table)
+    write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\tstart\tend\ttext\n" + table)
     html = app.get("/p/first/rejected?order=key").text
+    assert "a &lt;b&gt;" in html and "excluded under Check" in html
     assert re.findall(r'audio\?rejected=([^"]+)"', html) == ["hidden.eaf", "whole.wav", "z.eaf%3A+a+%26+b%2C+0.5+s"]
     for key, seconds in (("z.eaf: a & b, 0.5 s", 0.5), ("whole.wav", 2.0)):
         answer = app.get("/p/first/audio", params={"rejected": key})

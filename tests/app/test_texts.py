@@ -26,7 +26,7 @@ CHOSEN: dict[str, Iterable[str]] = {
     "key_": (*KEYS, *(f"{key}_does" for key in KEYS)),
     "mode_": MODES,
     "now_": ("prepare", "train", "transcribe", "pack"),
-    "rejected_": ("key", "path", "reason"),
+    "rejected_": ("key", "text", "path", "reason"),
     "set_": (*SPLITS, *(f"{name}_is" for name in SPLITS)),
     "size_": commands.SIZES,
     "start_": ("nothing", "model", "encoder"),

@@ -55,13 +55,14 @@ def test_everything_is_written_and_can_be_read_again(tmp_path: Path) -> None:
 def test_rejected_parts_of_recordings_have_their_times(tmp_path: Path) -> None:
     part = Rejected.of(Utterance(key="p", wav="/r.wav", txt="a", start=0.5, end=2.25), "too short")
     write_rejected(tmp_path, [part, Rejected("whole", "/w.wav", "missing", "")])
-    rows = ["key\tpath\treason\tstart\tend", "p\t/r.wav\ttoo short\t0.500\t2.250", "whole\t/w.wav\tmissing\t\t"]
+    rows = ["key\tpath\treason\tstart\tend\ttext"]
+    rows += ["p\t/r.wav\ttoo short\t0.500\t2.250\ta", "whole\t/w.wav\tmissing\t\t\t"]
     path = tmp_path / "rejected.tsv"
     assert path.read_text("utf-8").splitlines() == rows
     assert read_rejected(path) == [part, Rejected("whole", "/w.wav", "missing", "")]
     path.write_text("key\tpath\treason\nk\tp\tr\n", "utf-8")  # without times
     assert read_rejected(path) == [Rejected("k", "p", "r", "")] and read_rejected(tmp_path / "none.tsv") == []
-    for line in ("k", "k\tp\t", "k\tp\tr\tx\t1", "k\tp\tr\t0\t1\tmore"):
+    for line in ("k", "k\tp\t", "k\tp\tr\tx\t1", "k\tp\tr\t0\t1\tb\tmore"):
         path.write_text(f"key\tpath\treason\n{line}\n", "utf-8")
         with pytest.raises(DataError, match=r"rejected.tsv:2: not a line of `prepare`; prepare the recordings again"):
             read_rejected(path)

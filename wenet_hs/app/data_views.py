@@ -116,7 +116,7 @@ def show_rejected(request: Request) -> Response:
     """Every annotation that is not used, with its reason."""
     project, query = project_of(request), request.query_params
     order = query.get("order", "")
-    order = order if order in ("key", "path") else "reason"
+    order = order if order in ("key", "text", "path") else "reason"
     rows = sorted(lists.read_rejected_annotations(project), key=attrgetter(order))
     shown = lists.page_of(rows, query.get("page", ""), 50)
     return render(request, "rejected.html", project=project, shown=shown, has_audio=lists.has_audio, order=order)

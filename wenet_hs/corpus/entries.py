@@ -255,7 +255,9 @@ def _report_removed(removed: Counter[str]) -> None:
 
 def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
     path = " ".join(entry.audio[:1])
-    return Rejected(entry.key or entry.where, path, reason, entry.lang or "", is_fault, entry.start, entry.end)
+    return Rejected(
+        entry.key or entry.where, path, reason, entry.lang or "", is_fault, entry.start, entry.end, entry.txt
+    )
 
 
 def _make_utterances(
@@ -269,7 +271,7 @@ def _make_utterances(
         lang = entry.lang or ""
         if key in seen:
             reason = f"repeated: {seen[key]} has the name {key} too; rename or remove one"
-            rejected.append(Rejected(entry.where, str(path), reason, lang, start=entry.start, end=entry.end))
+            rejected.append(Rejected(entry.where, str(path), reason, lang, True, entry.start, entry.end, entry.txt))
             continue
         seen[key] = entry.where
         if entry.split is not None:

@@ -71,8 +71,7 @@ def suggest_languages(text: str, most: int = 12) -> dict[str, str]:
     shown = dict[str, str]()
     for name in found:
         code = _OTHER_NAMES.get(name) or str(get_trie_value(trie, name))
-        if code not in shown.values():
-            shown[name.title() if name in _OTHER_NAMES else langcodes.get(code).display_name()] = code
+        shown.setdefault(name.title() if name in _OTHER_NAMES else langcodes.get(code).display_name(), code)
     return dict([*shown.items()][:most])
 
 

@@ -62,10 +62,12 @@ class Rejected:
     start: float | None = None
     """Seconds from the beginning of the file at `path`, if it is a part of it."""
     end: float | None = None
+    text: str = ""
+    """Its transcript, where it is a part of a file."""
 
     @classmethod
     def of(cls, clip: Utterance, reason: str, is_fault: bool = True) -> "Rejected":
-        return cls(clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end)
+        return cls(clip.key, clip.wav, reason, clip.lang or "", is_fault, clip.start, clip.end, clip.txt)
 
 
 def split_names(text: str) -> tuple[str, ...]:
@@ -146,29 +148,30 @@ def read_rejected(path: Path) -> list[Rejected]:
     """The clips in a rejected.tsv, without language; empty if there is no file. Raises DataError for other lines."""
     found = list[Rejected]()
     for number, line in enumerate(read_lines(path)[1:] if path.is_file() else [], 2):
-        key, name, reason, start, end, *more = [*line.split("\t"), "", "", "", ""][:6]
+        key, name, reason, start, end, text, *more = [*line.split("\t"), *[""] * 5][:7]
         try:
             times = [float(time) if time else None for time in (start, end)]
         except ValueError:
             times = []
-        if not times or more != [""] * len(more) or not reason:
+        if not times or any(more) or not reason:
             raise DataError(f"{path}:{number}", "not a line of `prepare`", "prepare the recordings again")
-        found.append(Rejected(key, name, reason, "", True, *times))
+        found.append(Rejected(key, name, reason, "", start=times[0], end=times[1], text=text))
     return found
 
 
 def write_rejected(out: Path, rejected: Sequence[Rejected]) -> None:
-    """Write rejected.tsv, faulty clips first, with begin and end if any clip has them.
+    """Write rejected.tsv, faulty clips first, with begin, end and transcript if any clip has them.
 
     From here on the folder is not complete, so stats.json is removed.
     """
     (out / "stats.json").unlink(missing_ok=True)
     rows = sorted(rejected, key=lambda clip: not clip.is_fault)
     has_times = any(clip.end is not None for clip in rows)
-    table = [["key", "path", "reason", *["start", "end"][: 2 * has_times]]]
+    table = [["key", "path", "reason", *["start", "end", "text"][: 3 * has_times]]]
     for clip in rows:
-        times = ["" if time is None else f"{time:.3f}" for time in (clip.start, clip.end) if has_times]
-        table.append([*map(one_field, (clip.key, clip.path, clip.reason)), *times])
+        times = ["" if time is None else f"{time:.3f}" for time in (clip.start, clip.end)]
+        words = [*map(one_field, (clip.key, clip.path, clip.reason)), *times, one_field(clip.text)]
+        table.append(words[: len(table[0])])
     write_atomic(out / "rejected.tsv", "".join("\t".join(row) + "\n" for row in table))
 
 
