@@ -60,6 +60,7 @@ def test_a_log_that_changes_keeps_the_focus_and_stays_closed(server: Server, pro
             "new MutationObserver(() => document.body.dataset.announced = 'yes').observe("
             "document.querySelector('.job [role=status]'), { childList: true, subtree: true, characterData: true })"
         )
+        page.locator(".job .live summary").click()  # it is closed at first
         page.locator(".job .log").focus()
         before = last_line(page)
         assert within(15, lambda: last_line(page) > before + 10)

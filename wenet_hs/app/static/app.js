@@ -42,6 +42,7 @@ for (const input of all("input[data-names]")) {
     input.list.replaceChildren(...Object.entries(await answer.json()).map(([name, code]) => new Option(code, name)));
   };
   input.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(suggest, 150); });
+  if (input.value) suggest();  // typed before this script ran
 }
 
 // ---- parts that change by themselves
