@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_client import write_audio, write_lists
+from app_client import write_audio, write_lists, write_transcript
 from chromium import Server, chromium
 from waiting import within
 
@@ -95,6 +95,16 @@ def test_a_page_with_changes_is_not_loaded_again_at_the_end_of_a_job(
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("link", name="Load the page again").click()
         page.get_by_text("This page has changed.").wait_for(state="hidden")
+
+
+def test_a_page_without_changes_is_loaded_again_at_the_end_of_a_job(server: Server, project: Path) -> None:
+    begin(project, "transcribe")
+    with chromium() as page:
+        open_step(page, server, "transcribe")
+        page.get_by_text("Transcription 0001: running").wait_for()
+        write_transcript(project, project.parents[1] / "talk.wav")
+        (project / "go").touch()
+        page.get_by_role("link", name="talk", exact=True).wait_for()
 
 
 def test_the_file_that_is_opened_at_the_start_leads_to_the_page(server: Server, project: Path) -> None:
