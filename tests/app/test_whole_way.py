@@ -90,7 +90,7 @@ def begin_training(page: Any, minutes: str, **fields: str) -> None:
     go(page, "Train")
     for label, option in fields.items():
         page.get_by_label(label.replace("_", " ")).select_option(option)
-    page.get_by_label("minutes per part").fill(minutes)
+    page.get_by_label("end each part after").fill(minutes)
     look(page, "train")
     page.get_by_role("button", name="Start the training").click()
     page.wait_for_url("**/train")
@@ -194,7 +194,7 @@ def test_from_elan_files_to_a_model_that_others_open(server: Server, fieldwork: 
         assert texts[:2] == ["árbol corregido", "otra corrección"]
 
         go(page, "Transcribe")
-        page.get_by_label("minutes per part").fill("0.3")
+        page.get_by_label("end each part after").fill("0.3")
         page.get_by_role("button", name="Make the lists again and train").click()
         wait_for_job(page, "train")
         added = [
