@@ -145,8 +145,7 @@ for (const drop of all(".drop")) {
   const status = drop.querySelector("[role=status]");
   const send = async files => {
     drop.classList.add("busy");
-    await sendAll(files);
-    drop.classList.remove("busy");
+    try { await sendAll(files); } finally { drop.classList.remove("busy"); }
   };
   const sendAll = async files => {
     for (const [index, file] of files.entries()) {
