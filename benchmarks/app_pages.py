@@ -26,7 +26,7 @@ import numpy as np
 import soundfile
 from paired import body_of, publish
 
-from wenet_hs.annotation.recordings import write_record
+from wenet_hs.annotation.recordings import Record, write_record
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance, write_data_list
@@ -48,16 +48,18 @@ PAGES = {
 }
 
 
-def make_project(folder: Path) -> None:
+def make_project(folder: Path, hours: float = HOURS) -> None:
     """Files of a large project, with one recording of noise."""
-    samples = np.random.default_rng(0).integers(-3000, 3000, RATE * 3600 * HOURS, dtype=np.int16)
+    samples = np.random.default_rng(0).integers(-3000, 3000, round(RATE * 3600 * hours), dtype=np.int16)
     media = folder.parents[1] / "long.wav"
     soundfile.write(media, samples, RATE, subtype="PCM_16")
     first = 0
     for name, size in SETS.items():
         keys = range(first, first + size)
         clips = [
-            Utterance(f"u{n:05d}", str(media), f"text {n}", lang="und", duration=0.3, start=n / 3, end=n / 3 + 0.3)
+            Utterance(
+                key=f"u{n:05d}", wav=str(media), txt=f"text {n}", lang="und", duration=0.3, start=n / 3, end=n / 3 + 0.3
+            )
             for n in keys
         ]
         write_data_list(folder / "data" / name / "data.list", clips)
@@ -71,15 +73,15 @@ def make_project(folder: Path) -> None:
     write_atomic(folder / "data/stats.json", json.dumps({"total": total}))
     segments = []
     for n in range(SEGMENTS):
-        start = n * 3600 * HOURS / SEGMENTS
+        start = n * 3600 * hours / SEGMENTS
         words = tuple(
             TimedText(text=f"w{k}", start=start + k / 5, end=start + (k + 1) / 5, confidence=0.5) for k in range(8)
         )
         text = " ".join(word.text for word in words)
         segments.append(TranscribedSegment(start=start, end=start + 2.0, text=text, words=words, confidence=0.5))
     (folder / "transcribed").mkdir()
-    recording = TranscribedRecording(media=media, duration_s=3600.0 * HOURS, segments=tuple(segments))
-    write_record(folder / "transcribed/long.json", recording, media)
+    recording = TranscribedRecording(media=media, duration_s=3600.0 * hours, segments=tuple(segments))
+    write_record(folder / "transcribed/long.json", Record(recording, media))
 
 
 def score(folder: Path) -> None:

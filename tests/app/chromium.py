@@ -63,7 +63,7 @@ def chromium(*flags: str, **options: Any) -> Iterator[Any]:
         page.on("console", lambda one: faults.append(one.text) if one.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: faults.append(str(error)))
         yield page
-        assert [one for one in faults if "ERR_CONNECTION_REFUSED" not in one] == []  # tests kill the server
+        assert [one for one in faults if "ERR_CONNECTION_REFUSED" not in one] == [], faults  # tests kill the server
         browser.close()
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from app_client import write_audio, write_lists
+from app_client import write_audio, write_lists, write_transcript
 from chromium import Server, chromium
 from waiting import within
 
+from wenet_hs.bin.app import _OPENED_HTML
 from wenet_hs.files import write_atomic
 from wenet_hs.jobs import Job, start_job
 from wenet_hs.manifest import Utterance
@@ -93,6 +94,25 @@ def test_a_page_with_changes_is_not_loaded_again_at_the_end_of_a_job(
             assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         page.get_by_role("link", name="Load the page again").click()
         page.get_by_text("This page has changed.").wait_for(state="hidden")
+
+
+def test_a_page_without_changes_is_loaded_again_at_the_end_of_a_job(server: Server, project: Path) -> None:
+    begin(project, "transcribe")
+    with chromium() as page:
+        open_step(page, server, "transcribe")
+        page.get_by_text("Transcription 0001: running").wait_for()
+        write_transcript(project, project.parents[1] / "talk.wav")
+        (project / "go").touch()
+        page.get_by_role("link", name="talk", exact=True).wait_for()
+
+
+def test_the_file_that_is_opened_at_the_start_leads_to_the_page(server: Server, project: Path) -> None:
+    opened = project.parents[1] / "open.html"
+    opened.write_text(_OPENED_HTML.format(address=server.address), "utf-8")
+    with chromium() as page:
+        page.goto(opened.as_uri())
+        page.get_by_role("link", name="Field").wait_for()
+        assert "token" not in page.url
 
 
 def test_a_card_is_saved(server: Server, project: Path) -> None:

@@ -23,6 +23,18 @@ def test_the_token_is_exchanged_for_a_cookie_that_scripts_and_other_pages_do_not
     site.projects.close()
 
 
+def test_the_file_of_open_gets_the_cookie_by_a_page_that_goes_on(app: App) -> None:
+    client, site = new_client(app.home / "projects", app.home)
+    headers = {"Sec-Fetch-Site": "cross-site"}
+    assert client.get("/", params={"token": "another"}, headers=headers).status_code == 403
+    answer = client.get("/", params={"token": TOKEN}, headers=headers)
+    assert answer.status_code == 200 and 'http-equiv="refresh" content="0;url=/"' in answer.text
+    assert "SameSite=strict" in answer.headers["set-cookie"] and "first" not in answer.text
+    assert client.get("/", headers=headers).status_code == 403
+    assert client.get("/").status_code == 200
+    site.projects.close()
+
+
 @pytest.mark.parametrize("host", ["evil.example", f"evil.example:{PORT}", "127.0.0.1", f"127.0.0.1:{PORT + 1}", ""])
 def test_another_host_is_refused(app: App, host: str) -> None:
     assert app.get("/", headers={"Host": host}).status_code == 421

@@ -74,11 +74,13 @@ def test_it_opens_the_browser_and_a_second_start_opens_the_page_that_runs(
         try:
             assert server.stdout is not None
             lines = [server.stdout.readline().strip() for _ in range(3)]
-            assert lines[2] == f"opened {lines[1]}"
+            page = tmp_path / "p/wenet_hs-open.html"  # the arguments of programs are not secret
+            assert lines[2] == f"opened {page.as_uri()}" and page.stat().st_mode & 0o777 == 0o600
+            assert f'content="0;url={lines[1]}"' in page.read_text("utf-8")
             address = tmp_path / "p/.wenet_hs-address"
             assert address.read_text("utf-8") == lines[1] and address.stat().st_mode & 0o777 == 0o600
             assert run_line(app, f"--dir {tmp_path / 'p'} --port {port} --open") == 0
-            assert opened == [lines[1]] and capsys.readouterr().out == f"the page is open already: {lines[1]}\n"
+            assert opened == [page.as_uri()] and capsys.readouterr().out == f"the page is open already: {lines[1]}\n"
             assert "cannot be used" in error_line(run_line(app, f"--dir {tmp_path / 'p'} --port {port}"), capsys)
             assert "cannot be used" in error_line(run_line(app, f"--dir {tmp_path} --port {port} --open"), capsys)
         finally:

@@ -7,11 +7,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import ImmutableMultiDict, MutableHeaders
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 MAX_FORM_BYTES, MAX_FIELDS = 1 << 20, 5000
 UPLOAD_TYPE = "application/octet-stream"
+_GO_ON = (
+    '<!DOCTYPE html><title>wenet_hs</title><link rel="icon" href="/static/icon.svg">'
+    '<meta http-equiv="refresh" content="0;url=/">'
+)
 _FORM_TYPE = "application/x-www-form-urlencoded"
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; connect-src 'self'; "
@@ -65,16 +69,18 @@ class Guard:
             return _refuse("Host: not this computer; open the address that wenet-hs app printed", 421)
         if request.method not in ("GET", "HEAD", "POST"):
             return _refuse("method: only GET and POST", 405)
-        if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
-            return _refuse("Sec-Fetch-Site: the request is from another page", 403)
         origin = urlsplit(request.headers.get("origin", f"http://{hosts[0]}" if request.method != "POST" else ""))
         if (origin.scheme, origin.netloc) != ("http", hosts[0]):
             return _refuse("Origin: the request is from another page", 403)
         given = request.query_params.get("token", "")
+        is_outside = request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
         if request.method == "GET" and given and secrets.compare_digest(given.encode(), self._token.encode()):
-            answer = RedirectResponse("/", 303)
+            # after the file of --open a redirection would not bring the strict cookie, but a page that goes on does
+            answer: Response = HTMLResponse(_GO_ON) if is_outside else RedirectResponse("/", 303)
             answer.set_cookie(self.cookie, self._session, httponly=True, samesite="strict", path="/")
             return answer
+        if is_outside:
+            return _refuse("Sec-Fetch-Site: the request is from another page", 403)
         known = request.cookies.get(self.cookie, "")
         if not secrets.compare_digest(known.encode(), self._session.encode()):
             return _refuse("token: missing or of an earlier start; open the address that wenet-hs app printed", 403)

@@ -24,6 +24,9 @@ from wenet_hs.files import write_atomic
 _PORT = 8642
 _ADDRESS = ".wenet_hs-address"
 """File in --dir with the address of the server that runs, which only its user can read."""
+_OPENED = "wenet_hs-open.html"
+"""File in --dir that sends the browser to this address, which only its user can read; not hidden, or snaps cannot."""
+_OPENED_HTML = '<!DOCTYPE html><title>wenet_hs</title><meta http-equiv="refresh" content="0;url={address}">\n'
 _ENTRY = """[Desktop Entry]
 Type=Application
 Name=wenet_hs
@@ -66,13 +69,9 @@ def run(args: argparse.Namespace) -> None:
 
     def show(address: str) -> None:
         print(f"open this address in a browser; Ctrl-C ends the page, not the trainings:\n{address}", flush=True)
-        temporary = folder / f"{_ADDRESS}.tmp"
-        temporary.unlink(missing_ok=True)
-        temporary.touch(0o600)
-        temporary.write_text(address, "utf-8")
-        temporary.replace(folder / _ADDRESS)
+        write_private(folder / _ADDRESS, address)
         if args.open:  # in a thread: a browser in the terminal would hold up the server
-            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+            threading.Thread(target=open_page, args=(folder, address), daemon=True).start()
 
     try:
         serve(folder, args.port, show)
@@ -80,7 +79,22 @@ def run(args: argparse.Namespace) -> None:
         if not args.open or not (address := find_running(folder, args.port)):
             raise
         print(f"the page is open already: {address}", flush=True)
-        webbrowser.open(address)
+        open_page(folder, address)
+
+
+def open_page(folder: Path, address: str) -> None:
+    """Open the address in the browser through a file: all users of the computer can see the arguments of programs."""
+    write_private(folder / _OPENED, _OPENED_HTML.format(address=address))
+    webbrowser.open((folder / _OPENED).as_uri())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its user can read."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.unlink(missing_ok=True)
+    temporary.touch(0o600)
+    temporary.write_text(text, "utf-8")
+    temporary.replace(path)
 
 
 def find_running(folder: Path, port: int) -> str:

@@ -62,7 +62,7 @@ const isChanged = field => {
   return field.selectedIndex !== Math.max(0, [...field.options].findIndex(one => one.defaultSelected));
 };
 // Whether a new load of the page would lose something: what is typed, chosen, recorded or sent just now.
-const isBusy = () => all("[data-busy], .record[aria-pressed=true], .again:not([hidden])").length > 0
+const isBusy = () => all(".drop.busy, .record[aria-pressed=true], .again:not([hidden])").length > 0
   || all("main input:not([type=hidden], [type=file]), main textarea, main select").some(isChanged);
 const outdated = document.getElementById("outdated");
 for (const part of all("[data-live]")) {
@@ -143,9 +143,9 @@ for (const form of all("form[data-save]")) {
 for (const drop of all(".drop")) {
   const status = drop.querySelector("[role=status]");
   const send = async files => {
-    drop.dataset.busy = "yes";
+    drop.classList.add("busy");
     await sendAll(files);
-    delete drop.dataset.busy;
+    drop.classList.remove("busy");
   };
   const sendAll = async files => {
     for (const [index, file] of files.entries()) {
