@@ -67,10 +67,17 @@ def chromium(*flags: str, **options: Any) -> Iterator[Any]:
         browser.close()
 
 
+WITHOUT_TEST = """() => {
+    const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), folder = /\\/\\S*\\/test_from_\\w+/g;
+    while (walker.nextNode()) walker.currentNode.data = walker.currentNode.data.replace(folder, "/home/ana");
+}"""
+
+
 def look(page: Any, name: str, heading: str = "") -> None:
     """Check a view: nothing is wider than the window, and axe-core finds no violation of WCAG 2.2 AA.
 
-    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png, from the top or from a heading on.
+    With WENET_HS_SCREENSHOTS=FOLDER its pictures are FOLDER/NAME-WIDTH.png, from the top or from a heading on. They
+    show /home/ana instead of the folder of the test.
     """
     assert AXE.is_file(), "axe-core is missing: npm ci --prefix tests/app"
     for width, scheme in ((1280, "light"), (1280, "dark"), (480, "light")):
@@ -84,6 +91,7 @@ def look(page: Any, name: str, heading: str = "") -> None:
         if (folder := os.environ.get("WENET_HS_SCREENSHOTS")) and scheme == "light":
             Path(folder).mkdir(parents=True, exist_ok=True)
             top = page.get_by_role("heading", name=heading, exact=True) if heading else page.locator("body")
+            page.evaluate(WITHOUT_TEST)
             top.first.evaluate("one => one.scrollIntoView()")
             page.screenshot(path=f"{folder}/{name}-{width}.png")
     page.set_viewport_size({"width": 1280, "height": 800})
