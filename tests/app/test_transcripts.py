@@ -326,7 +326,7 @@ def test_rows_of_a_shell_stay_and_a_refused_training_writes_none(app: App, recip
 def test_recordings_that_need_a_speaker_are_named_before_the_button(app: App) -> None:
     reviewed_project(app)
     html = app.get("/p/first/transcribe").text
-    assert re.search(r'are left out: <a href="/p/first/text\?name=talk">talk</a></p>', html)
+    assert re.search(r'are left out: <a href="/p/first/text\?name=talk">Speaker of talk</a></p>', html)
     assert html.index("are left out:") < html.index("Make the lists again and train")
     assert save(app, speaker="Beto") == ""
     assert "are left out:" not in app.get("/p/first/transcribe").text
