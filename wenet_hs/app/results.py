@@ -53,7 +53,10 @@ def read_comparisons(project: Project) -> list[dict[str, Any]]:
     scored = {one.folder.resolve(): one for one in project.trainings() if one.is_scored}
     bases = [Path(read_recipe_options(folder.parent).get("base", "")).resolve() for folder in scored]
     pairs = [(scored[base], new) for base, new in zip(bases, scored.values(), strict=True) if base in scored]
-    return [{"old": old.name, "new": new.name} | _read_difference(project, old, new) for old, new in pairs]
+    return [
+        {"old": old.name, "new": new.name, "begun": new.begun} | _read_difference(project, old, new)
+        for old, new in pairs
+    ]
 
 
 def _read_difference(project: Project, old: Training, new: Training) -> dict[str, Any]:
