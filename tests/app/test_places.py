@@ -174,6 +174,7 @@ def test_a_listed_folder_with_another_form_of_its_name_is_opened(app: App) -> No
         assert app.get(f"/p/{quote(name)}/recordings").status_code == 200
 
 
+@pytest.mark.slow
 def test_a_folder_of_20000_files_is_shown_in_pages(app: App) -> None:
     folder = app.home / "many"
     folder.mkdir()

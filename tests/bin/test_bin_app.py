@@ -22,6 +22,7 @@ from wenet_hs.bin import app
 from wenet_hs.errors import DataError
 
 
+@pytest.mark.slow
 def test_it_listens_on_this_computer_only_and_ends_with_ctrl_c(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "wenet_hs.bin.main", "app", "--dir", str(tmp_path / "new"), "--port", "0"]
     environment = {**os.environ, "HOME": "/nowhere"}
@@ -58,6 +59,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsy
     assert found == "wenet-hs app: uvicorn is not installed; run pip install '.[app]' in the folder of wenet_hs"
 
 
+@pytest.mark.slow
 def test_it_opens_the_browser_and_a_second_start_opens_the_page_that_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:

@@ -21,6 +21,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> TinyCorpus:
     return write_tiny_corpus(tmp_path_factory.mktemp("tiny"))
 
 
+@pytest.mark.slow
 def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
     corpus: TinyCorpus, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,6 +119,7 @@ list(parallel_map(work, range(100), num_workers=2, description="", on_crash=prin
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere workers wait until they are ended")
 def test_no_process_outlives_a_killed_run(tmp_path: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", WORK, str(tmp_path)]) as parent:

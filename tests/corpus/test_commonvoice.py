@@ -207,6 +207,7 @@ def test_every_clip_is_in_one_list_or_rejected_and_faulty_clips_are_replaced(rel
         assert stats["total"]["in_both"][f"{first}-{second}"] == {"speakers": 0, "sentences": 0}
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes(release: Path, tmp_path: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in release.rglob("*")}
     prepare(release, tmp_path / "a", FULL)

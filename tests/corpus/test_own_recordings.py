@@ -50,6 +50,7 @@ def made_up_annotations(draw: st.DrawFn) -> list[Annotation]:
     return found
 
 
+@pytest.mark.slow
 @settings(max_examples=8, deadline=None)
 @given(made_up_annotations(), st.sampled_from(["auto", "sentence", "none"]))
 def test_the_same_content_gives_the_same_lists_in_every_form(annotations: list[Annotation], split_by: str) -> None:

@@ -103,6 +103,7 @@ def test_lists_and_statistics(out: Path) -> None:
     assert rejected[1]["reason"] == "duplicate: the same sentence is on line 1"
 
 
+@pytest.mark.slow
 def test_workers_and_interruptions_change_nothing(sentences: Path, out: Path) -> None:
     """A killed run that continues with two processes gives the files of an undisturbed run in one process."""
     expected, folder = files(out), out / "corpus" / "es" / "clips"

@@ -64,6 +64,7 @@ def test_a_new_utterance_begins_with_the_features_that_are_left() -> None:
     torch.testing.assert_close(rest, whole("conformer", features[4 * len(first) :], Chunk(4, 1)), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_an_hour_needs_no_more_memory_than_a_minute_and_no_longer_table() -> None:
     """A frame depends on few frames before it, so the end of the hour is the end of a part at the same position."""
     encoder, chunk = MODELS["conformer"].encoder, Chunk(64, 1)

@@ -154,6 +154,7 @@ def test_word_pieces_have_a_model_in_every_command(checkout: Path) -> None:
     assert {flag(one, "--bpe_model") for one in (units, tree, train)} == {"data/bpe.model"}
 
 
+@pytest.mark.slow
 def test_folders_made_with_other_options_are_refused_by_the_flag(checkout: Path) -> None:
     for _ in range(2):  # the same options may be given again
         call(checkout, "mini", "--stop_stage", "4")
@@ -274,6 +275,7 @@ def test_no_stage_begins_if_the_options_are_refused(checkout: Path) -> None:
 # ---- examples/commonvoice
 
 
+@pytest.mark.slow
 def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: Path) -> None:
     _, calls = call(checkout, "commonvoice", "--corpus", "c", "--stop_stage", "4", "--head", "class")
     assert "shards" not in [one[0] for one in calls] and "--data_type" not in calls[-1]
@@ -300,6 +302,7 @@ def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: P
 # ---- examples/ucla
 
 
+@pytest.mark.slow
 def test_pretraining_on_simulated_words(checkout: Path) -> None:
     """One base per seed, which all its heads start from; lists and statistics are those of the real speech."""
     options = ["--corpus", "c", "--seeds", "777 8", "--pretrain", "14", "--base_steps", "3000", "--stop_stage", "4"]
@@ -346,6 +349,7 @@ def own_data(checkout: Path, hours: float) -> list[str]:
     return ["--elan", "x/fieldwork", "--lang", "mdw", "--prepare", prepare, "--stop_stage", "4"]
 
 
+@pytest.mark.slow
 def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
     sizes = {0.2: (96, 3000), 1.0: (144, 6000), 19.0: (192, 12000), 30.0: (256, 20000)}
     for hours, (width, steps) in sizes.items():
@@ -364,6 +368,7 @@ def test_only_the_time_of_a_training_is_measured_and_nothing_is_written(checkout
     assert not (checkout / "exp").exists() and not (checkout / "examples/own/s0/exp").exists()
 
 
+@pytest.mark.slow
 def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
     options = own_data(checkout, 1.0)
     _, calls = call(checkout, "own", *options)
@@ -431,6 +436,7 @@ def test_a_pretrained_encoder_has_a_config_of_its_own_and_no_statistics(checkout
     assert "/other: " in error and "/exp was made with --encoder " in error and "/my encoder; " in error
 
 
+@pytest.mark.slow
 def test_ucla_with_an_encoder_goes_on_with_the_same_command(checkout: Path) -> None:
     options = "--corpus", "c", "--encoder", "e", "--stop_stage", "4"
     for _ in range(2):

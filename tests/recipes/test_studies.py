@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -33,6 +34,7 @@ for folder, arguments in json.loads(sys.argv[1]):
 """A process that imports Snakemake once, and a fork of it for each study."""
 
 
+@pytest.mark.slow
 def test_the_jobs_of_a_study_are_the_systems_of_its_tables(tmp_path: Path) -> None:
     flags = ["--profile", "../../profile", "--dry-run", "--nolock", "--config"]
     runs = [

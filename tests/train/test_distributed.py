@@ -274,6 +274,7 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
         assert set(one["wrappers"]) == {0}
 
 
+@pytest.mark.slow
 def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(distributed, "BEAT_S", 0.02)
     monkeypatch.setattr(distributed, "LOST_S", 0.4)
@@ -330,6 +331,7 @@ def test_wrong_variables_of_the_launcher(monkeypatch: pytest.MonkeyPatch) -> Non
             pass
 
 
+@pytest.mark.slow
 def test_a_missing_rank_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -84,6 +84,7 @@ def test_a_resumed_training_ends_with_the_same_bits(
         assert outcome(tiny_corpus.train(copy, *settings)) == outcome(whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [kind for kind in KINDS[1:] if "mms" not in str(kind)])  # whose adapters are trained
 def test_outputs_of_a_frozen_encoder_are_computed_once(
     tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, name: str, monkeypatch: pytest.MonkeyPatch

@@ -81,6 +81,7 @@ def test_units_are_readable() -> None:
     assert set(texts(tree_svg(Tree.huffman(range(len(LABELS)), units=list(LABELS))))) >= set(LABELS.values())
 
 
+@pytest.mark.slow
 def test_the_picture_is_the_drawing_at_twice_the_resolution_with_all_characters() -> None:
     """A missing glyph is a warning, and so an error in these tests."""
     units = [*"ʃʒθðŋɲɹʔɛɔəɪʊжщя", "tʃ", "ã", "o̞", "n̪", "\u0301", "\u0329", "▁", " ", "$x_1$", "<b>", "\\frac{"]
