@@ -362,7 +362,7 @@ def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
 
 
 def test_only_the_time_of_a_training_is_measured_and_nothing_is_written(checkout: Path) -> None:
-    (checkout / "tools/pretrained.py").write_text("import sys\nprint('expected', sys.argv[1:])")
+    (checkout / "tools/before_training.py").write_text("import sys\nprint('expected', sys.argv[1:])")
     done = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--only_time", "yes")
     assert done[1] == [], "no training"
     assert not (checkout / "exp").exists() and not (checkout / "examples/own/s0/exp").exists()
@@ -415,7 +415,7 @@ def test_adapting_a_trained_model_keeps_its_layers(checkout: Path) -> None:
 @pytest.mark.parametrize("name", ["whisper", "mms"])
 def test_a_pretrained_encoder_has_a_config_of_its_own_and_no_statistics(checkout: Path, name: str) -> None:
     script = f"import sys\nprint({str(checkout)!r} '/conf/finetune_{name}.yaml')\nprint('encoder_conf.path=my encoder')"
-    (checkout / "tools/pretrained.py").write_text(
+    (checkout / "tools/before_training.py").write_text(
         f"{script}\nopen('{checkout}/time.txt', 'a').write(f'{{sys.argv[1:]}}')"
     )
     options = own_data(checkout, 1.0)[:-2]
@@ -447,7 +447,7 @@ def test_ucla_with_an_encoder_goes_on_with_the_same_command(checkout: Path) -> N
 
 
 def test_a_config_without_steps_and_an_encoder_that_cannot_be_read(checkout: Path) -> None:
-    tool = checkout / "tools/pretrained.py"
+    tool = checkout / "tools/before_training.py"
     tool.write_text("print('/mine.yaml')")
     error, _ = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--encoder", "e", code=2)
     assert "conf/own_sizes.txt has no steps for mine.yaml; add a line" in error

@@ -210,6 +210,7 @@ def test_scores_of_other_weights_are_left_out(
 ) -> None:
     experiment = load_experiment(scored)
     monkeypatch.setattr("wenet_hs.report.pack.file_sha256", lambda path: "another")
+    monkeypatch.setattr("wenet_hs.report.trained_on.file_sha256", lambda path: "another")
     card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), {}, "mit")
     assert "the folder of the model has no scores of these weights" in card and "model-index" not in card
     assert "hours" not in card, "the list may have changed too"

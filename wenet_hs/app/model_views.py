@@ -27,7 +27,7 @@ from wenet_hs.corpus.consent import (
     read_consent,
     set_consents,
 )
-from wenet_hs.corpus.edits import ADDED, leave_out_held, made_of, write_added
+from wenet_hs.corpus.edits import ADDED, leave_out_held, utterances_of, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.errors import DataError, WenetHsError
@@ -52,8 +52,7 @@ def _model(request: Request, project: Project) -> Path:
 
 
 def _job(project: Project, name: str) -> Job:
-    jobs = project.jobs("prepare", "train", "time", "transcribe", "pack")
-    return choose({job.folder.name: job for job in jobs}, name, "job")
+    return choose({job.folder.name: job for job in project.jobs()}, name, "job")
 
 
 def show_live(request: Request) -> Response:
@@ -128,7 +127,7 @@ def write_corrected(project: Project, places: Places) -> None:
         places.resolve(audio)
     if not rows:
         raise DataError("corrected segments", "none", "correct or confirm some first")
-    _, held = leave_out_held(made_of(rows), {name: lists.read_set(project, name) for name in ("dev", "test")})
+    _, held = leave_out_held(utterances_of(rows), {name: lists.read_set(project, name) for name in ("dev", "test")})
     if len(held) == len(rows):
         fault = f"none of the {len(rows)} can be training speech: {held[0].reason}"
         raise DataError("corrected segments", fault, "correct recordings that are not in the lists")
@@ -261,11 +260,8 @@ def correct(request: Request) -> Response:
 
 def download(request: Request) -> Response:
     """A transcribed recording with its corrections, for another program."""
-    query = request.query_params
-    found, form = (
-        corrections.read_corrected(project_of(request).transcript(query.get("name", ""))),
-        query.get("form", ""),
-    )
+    project, query = project_of(request), request.query_params
+    found, form = corrections.read_corrected(project.transcript(query.get("name", ""))), query.get("form", "")
     site_of(request).places.resolve(found.record.source)
     disposition = f"attachment; filename*=UTF-8''{quote(f'{found.name}.{form}')}"
     headers = {"Content-Disposition": disposition}
@@ -284,11 +280,8 @@ def show_share(request: Request) -> Response:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     job = project.last_job("pack")
-    given = (
-        dict(word[2:].split("=", 1) for word in job.command if word.startswith(("--license=", "--data=")))
-        if job
-        else {}
-    )
+    words = [word[2:] for word in (job.command if job else ()) if word.startswith(("--license=", "--data="))]
+    given = dict(word.split("=", 1) for word in words)
     used = "".join(job.option("--model_dir")[1:]) if job else ""
     values: dict[str, Any] = {"cards": cards, "models": models, "job": job, "given": given, "used": used}
     packed = [path.name for path in project.files("shared/*.zip")]

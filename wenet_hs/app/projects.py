@@ -96,8 +96,8 @@ class Project:
         return self.target(".app/jobs")
 
     def jobs(self, *kinds: str) -> list[Job]:
-        """The jobs of these kinds, the newest first."""
-        return [job for job in read_jobs(self.jobs_folder) if job.kind in kinds]
+        """The jobs of these kinds, or all, the newest first."""
+        return [job for job in read_jobs(self.jobs_folder) if not kinds or job.kind in kinds]
 
     def last_job(self, kind: str) -> Job | None:
         """The newest job of this kind."""

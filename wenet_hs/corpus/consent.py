@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from unicodedata import normalize
 
+from wenet_hs.corpus.edits import fold_name
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, read_lines, write_atomic
 
@@ -90,9 +91,9 @@ def _index(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
 
 
 def _fold_name(path: str) -> str:
-    """A path in NFC whose file name is in lower case."""
+    """A path in NFC whose file name is folded."""
     found = PurePath(normalize("NFC", path))
-    return str(found.with_name(normalize("NFC", found.name.casefold()))) if found.name else str(found)
+    return str(found.with_name(fold_name(found.name))) if found.name else str(found)
 
 
 def summarise_consent(consents: Iterable[Consent]) -> list[str]:

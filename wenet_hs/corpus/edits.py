@@ -56,7 +56,7 @@ def write_added(path: Path, rows: Sequence[Mapping[str, str]], *, recordings: Co
     write_atomic(path, "\t".join(COLUMNS) + "\n" + "".join(lines))
 
 
-def made_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
+def utterances_of(rows: Iterable[Mapping[str, str]]) -> list[Utterance]:
     """An utterance per row, without a look at its audio."""
     return [
         Utterance(key=f"added-{number}", wav=row["audio"], txt=row["text"], speaker=row.get("speaker") or None)
@@ -77,8 +77,8 @@ def leave_out_held(
     if not added:
         return [], []
     recordings = {Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}}
-    stems = {_fold(path.stem): name for path, name in recordings.items()}
-    speakers = {_fold(u.speaker): name for name, us in held.items() for u in us if u.speaker}
+    stems = {fold_name(path.stem): name for path, name in recordings.items()}
+    speakers = {fold_name(u.speaker): name for name, us in held.items() for u in us if u.speaker}
     by_size = dict[int, list[Path]]()
     for path in filter(Path.is_file, recordings):
         by_size.setdefault(path.stat().st_size, []).append(path)
@@ -87,7 +87,7 @@ def leave_out_held(
     @cache
     def find_set(wav: str) -> str | None:
         path = Path(wav).resolve()
-        if found := stems.get(_fold(path.stem)):
+        if found := stems.get(fold_name(path.stem)):
             return found
         alike = by_size.get(path.stat().st_size, [])
         same = next((one for one in alike if one == path or sha256(one) == sha256(path)), None)
@@ -97,7 +97,7 @@ def leave_out_held(
     known = {u.key for us in splits.values() for u in us}
     for u in added:
         reason = f"its recording is in the {name} set" if (name := find_set(u.wav)) else ""
-        if not reason and u.speaker and (name := speakers.get(_fold(u.speaker))):
+        if not reason and u.speaker and (name := speakers.get(fold_name(u.speaker))):
             reason = f"its speaker is in the {name} set"
         if not reason and speakers and not u.speaker:
             reason = "no speaker: it may be one of dev or test, which have names; name who speaks"
@@ -111,8 +111,8 @@ def leave_out_held(
     return kept, rejected
 
 
-def _fold(name: str) -> str:
-    """A name for comparison: composed letters, lower case, single spaces."""
+def fold_name(name: str) -> str:
+    """A name to compare: composed letters, lower case, single spaces."""
     return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split())
 
 

@@ -27,6 +27,7 @@ from wenet_hs.corpus.output import (
     count_kinds,
     find_overlaps,
     name_recordings,
+    record_corpus,
     write_corpus,
     write_rejected,
 )
@@ -138,7 +139,7 @@ def prepare_entries(
     """
     source = normpath(options.corpus)
     facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, OwnOptions)}
-    _record_corpus(options.out, f"{form} {source}")
+    record_corpus(options.out, f"{form} {source}")
     (utterances, given, rejected), checker = _make_utterances(options, entries), options.make_checker()
     usable, faulty = checker.check(utterances, "clips")
     added, of_added = _make_added(options, checker)
@@ -184,26 +185,6 @@ def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utteran
     utterances, _, rejected = _make_utterances(options, entries)
     usable, faulty = checker.check([replace(u, key=f"added-{u.key}") for u in utterances], "added clips")
     return usable, rejected + faulty
-
-
-def _record_corpus(out: Path, corpus: str) -> None:
-    """Write which corpus the lists of this folder are of, before the first list.
-
-    Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
-    """
-    if out.exists() and not out.is_dir():
-        raise DataError(f"--out {out}", "not a folder", "name another one")
-    record = out / ".corpus"
-    found = record.read_text("utf-8") if record.is_file() else None
-    names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
-    if found is None:
-        names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]
-    existing = next((out / name for name in names if (out / name).exists()), None)
-    if existing and found is None:
-        raise DataError(existing, "exists, and was not made by this command", "give another --out")
-    if existing and found != corpus:
-        raise DataError(out, f"has lists of another corpus ({found})", "give another --out, or remove this folder")
-    write_atomic(record, corpus)
 
 
 # ---- entries → utterances

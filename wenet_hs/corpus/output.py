@@ -271,3 +271,23 @@ def name_recordings(paths: set[Path]) -> dict[Path, str]:
         names |= {path: name for path, name in made.items() if counts[name] == 1}
         left = {path: forms for path, forms in left.items() if path not in names}
     return names | {path: f"{made[path]}-{number}" for number, path in enumerate(left, start=1)}
+
+
+def record_corpus(out: Path, corpus: str) -> None:
+    """Write which corpus the lists of this folder are of, before the first list.
+
+    Raises DataError if it has lists of another corpus, or files of the same names that `prepare` did not write.
+    """
+    if out.exists() and not out.is_dir():
+        raise DataError(f"--out {out}", "not a folder", "name another one")
+    record = out / ".corpus"
+    found = record.read_text("utf-8") if record.is_file() else None
+    names = [f"{name}/{file}" for name in SPLITS for file in ("data.list", "text")]
+    if found is None:
+        names += ["stats.json", "rejected.tsv", "overlapping.tsv", "implausible.tsv"]
+    existing = next((out / name for name in names if (out / name).exists()), None)
+    if existing and found is None:
+        raise DataError(existing, "exists, and was not made by this command", "give another --out")
+    if existing and found != corpus:
+        raise DataError(out, f"has lists of another corpus ({found})", "give another --out, or remove this folder")
+    write_atomic(record, corpus)

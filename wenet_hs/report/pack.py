@@ -5,7 +5,7 @@ import json
 import logging
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from operator import getitem
@@ -18,22 +18,21 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save_file
 
 from wenet_hs.checkpoint import weights_path
-from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.corpus.consent import CONSENT, Consent, find_unmatched, match_consent, read_consent, summarise_consent
-from wenet_hs.corpus.output import read_rejected
+from wenet_hs.corpus.consent import CONSENT, summarise_consent
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import OVERFITTED, SHA256_OF, TREE_FILES, Experiment, in_folder, load_experiment
 from wenet_hs.files import file_sha256, fsync_path, open_atomic, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.report.collect import SIMULATED_KEY, read_json, sort_modes
-from wenet_hs.score.error_rate import ALL, Report, count_of, format_interval, percent
+from wenet_hs.report.trained_on import read_consents, read_training_lists
+from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
 from wenet_hs.score.pairing import command_values
 from wenet_hs.score.tables import read_report
-from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, open_hub, split_hub_name, unpacked_models
+from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, open_hub, split_hub_name
 from wenet_hs.train.model_folder import FOLDER_NAMES
 from wenet_hs.tree import load_tree
 
@@ -264,80 +263,6 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
             conditions += ["simulated speech"] if any(map(SIMULATED_KEY.search, report.utterances)) else []
             scorings.append(Scoring(test.name, mode, ", ".join(conditions), report))
     return scorings
-
-
-def read_training_lists(provenance: Mapping[str, Any], model_dir: Path) -> list[Utterance]:
-    """The utterances of the training lists; empty unless all of them still exist unchanged.
-
-    A list that has moved is found in another folder of the project, such as data-old-1/train/data.list.
-    """
-    paths, sums = command_values(provenance, "--train_data"), str(provenance.get(f"{SHA256_OF}training list"))
-    project, found = model_dir.resolve().parent.parent, list[Path]()
-    for path in map(Path, paths):
-        candidates = (path, *sorted(project.glob(f"*/{path.parent.name}/{path.name}")))
-        found += [one for one in candidates if one.is_file() and file_sha256(one) in sums][:1]
-    return [clip for path in found for clip in read_data_list(path)] if len(found) == len(sums.split()) else []
-
-
-def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
-    """The consent of each recording with which the model was trained, also of the models that it started from.
-
-    Args:
-        path: the file; None: consent.tsv in the project folders of these models, if there is one.
-
-    Raises DataError if a recording is not allowed, if some are not and the training lists are not known any more, or
-    if one that is not allowed is in no list: its name may be wrong.
-    """
-    if path is not None and not path.is_file():
-        raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
-    consents, recordings, unknown, files = dict[str, Consent](), dict[str, None](), list[Path](), dict[Path, None]()
-    projects = list[Path]()
-    for folder, recorded in _trace_training(experiment):
-        projects.append(folder.resolve().parent.parent)
-        files[path or projects[-1] / CONSENT] = None
-        clips = read_training_lists(recorded, folder)
-        recordings |= dict.fromkeys(clip.wav for clip in clips)
-        unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
-    for file in files:
-        consents |= read_consent(file)
-    found, where = (
-        dict(match_consent(consents, recordings)),
-        " and ".join(str(file) for file in files if file.is_file()),
-    )
-    if refused := [name for name, one in found.items() if one.is_allowed is False]:
-        names = list_names([Path(name).name for name in refused], most=3)
-        what = f"{count_of(len(refused), 'recording')} of the training not allowed ({names})"
-        raise DataError(where, what, "train without them, or change it there")
-    if unknown and any(one.is_allowed is False for one in consents.values()):
-        reason = f"recordings are not allowed, and the training lists of {unknown[0]} are gone or have changed"
-        raise DataError(where, reason, "restore the lists, or train again")
-    if find_unmatched(consents, recordings) and (wrong := find_unmatched(consents, _list_recordings(projects))):
-        reason = f"not allowed, but no recording of the lists has this name ({list_names(wrong, most=3)})"
-        raise DataError(where, reason, "correct the name, or remove the line")
-    return [*found.values()]
-
-
-def _list_recordings(projects: Sequence[Path]) -> set[str]:
-    """The recordings of all lists of the projects, also those that are not used."""
-    lists = [path for project in projects for path in project.glob("*/*/data.list")]
-    rejected = [path for project in projects for path in project.glob("*/rejected.tsv")]
-    known = {clip.wav for path in lists for clip in read_data_list(path)}
-    return known | {one.path for path in rejected for one in read_rejected(path)}
-
-
-def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Folder and provenance of the training, and of those whose weights it started from; empty where it is not here."""
-    folder, recorded, seen = experiment.model_dir, experiment.config.provenance, set[Path]()
-    while folder not in seen:
-        yield folder, recorded
-        seen.add(folder)
-        named = [one for one in command_values(recorded, "--checkpoint") if not one.startswith("hf:")]
-        for start in (Path(one) for one in named if not one.lower().endswith(".zip")):
-            if start.is_relative_to(unpacked_models()):
-                continue
-            places = (start, *start.parents[:2], folder.parent / start.name)
-            config = next((one / "train.yaml" for one in places if (one / "train.yaml").is_file()), None)
-            folder, recorded = (config.parent, load_config(config).provenance) if config else (start, {})
 
 
 _CONSENT_TITLE = "## Consent and access"

@@ -32,7 +32,7 @@ read_options "$@"
 [[ -z $base || $config = "$root/conf/own.yaml" ]] || fail "--config $config: --base has the settings; change them with --override"
 [[ -z $encoder || -z $base && $size = auto ]] || fail "--encoder $encoder: has a config of its own; leave out --base and --size"
 yaml=${base:+$base/train.yaml} yaml=${yaml:-$config} cmvn=(--cmvn "$data/global_cmvn")  # the adapted model has the same layers
-[ -z "$encoder" ] || found=$(python "$root/tools/pretrained.py" config --encoder "$encoder" --config "$config" --outputs "$data/encoder_outputs") || exit 2
+[ -z "$encoder" ] || found=$(python "$root/tools/before_training.py" config --encoder "$encoder" --config "$config" --outputs "$data/encoder_outputs") || exit 2
 [ -z "$encoder" ] || { mapfile -t found <<< "$found"; yaml=${found[0]} more=("${found[@]:1}" "${more[@]}"); }; ! grep -qs '^encoder: pretrained' "$yaml" || cmvn=()
 [ -n "$modes" ] || { modes="ctc_greedy_search ctc_prefix_beam_search"; grep -qs '^decoder: none' "$yaml" || modes+=" attention_rescoring joint"; }
 wenet-hs check-options --config "$yaml" ${base:+--checkpoint "$base"} --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
@@ -71,7 +71,7 @@ if at 4 "training (logs: $exp/*.log)"; then
   train=("${wenet_hs[@]}" train --config "$yaml" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
     "${cmvn[@]}" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
     --override_config $settings "scheduler_conf.total_steps=$steps" "save_interval=$((steps / 12))" "${more[@]}")
-  [ -z "$encoder$only_time" ] || OMP_NUM_THREADS=$threads python "$root/tools/pretrained.py" time --first_steps "$base_steps" --hours "$hours" "${train[@]}"; [ -z "$only_time" ] || exit 0
+  [ -z "$encoder$only_time" ] || OMP_NUM_THREADS=$threads python "$root/tools/before_training.py" time --first_steps "$base_steps" --hours "$hours" "${train[@]}"; [ -z "$only_time" ] || exit 0
   for seed in $seeds; do  # the first part
     [ "$base_steps" = 0 ] || beside "$exp/$(name_of base "$seed").log" "${train[@]}" "model_conf.ctc_only_steps=$base_steps" \
       "scheduler_conf.total_steps=$base_steps" --model_dir "$exp/$(name_of base "$seed")" --seed "$seed" --head softmax

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `run.sh --encoder` learns about an encoder: a config that fits it, and the expected time of a training."""
+"""What `run.sh` learns before a training: a config that fits an encoder, and the expected time."""
 
 import importlib.util
 import json
@@ -18,13 +18,13 @@ from wenet_hs.encoders.kinds import make_pretrained
 from wenet_hs.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-CONF, TOOL = ROOT / "conf", ROOT / "tools" / "pretrained.py"
+CONF, TOOL = ROOT / "conf", ROOT / "tools" / "before_training.py"
 ON_GPU = {"mms": "mms", "w2v-bert": "w2vbert", "w2v-bert-relative": "w2vbert", "w2v-bert-adapter": "w2vbert"}
 
 
 @pytest.fixture(scope="module")
 def tool() -> Any:
-    spec = importlib.util.spec_from_file_location("pretrained_tool", TOOL)
+    spec = importlib.util.spec_from_file_location("before_training_tool", TOOL)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `run.sh` needs to know before a training: how long it will take, and the config of a pretrained encoder.
 
-Examples: python tools/pretrained.py config --encoder whisper-base --outputs data/encoder_outputs --config conf/own.yaml
-          python tools/pretrained.py time --hours 0.8 wenet-hs train --config conf/finetune_whisper.yaml …
+Examples: python tools/before_training.py config --encoder whisper-base --outputs data/outputs --config conf/own.yaml
+          python tools/before_training.py time --hours 0.8 wenet-hs train --config conf/finetune_whisper.yaml …
 
 `config` prints the YAML and its settings, one per line. `time` measures one batch of noise on this
 machine, with random weights.
