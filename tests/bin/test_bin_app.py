@@ -47,6 +47,9 @@ def test_it_listens_on_this_computer_only_and_ends_with_ctrl_c(tmp_path: Path) -
 
 def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert error_line(run_line(app, "--port 70000"), capsys) == "--port 70000: must be from 0 to 65535"
+    (tmp_path / "file").touch()
+    found = error_line(run_line(app, f"--dir {tmp_path / 'file'}"), capsys)
+    assert found == f"--dir {tmp_path / 'file'}: not a folder; name another one"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

@@ -54,6 +54,8 @@ def run(args: argparse.Namespace) -> None:
     if not 0 <= args.port < 1 << 16:
         raise ConfigError(f"--port {args.port}", "must be from 0 to 65535")
     folder: Path = args.dir.expanduser().absolute()
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--dir {args.dir}", "not a folder", "name another one")
     try:
         from wenet_hs.app.server import serve
     except ImportError as error:
