@@ -93,12 +93,8 @@ def check_encoder(conf: dict[str, Any], strict: bool = False) -> None:
         assert_equal(program, encoder, utterances(*size, NUM_BINS))
 
 
-def test_encoder_of_the_default_kind() -> None:
-    check_encoder({"num_blocks": 1})
-
-
 @slow
-@pytest.mark.parametrize("name", [name for name in ENCODERS if name != "rel_pos"])
+@pytest.mark.parametrize("name", ENCODERS)
 def test_encoders_of_every_kind(name: str) -> None:
     check_encoder(ENCODERS[name])
 

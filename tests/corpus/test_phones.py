@@ -170,6 +170,7 @@ def test_the_corpus_has_simulated_keys_and_phones(folder: Path) -> None:
     assert simulated.speech_F[:50].mean() > 50 * simulated.speech_F[80:].mean(), "low, like the real speech"
 
 
+@pytest.mark.slow
 def test_workers_change_nothing_and_old_clips_are_removed(folder: Path) -> None:
     out = folder / "out"
     expected = {path: path.read_bytes() for path in out.rglob("*") if path.is_file()}

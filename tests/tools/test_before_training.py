@@ -125,6 +125,7 @@ def test_the_expected_time_of_a_training_from_nothing(
     assert weights == [1.0] * 5 * (first_steps > 0) + [final] * 5, "the first part is trained by CTC only"
 
 
+@pytest.mark.slow
 def test_a_head_over_a_tree_is_measured_as_a_softmax(capsys: pytest.CaptureFixture[str], tool: Any) -> None:
     command = f"time --hours 1 wenet-hs train --config {CONF / 'own.yaml'} --override_config head=hsoftmax"
     smaller = "head_conf.tree=t.json encoder_conf.output_size=16 encoder_conf.num_blocks=4"

@@ -197,6 +197,7 @@ def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, 
     assert outcome(copy)["step"] == 4
 
 
+@pytest.mark.slow
 def test_a_resumed_run_names_all_processors_and_numbers_of_ranks(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -228,6 +228,7 @@ def test_tensorboard_contains_the_same_values_also_after_a_resume(
     assert metrics(lost) == metrics(trained)[-2:], "not filled with zeros"
 
 
+@pytest.mark.slow
 def test_each_rate_of_a_part_follows_the_schedule_in_every_output_and_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -69,6 +69,7 @@ def tuned(tiny_corpus: TinyCorpus, sources: Path, tmp_path_factory: pytest.TempP
     return tiny_corpus.train(tmp_path_factory.mktemp("tuned") / "m", *settings_of(sources / "wav2vec2", TUNED))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", KINDS)
 def test_a_resumed_training_ends_with_the_same_bits(
     tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, tuned: Path, name: str
