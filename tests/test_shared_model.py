@@ -89,6 +89,7 @@ def test_an_unpacked_model_is_on_the_disk_before_it_has_its_name_and_a_damaged_o
         load_model(zipped)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reference", ["zip", "hf://user/name"])
 def test_commands_take_it(
     reference: str, folder: Path, zipped: Path, clip: Path, hub: object, tmp_path: Path, capsys: Capsys

@@ -242,6 +242,7 @@ def test_peaks_are_sent_and_kept_and_only_of_allowed_recordings(app: App, tmp_pa
     assert answer.status_code == 400 and "\n" not in answer.text
 
 
+@pytest.mark.slow
 def test_two_hours_open_at_once(app: App) -> None:
     segments = list[TranscribedSegment]()
     for start in range(0, 7200, 3):

@@ -32,6 +32,7 @@ def decoded(folder: Path, mode: str = "joint") -> dict[str, list[list[str]]]:
     return {record["key"]: [one["units"] for one in record["nbest"]] for record in map(json.loads, lines)}
 
 
+@pytest.mark.slow
 def test_each_language_has_its_units_in_any_batch(folder: Path) -> None:
     found = {}
     for size in (1, 4):

@@ -64,6 +64,7 @@ def test_phones_are_spelled_as_the_corpus_spells_them() -> None:
     assert spelling.spell(split_label(label, "en")) == "q̠ aː u t͡ʃ t s t̠ ɕ k k t ĩ n θ a"
 
 
+@pytest.mark.slow
 def test_words_are_frequent_or_made_up_of_letters_that_the_voice_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     words, is_made_up = read_words("es-419", espeak.voice_name("es-419"), seed=0)
     assert len(words) == 5000 and {"casa", "por"} < set(words) and not is_made_up
@@ -147,6 +148,7 @@ def prepare(folder: Path, more: str = "--num_workers 2") -> dict[str, Any]:
     return synthetic.prepare(parse_prepare(f"{line} --match_list {folder / 'real.list'} {more}"))
 
 
+@pytest.mark.slow
 def test_the_corpus_has_simulated_keys_and_phones(folder: Path) -> None:
     out = folder / "out"
     stats = json.loads((out / "stats.json").read_text("utf-8"))

@@ -261,6 +261,7 @@ def test_other_mistakes(tmp_path: Path, capsys: Capsys) -> None:
     assert line.endswith("has a train.yaml already; name another folder")
 
 
+@pytest.mark.slow
 def test_every_command_reads_the_folder(tmp_path: Path) -> None:
     corpus = write_tiny_corpus(tmp_path / "corpus", num_train=3, num_cv=1)
     write_model(tmp_path / "hf", "xls-r", LETTERS)

@@ -358,6 +358,7 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
     assert 0 < sum(int(begins.sum()) for *_, begins in states) < len(states)
 
 
+@pytest.mark.slow
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):

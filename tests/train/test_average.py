@@ -115,6 +115,7 @@ def test_two_validations_without_improvement_end_training() -> None:
         assert not is_out_of_patience(facts, None)
 
 
+@pytest.mark.slow
 def test_early_stopping_ends_with_the_best_checkpoint_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

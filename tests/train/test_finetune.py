@@ -333,6 +333,7 @@ def test_a_resume_does_not_load_the_weights_again(tiny_corpus: TinyCorpus, tmp_p
     assert outcome(tiny_corpus.train(copy, checkpoint=trained / "final.pt")) == outcome(whole)
 
 
+@pytest.mark.slow
 def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
 ) -> None:

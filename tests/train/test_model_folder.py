@@ -443,6 +443,7 @@ def test_compiled_layers_compute_the_same(monkeypatch: pytest.MonkeyPatch) -> No
     torch.testing.assert_close(plain.state_dict(), fast.state_dict(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_keeps_the_dtype_that_auto_chose(
     tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

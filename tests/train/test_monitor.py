@@ -204,6 +204,7 @@ MODEL_TAGS = {"accuracy", "bits_per_unit", "grad_norm", "lr"}
 SPEED_TAGS = TIMES | SPEED | {"audio_seconds", "num_targets", "padding_share"}
 
 
+@pytest.mark.slow
 def test_tensorboard_contains_the_same_values_also_after_a_resume(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -255,6 +255,7 @@ def test_a_training_that_starts_from_such_a_folder_and_averages(
     assert torch.allclose(weights_of(copy)[name], (first[name] + last[name]) / 2)
 
 
+@pytest.mark.slow
 def test_clips_that_whisper_cuts_are_counted(
     tiny_corpus: TinyCorpus, tmp_path: Path, sources: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
