@@ -28,6 +28,7 @@ ENCODERS: dict[str, dict[str, Any]] = {
     "transformer": {"encoder": "transformer", "encoder_conf": {"use_dynamic_chunk": True, "input_layer": "linear"}},
 }
 MODELS = {name: small_model(**sections) for name, sections in ENCODERS.items()}
+WENET_MODELS = ["causal_batchnorm_bitransformer", "causal_layernorm"]
 GOLDEN = [(chunk, left) for chunk, left in ((4, -1), (4, 2), (8, 1))]
 
 
@@ -81,7 +82,7 @@ def test_an_hour_needs_no_more_memory_than_a_minute_and_no_longer_table() -> Non
     torch.testing.assert_close(tail[-64:], last[-64:], atol=1e-5, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["causal_batchnorm_bitransformer", "causal_layernorm"])
+@pytest.mark.parametrize("name", WENET_MODELS)
 @torch.inference_mode()
 def test_causal_models_of_wenet_whole_and_streamed(shared_dir: Path, name: str) -> None:
     yaml, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet_causal", name)
@@ -110,7 +111,7 @@ def test_causal_models_of_wenet_whole_and_streamed(shared_dir: Path, name: str) 
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["causal_batchnorm_bitransformer", "causal_layernorm"])
+@pytest.mark.parametrize("name", WENET_MODELS)
 @torch.inference_mode()
 def test_wenet_draws_the_chunk_of_its_forward_in_evaluation_too(shared_dir: Path, name: str) -> None:
     yaml, weights, arrays = wenet_reference(shared_dir / "golden" / "wenet_causal", name)
