@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Packed models in commands: a folder, a ZIP and a name on the hub; ZIPs that are refused."""
 
+import hashlib
+import os
+import random
 import shutil
 import stat
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
 import pytest
@@ -19,6 +24,7 @@ from tiny_corpus import write_tiny_corpus
 from wenet_hs import load_model, shared_model
 from wenet_hs.bin import align, check_options, recognize, transcribe
 from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.files import file_sha256
 from wenet_hs.manifest import write_data_list
 from wenet_hs.report.pack import PackOptions, pack_model
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, resolve_model
@@ -87,6 +93,40 @@ def test_an_unpacked_model_is_on_the_disk_before_it_has_its_name_and_a_damaged_o
     to_do = f"delete {cache / folder.name} and load the ZIP again"
     with pytest.raises(CheckpointError, match=f"units.txt: changed since the training .*; {to_do}$"):
         load_model(zipped)
+    (folder / "units.txt").unlink()
+    assert load_model(zipped) is not None, "unpacked again"
+
+
+def test_a_zip_is_read_from_the_file_that_was_hashed(
+    zipped: Path, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, digest = Path(shutil.copy(zipped, tmp_path / "m.zip")), hashlib.file_digest
+
+    def replace_after(file: Any, name: str) -> Any:
+        found = digest(file, name)
+        pack_files(tmp_path / "other.zip", "train.yaml", WEIGHTS).rename(path)
+        return found
+
+    monkeypatch.setattr("wenet_hs.shared_model.hashlib.file_digest", replace_after)
+    folder = resolve_model(path)
+    assert folder.name == file_sha256(zipped)
+    with ZipFile(zipped) as archive:
+        assert (folder / "train.yaml").read_bytes() == archive.read("packed/train.yaml")
+
+
+def test_what_a_killed_process_left_is_deleted_after_a_day(zipped: Path, cache: Path) -> None:
+    for name, age_s in (("old", 2 * 86400), ("new", 60)):
+        (folder := cache / f".unpack-{name}").mkdir(parents=True)
+        os.utime(folder, (time.time() - age_s,) * 2)
+    resolve_model(zipped)
+    assert {path.name for path in cache.glob(".unpack-*")} == {".unpack-new"}
+
+
+def test_other_entries_of_a_zip_may_have_a_colon(zipped: Path, tmp_path: Path) -> None:
+    path = Path(shutil.copy(zipped, tmp_path / "m.zip"))
+    with ZipFile(path, "a") as archive:
+        archive.writestr("packed/notes 12:30.txt", b"x")
+    assert load_model(path) is not None
 
 
 @pytest.mark.slow
@@ -153,6 +193,11 @@ def with_bomb(archive: ZipFile) -> None:
     archive.writestr("packed/global_cmvn", bytes(50 * 10**6), ZIP_DEFLATED)
 
 
+def with_large_text(archive: ZipFile) -> None:
+    archive.writestr("packed/global_cmvn", bytes(shared_model.MAX_SMALL_BYTES + 1), ZIP_DEFLATED)
+    archive.writestr("packed/ballast", random.Random(0).randbytes(2 * 10**6))
+
+
 @pytest.mark.parametrize(
     ("change", "fault"),
     [
@@ -164,6 +209,7 @@ def with_bomb(archive: ZipFile) -> None:
         (with_entry("packed/tree.json", stat.S_IFLNK | 0o777), "has links or devices"),
         (with_entry("packed/fifo", stat.S_IFIFO | 0o777), "has links or devices"),
         (with_many, r"1,00\d entries, at most 1,000 are read"),
+        (with_large_text, "has more than 100 MB of global_cmvn"),
         (with_bomb, r"unpacks to 50\.\d MB, at most 20 GB and 100 times its size"),
         (with_entry("other/train.yaml"), "has 2 train.yaml, not one in at most one folder"),
     ],

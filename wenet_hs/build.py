@@ -112,8 +112,8 @@ def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDes
         _check_interctc(config.model_conf.interctc_layer, encoder)
         return encoder
     feature_dim = build_frontend(config.dataset_conf).width
-    if cmvn is not None and len(cmvn[0]) != feature_dim:
-        path, found = config.cmvn_conf.cmvn_file or "global_cmvn", len(cmvn[0])
+    if cmvn is not None and cmvn[0].shape != (feature_dim,):
+        path, found = config.cmvn_conf.cmvn_file or "global_cmvn", cmvn[0].numel()
         what = f"statistics of {found} features, but the model has {feature_dim}"
         raise DataError(path, what, "compute it again with `wenet-hs cmvn`")
     return _stack(conf, feature_dim, cmvn)

@@ -376,17 +376,19 @@ def _is_parameter(item: tuple[object, object]) -> bool:
 def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
     """Copies a state_dict into a model. Raises CheckpointError with the first names and shapes that do not fit."""
     own = model.state_dict()
+    given = {name: value for name, value in own.items() if name in state}
     wrong_shapes = [
         f"{name} {tuple(state[name].shape)}, expected {tuple(value.shape)}"
-        for name, value in own.items()
-        if name in state and state[name].shape != value.shape
+        for name, value in given.items()
+        if state[name].shape != value.shape
     ]
+    no_floats = [name for name, v in given.items() if v.is_floating_point() and not state[name].is_floating_point()]
     missing, unexpected = [name for name in own if name not in state], [name for name in state if name not in own]
-    found = {"missing": missing, "unexpected": unexpected, "of another shape": wrong_shapes}
+    found = {"missing": missing, "unexpected": unexpected, "of another shape": wrong_shapes, "integers": no_floats}
     faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
     if faults:
         to_do = "use the train.yaml that these weights were trained with"
-        if missing and not unexpected and not wrong_shapes:
+        if faults.startswith("missing") and ";" not in faults:
             to_do += ", or, for a copy of a model.pt, give its checkpoint folder, because frozen weights are beside it"
         raise CheckpointError(where, f"weights of another model: {faults}", to_do)
     model.load_state_dict(dict(state), strict=True)

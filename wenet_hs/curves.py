@@ -26,7 +26,7 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
         try:
             record = json.loads(line)
             kind, step = record["kind"], record["step"]
-        except (ValueError, KeyError, TypeError) as error:
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):
                 break
             raise DataError(
@@ -89,7 +89,7 @@ def is_model_overfitted(model_dir: Path, weights: Path) -> bool:
         if curves and record.is_file():
             checkpoints = json.loads(record.read_text("utf-8"))["checkpoints"]
             step = max((one["step"] for one in checkpoints), default=math.inf)
-    except (DataError, KeyError, TypeError, ValueError):
+    except (DataError, KeyError, TypeError, ValueError, RecursionError):
         return False
     until = {kind: [one for one in records if one["step"] <= step] for kind, records in curves.items()}
     return is_overfitted(*losses_by_validation(until))

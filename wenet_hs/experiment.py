@@ -21,14 +21,14 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
 from wenet_hs.encoders.description import read_description
-from wenet_hs.errors import CheckpointError, DataError
-from wenet_hs.files import file_sha256
+from wenet_hs.errors import CheckpointError, DataError, one_line
+from wenet_hs.files import file_sha256, refuse_lfs_pointer
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.gpu import is_gpu
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
-from wenet_hs.shared_model import WEIGHTS, resolve_model, unpacked_models
+from wenet_hs.shared_model import WEIGHTS, is_packed, resolve_model, unpacked_models
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import load_tree
@@ -91,12 +91,18 @@ def load_experiment(
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
+    if path.is_dir() and is_packed(path):
+        check_files(path, load_config(path / "train.yaml"))
     state = read_weights(path)
     if is_wenet(state):
         check_old_convention(config, table, table_path)
         state = convert_state_dict(state)
     check_num_units(state, len(table), str(path), str(table_path))
-    model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+    try:
+        model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+    except RuntimeError as error:  # of torch, for want of memory
+        found = f"describes a model that cannot be built ({one_line(error)})"
+        raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
     load_weights(model, state, str(path))
     is_overfitted = config.provenance.get(OVERFITTED) == "yes" or is_model_overfitted(model_dir, path)
     return Experiment(config, tokenizer, model.to(device).eval(), model_dir, is_overfitted)
@@ -155,6 +161,7 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
     """
     is_unpacked = model_dir.parent == unpacked_models()
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
+    refuse_lfs_pointer(model_dir / WEIGHTS)
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and file_sha256(path) != expected:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from wenet_hs.errors import DataError, WenetHsError, one_line
+from wenet_hs.errors import CheckpointError, DataError, WenetHsError, one_line
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
@@ -107,6 +107,14 @@ _BINARY = (
     (0, b"RIFF", "audio, not text; name the table or list"),
 )
 """Position, content there, and what such a file is and what to do."""
+
+
+def refuse_lfs_pointer(path: Path) -> None:
+    """Raise CheckpointError if a file of weights is not there yet, only its pointer of Git LFS."""
+    if path.is_file():
+        with path.open("rb") as file:
+            if file.read(len(LFS_POINTER)) == LFS_POINTER:
+                raise CheckpointError(path, "a pointer of Git LFS", "run `git lfs pull` in this folder")
 
 
 def describe_binary(content: bytes) -> str | None:

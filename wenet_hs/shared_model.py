@@ -4,19 +4,21 @@
 Reading one runs no code: from a ZIP or the hub only `MODEL_FILES` are taken, and the weights are no pickle.
 """
 
+import hashlib
 import os
 import re
 import shutil
 import stat
+import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from types import ModuleType
-from zipfile import ZipFile, ZipInfo
+from zipfile import BadZipFile, ZipFile, ZipInfo
 
-from wenet_hs.errors import CheckpointError, ConfigError, one_line
-from wenet_hs.files import file_sha256, fsync_path
+from wenet_hs.errors import CheckpointError, ConfigError, list_names, one_line
+from wenet_hs.files import fsync_path
 
 WEIGHTS = "model.safetensors"
 MODEL_FILES = (
@@ -26,6 +28,9 @@ MODEL_FILES = (
 """All files that a packed model may have."""
 MAX_BYTES, MAX_RATIO, MAX_ENTRIES = 20 * 10**9, 100, 1000
 """Limits of a ZIP: its unpacked size, that divided by the size of the ZIP, the number of its entries."""
+MAX_SMALL_BYTES = 100 * 10**6
+"""Limit of each file of a packed model except the weights. It is read as a whole."""
+_UNPACKING, _LEFTOVER_S = ".unpack-", 86400
 _HUB = re.compile(r"hf:/{1,2}([\w.-]+/[\w.-]+)(?:@(.+))?")  # `Path` makes one slash of two
 _PACK_AGAIN = "ask for a model that `wenet-hs pack` wrote"
 
@@ -74,30 +79,49 @@ def _download(reference: str) -> Path:
         folder = Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(MODEL_FILES)))
     if absent := [file for file in ("train.yaml", WEIGHTS) if not (folder / file).is_file()]:
         raise CheckpointError(reference, f"contains no {absent[0]}", _PACK_AGAIN)
+    for path in folder.iterdir():
+        if path.name != WEIGHTS and path.stat().st_size > MAX_SMALL_BYTES:
+            raise CheckpointError(reference, f"{path.name} has more than {MAX_SMALL_BYTES / 1e6:g} MB", _PACK_AGAIN)
     return folder
 
 
 def unpacked_models() -> Path:
     """The cache: the folder of the unpacked ZIPs."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "wenet_hs"
+    home = os.path.expanduser("~/.cache")  # noqa: PTH111  # Path raises an error where there is no home folder
+    return Path(os.environ.get("XDG_CACHE_HOME") or home) / "wenet_hs"
+
+
+def is_packed(path: Path) -> bool:
+    """Whether a folder or a ZIP is a packed model, by the names of its files."""
+    if path.is_dir():
+        return all((path / name).is_file() for name in ("train.yaml", WEIGHTS))
+    try:
+        with path.open("rb") as file, ZipFile(file) as zipped:
+            return bool(_check_entries(path, zipped.infolist(), os.fstat(file.fileno()).st_size))
+    except (OSError, BadZipFile, CheckpointError):
+        return False
 
 
 def _unpack(archive: Path) -> Path:
     """The folder in the cache with the files of a ZIP; it has the name of its SHA-256."""
     cache = unpacked_models()
-    target = cache / file_sha256(archive)
-    if target.is_dir():
-        return target
     try:
-        with ZipFile(archive) as zipped:
-            entries = _check_entries(archive, zipped.infolist())
+        # Opened once: another file may get this name at any time.
+        with archive.open("rb") as source, ZipFile(source) as zipped:
+            entries = _check_entries(archive, zipped.infolist(), os.fstat(source.fileno()).st_size)
+            source.seek(0)
+            target = cache / hashlib.file_digest(source, "sha256").hexdigest()
+            if all((target / name).is_file() for name in entries):
+                return target
+            shutil.rmtree(target, ignore_errors=True)  # a file was deleted there
             cache.mkdir(parents=True, exist_ok=True)
-            with TemporaryDirectory(dir=cache, prefix=".unpack-") as temporary:
+            _delete_leftovers(cache)
+            with TemporaryDirectory(dir=cache, prefix=_UNPACKING) as temporary:
                 folder = Path(temporary) / "model"
                 folder.mkdir()
                 for name, entry in entries.items():  # never longer than the size that was checked
-                    with zipped.open(entry) as source, (folder / name).open("wb") as file:
-                        shutil.copyfileobj(source, file, 1 << 20)
+                    with zipped.open(entry) as content, (folder / name).open("wb") as file:
+                        shutil.copyfileobj(content, file, 1 << 20)
                 for path in (*folder.iterdir(), folder):
                     fsync_path(path)
                 try:
@@ -106,27 +130,43 @@ def _unpack(archive: Path) -> Path:
                 except OSError:
                     if not target.is_dir():  # otherwise another process was faster
                         raise
-    except (OSError, CheckpointError):
+    except OSError as error:
+        error.filename = error.filename or str(cache)
+        raise
+    except CheckpointError:
         raise
     except Exception as error:  # a damaged or hostile file may raise anything: zip, zlib, struct, encoding …
         raise CheckpointError(archive, f"not a readable ZIP ({one_line(error)})", "copy it again") from error
     return target
 
 
-def _check_entries(archive: Path, infos: Sequence[ZipInfo]) -> dict[str, ZipInfo]:
-    """File of the model → its entry. Raises CheckpointError if the ZIP is no packed model or is not safe to unpack."""
+def _delete_leftovers(cache: Path) -> None:
+    """Delete what a process that was killed while it unpacked has left."""
+    for folder in cache.glob(f"{_UNPACKING}*"):
+        with suppress(OSError):
+            if time.time() - folder.stat().st_mtime > _LEFTOVER_S:
+                shutil.rmtree(folder)
+
+
+def _check_entries(archive: Path, infos: Sequence[ZipInfo], size: int) -> dict[str, ZipInfo]:
+    """File of the model → its entry. Raises CheckpointError if the ZIP is no packed model or is not safe to unpack.
+
+    `size`: of the ZIP, in bytes.
+    """
     paths = [PurePosixPath(info.filename) for info in infos]
-    outside = [p for p in paths if p.is_absolute() or ".." in p.parts or re.search(r"[\\:]", str(p))]  # on any system
+    outside = [p for p in paths if p.is_absolute() or ".." in p.parts or re.search(r"\\|^\w:", str(p))]  # on any system
     kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
-    total, size = sum(info.file_size for info in infos), archive.stat().st_size
+    total = sum(info.file_size for info in infos)
     configs = [path for path in paths if path.name == "train.yaml"]
     root, limits = [*configs, PurePosixPath()][0].parent, f"{MAX_BYTES / 1e9:g} GB and {MAX_RATIO} times its size"
     named = {path.name: info for path, info in zip(paths, infos, strict=True) if path.parent == root}
+    large = [name for name, info in named.items() if name != WEIGHTS and info.file_size > MAX_SMALL_BYTES]
     faults = {
         f"has entries outside of its folder ({', '.join(map(repr, map(str, outside[:3])))})": bool(outside),
         "has links or devices": not kinds <= {0, stat.S_IFREG, stat.S_IFDIR},
         f"has {len(infos):,} entries, at most {MAX_ENTRIES:,} are read": len(infos) > MAX_ENTRIES,
         f"unpacks to {total / 1e6:,.1f} MB, at most {limits} are read": total > min(MAX_BYTES, MAX_RATIO * size),
+        f"has more than {MAX_SMALL_BYTES / 1e6:g} MB of {list_names(large)}": bool(large),
         "has two entries of one name": len({*paths}) < len(paths),
         f"has {len(configs)} train.yaml, not one in at most one folder": [len(one.parts) < 3 for one in configs] != [1],
         f"contains no {WEIGHTS} beside train.yaml": WEIGHTS not in named,

@@ -4,6 +4,7 @@
 import json
 import math
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -308,6 +309,7 @@ def test_adapters_of_mms_are_never_those_of_another_language(tmp_path: Path) -> 
         ({"config.json": "{"}, "config.json: is no JSON; download it again"),
         ({"config.json": '{"model_type": "bert"}'}, "'bert' is not supported; use one of wav2vec2, hubert, wavlm, wav"),
         ({"config.json": '{"model_type": "wav2vec2-bert"}'}, "config.json: does not describe an encoder .KeyError"),
+        ({"config.json": f'{{"a": {"[" * 200_000}'}, "config.json: is no JSON; download it again"),
         (
             {"config.json": '{"model_type": "wavlm"}'},
             "preprocessor_config.json: no such file; download it too: it says",
@@ -325,6 +327,23 @@ def test_folders_that_do_not_describe_an_encoder(files: dict[str, str], message:
         read_description(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"config": []},
+        {"preprocessor": []},
+        {"config": CONFIGS["wav2vec2"] | {"hidden_size": "abc"}},
+        {"config": CONFIGS["wav2vec2"] | {"num_hidden_layers": None}},
+        {"config": CONFIGS["wav2vec2"] | {"conv_stride": [0] * len(CONFIGS["wav2vec2"]["conv_kernel"])}},
+    ],
+)
+def test_an_encoder_json_of_others_is_read_with_care(changes: dict[str, Any], tmp_path: Path) -> None:
+    content = {"config": CONFIGS["wav2vec2"], "preprocessor": {}} | changes
+    (tmp_path / "encoder.json").write_text(json.dumps(content))
+    with pytest.raises(CheckpointError, match=r"encoder\.json: does not describe an encoder"):
+        read_description(tmp_path / "encoder.json")
+
+
 def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
     module = make_encoder("wav2vec2").pretrained
     with pytest.raises(
@@ -340,6 +359,12 @@ def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     with pytest.raises(CheckpointError, match="model.safetensors: a pointer of Git LFS; run `git lfs pull`"):
         load_pretrained(module, tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    index = tmp_path / "model.safetensors.index.json"
+    for names in ({}, {"a": ".."}, {"a": "/etc/passwd"}):
+        index.write_text(json.dumps({"weight_map": names}))
+        with pytest.raises(CheckpointError, match="index.json: names no files of this folder; download it again"):
+            load_pretrained(module, tmp_path)
     for key, value in (("layers", 4), ("freeze", 9)):
         with pytest.raises(ConfigError, match=f"encoder_conf.{key}: {value}, but the encoder has 3 layers; use fewer"):
             make_encoder("wav2vec2", **{key: value})

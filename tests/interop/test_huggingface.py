@@ -228,6 +228,10 @@ def test_a_fine_tuned_mms_without_adapter_files(mms: Path, capsys: Capsys) -> No
             CONFIGS["whisper"],
             "is Whisper, whose decoder is not used here; train CTC on its encoder",
         ),
+        ("config.json", {"mask_time_prob": 1.0}, "config.json: mask_time_prob or mask_feature_prob: encoder_conf"),
+        ("config.json", {"mask_time_prob": None}, "config.json: mask_time_prob or mask_feature_prob: encoder_conf"),
+        ("tokenizer_config.json", {"added_tokens_decoder": {"x": "<s>"}}, "its added_tokens_decoder is damaged"),
+        ("tokenizer_config.json", {"added_tokens_decoder": ["<s>"]}, "its added_tokens_decoder is damaged"),
         ("config.json", {"model_type": "bert"}, "config.json: model_type 'bert' is not supported; use one of wav2vec2"),
     ],
 )
@@ -252,13 +256,18 @@ def test_other_mistakes(tmp_path: Path, capsys: Capsys) -> None:
     line = error_line(run_import(tmp_path, tmp_path / "ours", "--lang mdw"), capsys)
     assert line.endswith("--lang mdw: this model has no parts for languages; leave it out")
     weights = load_file(tmp_path / "model.safetensors")
+    save_file(weights | {"lm_head.weight": torch.zeros(8, 5)}, tmp_path / "model.safetensors")
+    line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
+    assert "lm_head.weight (8, 5) and lm_head.bias (8,), expected (V, 16) and (V,); config.json and" in line
+    assert not (tmp_path / "ours").exists()
     save_file({name: v for name, v in weights.items() if "lm_head" not in name}, tmp_path / "model.safetensors")
     line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
     assert "has no output layer of CTC (lm_head); take a model that was fine-tuned with CTC, or train with" in line
     (tmp_path / "ours").mkdir()
-    (tmp_path / "ours/train.yaml").write_text("{}")
-    line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
-    assert line.endswith("has a train.yaml already; name another folder")
+    for name in ("units.txt", "train.yaml"):
+        (tmp_path / "ours" / name).write_text("{}")
+        line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
+        assert line.endswith(f"has a {name} already; name another folder")
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@
 import json
 import logging
 import pickle
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import load_experiment
-from wenet_hs.files import file_sha256
+from wenet_hs.files import LFS_POINTER, file_sha256
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
 from wenet_hs.report.pack import (
@@ -34,6 +35,7 @@ from wenet_hs.report.pack import (
     PackOptions,
     blank_texts,
     pack_model,
+    read_scorings,
     without_folders,
     write_card,
 )
@@ -83,7 +85,7 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     kept = {"torch": "2.11.0", "processor": "Intel(R) Xeon(R)", "sha256 of checkpoint": "none"}
     record(folder, command=f"wenet-hs train --train_data {PRIVATE}/a.list", machine="jane-laptop", git=PRIVATE, **kept)
     tree = load_tree(folder / "tree.json")
-    replace(tree, options={"data_list": f"{PRIVATE}/a.list b.list"}).save(folder / "tree.json")
+    replace(tree, options={"text": "interview of jane.txt", "seed": 1}).save(folder / "tree.json")
     sizes = {"sizes": [1, 2.5, None]}
     encoder = {"config": {"_name_or_path": "janes_interviews/whisper-ft", "file": "jane/w.bin", **sizes}}
     (folder / "encoder.json").write_text(json.dumps(encoder), "utf-8")
@@ -97,7 +99,7 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     names = {key.removeprefix("sha256 of ") for key in found.provenance if key.startswith("sha256 of ")}
     assert names == {"checkpoint", WEIGHTS, "units.txt", "tree.json", "encoder.json"}
     assert json.loads((packed / "encoder.json").read_text("utf-8")) == {"config": {"file": "w.bin", **sizes}}
-    assert load_tree(packed / "tree.json").options == {"data_list": "a.list b.list"}
+    assert load_tree(packed / "tree.json").options == {"seed": 1}
 
 
 def test_a_bpe_model_is_packed_without_the_paths_of_its_training(tmp_path: Path) -> None:
@@ -144,6 +146,12 @@ def test_no_value_has_a_folder(value: Any) -> None:
         ("see /home/jane/speech", True),
         ("~/speech/a.list", True),
         (r"C:\Users\jane", True),
+        (r"\\server\jane", True),
+        ("lists:/home/jane/x.list", True),
+        ("file:///home/jane/x", True),
+        ("~jane/speech", True),
+        ("../jane/interviews", True),
+        ("$HOME/jane", True),
         ("(/data/cv-corpus)", True),
         ("https://example.org/home/jane", False),
         ("phones /p/, /b/ and /tʃ/", False),
@@ -175,7 +183,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path = folder / "test" / mode / "score.json"
         path.parent.mkdir(parents=True)
         path.write_text(report_to_json(report), "utf-8")
-    speed = {"model": {"final.pt": file_sha256(folder / "final.pt")}, "beam_size": 10, "lm_weight": 0.0, "modes": {}}
+    speed = {"model": {"final.pt": file_sha256(folder / "final.pt")}, "beam_size": 10, "lm_weight": 0.0}
+    speed["modes"] = {mode: {} for mode in hypotheses}
     (folder / "test" / "rtf.json").write_text(json.dumps(speed), "utf-8")
     return folder
 
@@ -214,7 +223,75 @@ def test_scores_of_other_weights_are_left_out(
     card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), {}, "mit")
     assert "the folder of the model has no scores of these weights" in card and "model-index" not in card
     assert "hours" not in card, "the list may have changed too"
-    assert "decoded with other weights than" in caplog.text
+    assert "test: ctc_greedy_search, attention_rescoring: left out of the card: not decoded with" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("recorded", "kept"),
+    [
+        (None, set()),
+        ({"model": {}, "modes": {"ctc_greedy_search": {}}}, set()),
+        ({"model": {"model.pt": "b"}, "modes": {"ctc_greedy_search": {}}}, set()),
+        ({"model": {"final.pt": "own"}, "modes": {"ctc_greedy_search": {}}}, {"ctc_greedy_search"}),
+    ],
+    ids=["no record", "unknown weights", "a checkpoint", "decoded again in one mode"],
+)
+def test_only_scores_of_these_weights_and_their_decoding_are_in_the_card(
+    recorded: dict[str, Any] | None, kept: set[str], scored: Path, tmp_path: Path
+) -> None:
+    folder = Path(shutil.copytree(scored, tmp_path / "exp"))
+    (folder / "test" / "rtf.json").unlink()
+    if recorded is not None:
+        text = json.dumps(recorded).replace("own", file_sha256(folder / "final.pt"))
+        (folder / "test" / "rtf.json").write_text(text, "utf-8")
+    assert {one.mode for one in read_scorings(folder)} == kept
+
+
+def test_a_test_set_of_silence_has_no_entry_in_the_model_index(scored: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(scored, tmp_path / "exp"))
+    empty = score({"a": ""}, {"a": ""}, rules=Rules(metric="cer"), langs={"a": "es"}, num_resamples=100)
+    (folder / "test" / "ctc_greedy_search" / "score.json").write_text(report_to_json(empty), "utf-8")
+    packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed", license="MIT"))
+    (model,) = front_matter(packed)["model-index"]
+    assert [bool(one["metrics"]) for one in model["results"]] == [True]
+
+
+def test_an_edited_card_gets_the_name_of_the_model_and_must_agree_with_the_flags(
+    tmp_path: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder, card = write_model_folder(tmp_path / "exp"), tmp_path / "card.md"
+    options = PackOptions(model_dir=folder, out=card, license="cc-by-4.0", languages=("mdw",), data="Mboshi")
+    pack_model(options)
+    card.write_text(card.read_text("utf-8") + "\nThe card of our village.\n", "utf-8")
+    packed = pack_model(replace(options, out=tmp_path / "my-model-v1.0", card=card, license=None))
+    assert front_matter(packed)["license"] == "cc-by-4.0" and "no --license" not in caplog.text
+    text = (packed / "README.md").read_text("utf-8")
+    assert "\n# my-model-v1.0\n" in text and "--model_dir my-model-v1.0 clip.wav" in text
+    assert "card.zip" not in text and "our village" in text
+    line = f"--model_dir {folder} --out {tmp_path / 'b.zip'} --card {card}"
+    for flags, fault in {
+        "--license mit": "has license: cc-by-4.0, not that of --license; change one of them",
+        "--languages es": "has language: ['mdw'], not that of --languages; change one of them",
+        "--base_model a/b": "has base_model: None, not that of --base_model; change one of them",
+        "--data Bembe": "has not the text of --data; write it there, or leave --data out",
+    }.items():
+        assert error_line(run_line(command, f"{line} {flags}"), capsys) == f"{card}: {fault}"
+    card.write_text(card.read_text("utf-8").replace("cc-by-4.0", "other"), "utf-8")
+    fault = "--license: a licence without a name; give a file with its text"
+    assert error_line(run_line(command, line), capsys) == fault
+    card.write_text("---\na: [\n---\n", "utf-8")
+    assert "card.md: its front matter is no YAML" in error_line(run_line(command, line), capsys)
+    assert not (tmp_path / "b.zip").exists()
+
+
+@pytest.mark.parametrize("license_id", ["cc-by-4.0", "other"])
+def test_a_packed_model_that_is_packed_again_keeps_its_licence(license_id: str, tmp_path: Path) -> None:
+    (terms := tmp_path / "terms.txt").write_text("Ask us.\n")
+    given = str(terms) if license_id == "other" else license_id
+    first = pack_model(PackOptions(model_dir=write_model_folder(tmp_path / "exp"), out=tmp_path / "a", license=given))
+    again = pack_model(PackOptions(model_dir=first, out=tmp_path / "b"))
+    assert front_matter(again)["license"] == license_id
+    assert (again / "LICENSE").exists() is (license_id == "other")
 
 
 def test_without_a_licence_the_card_says_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -259,6 +336,14 @@ def test_mistakes_have_one_line(tmp_path: Path, capsys: Capsys) -> None:
     (out / "thesis.tex").write_text("")
     assert "exists already with thesis.tex; name another one" in fault("--license mit --overwrite")
     assert (out / "thesis.tex").exists()
+    for name in ("thesis.zip", "notes.md", "repository/README.md"):
+        (path := tmp_path / name).parent.mkdir(exist_ok=True)
+        path.write_text("mine")
+        target = path if path.parent == tmp_path else path.parent
+        assert "exists already; name another one; --overwrite replaces only" in fault(
+            f"--license mit --overwrite --out {target}"
+        )
+        assert path.read_text() == "mine"
     (folder / "final.pt").unlink()
     assert "final.pt: no such file; `wenet-hs average --model_dir" in fault(f"--license mit --out {tmp_path / 'b.zip'}")
 
@@ -292,7 +377,11 @@ def test_only_the_safetensors_of_a_packed_model_are_read(tmp_path: Path) -> None
     content = bytearray((packed / WEIGHTS).read_bytes())
     content[-3] ^= 1
     (packed / WEIGHTS).write_bytes(content)
-    with pytest.raises(CheckpointError, match=r"model.safetensors: changed since the training \(sha256 in train.yaml"):
+    for options in ({"model_dir": packed}, {"model_dir": tmp_path / "exp", "checkpoint": packed}):
+        with pytest.raises(CheckpointError, match=r"model.safetensors: changed since the training \(sha256 in train"):
+            load_experiment(**options)
+    (packed / WEIGHTS).write_bytes(LFS_POINTER)
+    with pytest.raises(CheckpointError, match="model.safetensors: a pointer of Git LFS; run `git lfs pull` in this"):
         load_experiment(packed)
 
 
@@ -301,6 +390,9 @@ def test_weights_of_another_model_are_named(tmp_path: Path) -> None:
     text = (packed / "train.yaml").read_text("utf-8")
     (packed / "train.yaml").write_text(text.replace("output_size: 16", "output_size: 8"), "utf-8")
     with pytest.raises(CheckpointError, match="weights of another model: .*of another shape"):
+        load_experiment(packed)
+    (packed / "train.yaml").write_text(text.replace("linear_units: 24", f"linear_units: {10**12}"), "utf-8")
+    with pytest.raises(CheckpointError, match=r"train.yaml: describes a model that cannot be built \(.*; check its"):
         load_experiment(packed)
 
 
@@ -311,18 +403,20 @@ def test_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         assert private
         uploads.append((name, exist_ok))
 
-    def upload_folder(*, repo_id: str, folder_path: str, revision: str | None) -> None:
+    def upload_folder(*, repo_id: str, folder_path: str, revision: str | None, delete_patterns: list[str]) -> None:
+        assert set(delete_patterns) == {*MODEL_FILES}, "those of an earlier upload"
         uploads.append((repo_id, revision, {path.name for path in Path(folder_path).iterdir()}))
 
     monkeypatch.setattr(hub, "repo_exists", lambda name: name == "user/taken")
     monkeypatch.setattr(hub, "create_repo", create_repo)
+    monkeypatch.setattr(hub, "create_branch", lambda name, *, branch, exist_ok: uploads.append((branch, exist_ok)))
     monkeypatch.setattr(hub, "upload_folder", upload_folder)
     folder = write_model_folder(tmp_path / "exp")
     for out in ("packed", "packed.zip"):
         options = PackOptions(model_dir=folder, out=tmp_path / out, license="MIT", push="hf://user/name@dev")
         assert pack_model(options).exists()
         files = {"README.md", "train.yaml", "units.txt", WEIGHTS}
-        assert uploads == [("user/name", False), ("user/name", "dev", files)]
+        assert uploads == [("user/name", False), ("dev", True), ("user/name", "dev", files)]
         uploads.clear()
     options = PackOptions(model_dir=folder, out=tmp_path / "b", license="MIT", push="hf://user/taken")
     with pytest.raises(DataError, match=r"^--push hf://user/taken: exists already; name another one, or add --over"):
@@ -450,3 +544,19 @@ def test_the_card_is_written_alone_edited_and_packed_with_the_consent_of_now(tmp
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m4", card=card))
     with pytest.raises(ConfigError, match="--push hf://a/b: only the card is written"):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "n.md", push="hf://a/b", overwrite=True))
+
+
+def test_a_model_that_was_trained_from_shards_is_packed_without_its_hours(tmp_path: Path) -> None:
+    model, shards = write_project(tmp_path), tmp_path / "data/tars/data.list"
+    shards.parent.mkdir()
+    shards.write_text("/speech/0.tar\n")
+    command = f"wenet-hs train --train_data {shards} --data_type shard"
+    record(model, **{"command": command, SUM: file_sha256(shards)})
+    packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+    assert "hours" not in (packed / "README.md").read_text("utf-8")
+    (tmp_path / "consent.tsv").write_text("recording\tallowed\tnote\nother.wav\tno\t\n", "utf-8")
+    with pytest.raises(DataError, match=r"consent.tsv: recordings are not allowed, and the training lists of .* are"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "n"))
+    (tmp_path / "consent.tsv").write_text("recording\tallowed\tnote\nunused.wav\tno\t\n", "utf-8")
+    with pytest.raises(DataError, match="are gone"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "n"))

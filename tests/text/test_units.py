@@ -73,6 +73,7 @@ def test_special_units_are_found_by_name(
     ("lines", "message"),
     [
         ("<blank> 0\n<unk> 1\n<sos/eos> 2\na\n", "units.txt:4: expected `unit id`, found 'a'; write two fields"),
+        (f"<blank> 0\na {'1' * 5000}\n", "units.txt:2: expected `unit id`, found 'a 111"),
         ("<blank> 0\na b 1\n", "units.txt:2: expected `unit id`, found 'a b 1'"),
         ("<blank> 0\na ²\n", "units.txt:2: expected `unit id`, found 'a ²'"),
         ("<blank> 0\na 1\na 2\n", "units.txt:3: 'a' is the same unit (in NFC) as line 2; keep one"),

@@ -36,6 +36,7 @@ class EncoderDescription:
 
     def __post_init__(self) -> None:
         self._check()
+        _ = self.hidden_size, self.num_layers, self.output_size, self.frame_geometry
 
     @property
     def kind(self) -> str:
@@ -75,7 +76,10 @@ class EncoderDescription:
     def convolutions(self) -> list[tuple[int, int]]:
         """(kernel, stride) of each convolution over samples."""
         kernels, strides = self.config.get("conv_kernel"), self.config.get("conv_stride")
-        return list(zip(kernels or (10, 3, 3, 3, 3, 2, 2), strides or (5, 2, 2, 2, 2, 2, 2), strict=True))
+        found = list(zip(kernels or (10, 3, 3, 3, 3, 2, 2), strides or (5, 2, 2, 2, 2, 2, 2), strict=True))
+        if not all(isinstance(number, int) and number > 0 for pair in found for number in pair):
+            raise ValueError(f"conv_kernel {kernels}, conv_stride {strides}")
+        return found
 
     @cached_property
     def frame_geometry(self) -> tuple[int, int]:
@@ -139,12 +143,10 @@ def read_description(path: Path) -> EncoderDescription:
         if found is None and content.get("model_type") in WAVEFORM_KINDS:
             to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
             raise CheckpointError(path / names[0], "no such file", to_do)
-        description = EncoderDescription(content, (found or {}).get("feature_extractor", found or {}))
-        _ = description.hidden_size, description.num_layers, description.frame_geometry
-        return description
+        return EncoderDescription(content, (found or {}).get("feature_extractor", found or {}))
     except ConfigError as error:
         raise ConfigError(file.with_name(error.where), error.found, error.to_do) from None
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
 
 
@@ -156,7 +158,7 @@ def read_json(
         content = json.loads(path.read_text("utf-8"))
     except OSError as error:
         raise CheckpointError(path, f"cannot be read ({error.strerror})", to_do) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise CheckpointError(path, "is no JSON", "download it again") from error
     if not isinstance(content, dict):
         raise CheckpointError(path, "is no JSON object", "download it again")

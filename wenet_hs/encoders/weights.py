@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.errors import CheckpointError, list_names
-from wenet_hs.files import LFS_POINTER, file_sha256
+from wenet_hs.files import file_sha256, refuse_lfs_pointer
 
 _PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.", "model.encoder.")
 """What the names of a whole model begin with, before those of its encoder."""
@@ -62,18 +62,19 @@ def weight_files(folder: Path) -> list[Path]:
     """The files with the weights of a folder, safetensors first. Raises CheckpointError if there is none."""
     for name in ("model.safetensors", "pytorch_model.bin"):
         if (folder / name).is_file():
-            with (folder / name).open("rb") as file:
-                if file.read(len(LFS_POINTER)) == LFS_POINTER:
-                    raise CheckpointError(folder / name, "a pointer of Git LFS", "run `git lfs pull` in this folder")
+            refuse_lfs_pointer(folder / name)
             return [folder / name]
         index = folder / f"{name}.index.json"
         if index.is_file():
             try:
-                names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-            except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+                parts = sorted({str(one) for one in json.loads(index.read_text("utf-8"))["weight_map"].values()})
+            except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise CheckpointError(index, "is damaged", "download it again") from error
-            # Only base names: an index must not name files elsewhere.
-            return [folder / Path(str(part)).name for part in names]
+            if not parts or any(Path(part).name != part or part == ".." for part in parts):  # none elsewhere
+                raise CheckpointError(index, "names no files of this folder", "download it again")
+            for part in parts:
+                refuse_lfs_pointer(folder / part)
+            return [folder / part for part in parts]
     found = "no weights (model.safetensors or pytorch_model.bin)"
     raise CheckpointError(folder, found, "download the whole folder")
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import torch
+from pydantic import ValidationError
 
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import dump_config
@@ -47,8 +48,8 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
         command: the command line, for the provenance.
     Raises: ConfigError, DataError or CheckpointError: one line with the file or flag that does not fit.
     """
-    if (out / "train.yaml").exists():
-        raise ConfigError(f"--out {out}", "has a train.yaml already", "name another folder")
+    if taken := [name for name in ("train.yaml", "units.txt", "encoder.json", "final.pt") if (out / name).exists()]:
+        raise ConfigError(f"--out {out}", f"has a {taken[0]} already", "name another folder")
     description, ids = _read_model(folder)
     adapter = _choose_adapter(folder, description, ids, lang)
     config = _config(description, lang)
@@ -59,6 +60,10 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
         to_do = "take a model that was fine-tuned with CTC, or train with this encoder"
         raise CheckpointError(f"--hf {folder}", "has no output layer of CTC (lm_head)", to_do)
     weight, bias = head["lm_head.weight"], head["lm_head.bias"]
+    if bias.dim() != 1 or weight.shape != (len(bias), encoder.output_size):
+        found = f"lm_head.weight {tuple(weight.shape)} and lm_head.bias {tuple(bias.shape)}"
+        found += f", expected (V, {encoder.output_size}) and (V,)"
+        raise CheckpointError(f"--hf {folder}", found, "config.json and the weights are not of one model")
     of_lang = ids.get(lang or "")
     ids = of_lang if isinstance(of_lang, dict) else ids
     vocabulary = read_vocabulary(folder, ids, description.config.get("pad_token_id", 0), len(bias))
@@ -92,13 +97,15 @@ def _config(description: EncoderDescription, lang: str | None) -> ExperimentConf
     """The settings, with the masks of the model's training, and a learning rate for training it further."""
     theirs = description.config
     masks = {"mask_time": theirs.get("mask_time_prob", 0.05), "mask_feature": theirs.get("mask_feature_prob", 0.0)}
-    conf: dict[str, Any] = {
-        name: float(share) for name, share in masks.items() if theirs.get("apply_spec_augment", True)
-    }
+    conf: dict[str, Any] = {name: share for name, share in masks.items() if theirs.get("apply_spec_augment", True)}
     conf |= {"path": "encoder.json", "adapter": lang if description.has_language_adapters else None}
     settings = {"encoder": "pretrained", "encoder_conf": conf, "decoder": "none", "dataset_conf": {"spec_aug": False}}
     settings |= {"optim_conf": {"lr": 1e-4}, "scheduler_conf": {"warmup_steps": 500}}
-    return ExperimentConfig.model_validate({**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}})
+    try:
+        return ExperimentConfig.model_validate({**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}})
+    except ValidationError as error:  # of its masks
+        found = ", ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
+        raise ConfigError("config.json", f"mask_time_prob or mask_feature_prob: {found}", "correct it there") from error
 
 
 def _choose_adapter(
@@ -177,7 +184,12 @@ def _tokens_by_id(folder: Path, ids: Mapping[str, int], more: Mapping[str, Any],
     """The token of each row. One that was added to those of `vocab.json` counts if it has a row."""
     path = folder / "added_tokens.json"
     added = {number: token for token, number in (read_json(path) if path.exists() else {}).items()}
-    added |= {int(number): _content(token) for number, token in more.items()}
+    try:
+        added |= {int(number): _content(token) for number, token in more.items()}
+        added = {number: str(token) for number, token in added.items() if isinstance(number, int)}
+    except (ValueError, AttributeError) as error:
+        to_do = "download it again"
+        raise DataError(folder / "tokenizer_config.json", "its added_tokens_decoder is damaged", to_do) from error
     tokens = {number: token for number, token in added.items() if number < num_rows}
     tokens |= {number: token for token, number in ids.items() if isinstance(number, int)}
     if tokens.keys() != set(range(num_rows)):

@@ -192,7 +192,7 @@ def read_json(path: Path, to_do: str) -> Any:
     """The content of a JSON file. Raises DataError if it is damaged."""
     try:
         return json.loads("\n".join(read_lines(path)))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(path, f"damaged ({error})", to_do) from error
 
 

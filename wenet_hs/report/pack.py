@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 from zipfile import ZipFile, ZipInfo
 
+import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from safetensors.torch import save_file
 
@@ -23,7 +24,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.consent import CONSENT, summarise_consent
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.errors import ConfigError, DataError, list_names, one_line
 from wenet_hs.experiment import OVERFITTED, SHA256_OF, TREE_FILES, Experiment, in_folder, load_experiment
 from wenet_hs.files import file_sha256, fsync_path, open_atomic, read_lines, write_atomic
 from wenet_hs.options import REQUIRED, option
@@ -32,7 +33,7 @@ from wenet_hs.report.trained_on import read_consents, read_training_lists
 from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
 from wenet_hs.score.pairing import command_values
 from wenet_hs.score.tables import read_report
-from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, open_hub, split_hub_name
+from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, is_packed, open_hub, split_hub_name
 from wenet_hs.train.model_folder import FOLDER_NAMES
 from wenet_hs.tree import load_tree
 
@@ -45,8 +46,14 @@ _PUBLISHED = (
     *(OVERFITTED, *_SUMS),
 )
 """Keys of the provenance that are published, beside the sums of the files. The command and the machine are not."""
-PRIVATE_PATH = re.compile(r"(?<![\w/:.])(?:~/\w|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w)[^\s\"')]*")
-"""An absolute path of at least two parts; no URL, no phone between slashes."""
+PRIVATE_PATH = re.compile(
+    r"(?<![\w/.])(?:file:/+[\w.-]|~\w*/\w|\.\./[\w.]|\$\{?\w+\}?/|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w|\\\\\w)[^\s\"')]*"
+)
+"""A path that is absolute and has at least two parts, or begins with a home folder, a variable or `..`; no URL, no
+phone between slashes."""
+_quote = partial(json.dumps, ensure_ascii=False)  # a text in YAML, whose escapes are those of JSON
+_TREE_FILES = ("data_list", "text", "bpe_model", "folder", "file", "embeddings", "checkpoint")
+"""Options of a tree that name files or folders."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +84,7 @@ def pack_model(options: PackOptions) -> Path:
     training must not be shared, the card would publish a private path, or the upload fails.
     """
     out, is_zip, is_card = options.out, options.out.suffix.lower() == ".zip", options.out.suffix.lower() == ".md"
-    _check_out(out, is_file=is_zip or is_card, overwrite=options.overwrite)
+    _check_out(out, overwrite=options.overwrite)
     if is_card and options.push:
         raise ConfigError(f"--push {options.push}", f"only the card is written to {out}", "leave one of them out")
     hub_name = split_hub_name(options.push) if options.push else None
@@ -103,17 +110,32 @@ def pack_model(options: PackOptions) -> Path:
                 out.rename(Path(temporary) / "replaced")
             folder = folder.rename(out)
         if options.push and hub_name:
+            name, revision = hub_name
             with open_hub(options.push, "uploaded") as hub:
-                hub.create_repo(hub_name[0], private=True, exist_ok=options.overwrite)
-                hub.upload_folder(repo_id=hub_name[0], folder_path=str(folder), revision=hub_name[1])
+                hub.create_repo(name, private=True, exist_ok=options.overwrite)
+                if revision and not revision.startswith("refs/"):
+                    hub.create_branch(name, branch=revision, exist_ok=True)
+                hub.upload_folder(
+                    repo_id=name, folder_path=str(folder), revision=revision, delete_patterns=list(MODEL_FILES)
+                )
     return out
 
 
-def _check_out(out: Path, *, is_file: bool, overwrite: bool) -> None:
+def _check_out(out: Path, *, overwrite: bool) -> None:
+    """Raise DataError if `out` has no name for a card, or exists and must not be replaced."""
     others = [path.name for path in out.iterdir() if path.name not in MODEL_FILES] if out.is_dir() else []
-    if out.exists() and (others or not overwrite or out.is_dir() == is_file):
-        found = f"exists already{' with ' if others else ''}{list_names(others)}"
-        raise DataError(f"--out {out}", found, "name another one; --overwrite replaces only what this command wrote")
+    found, to_do = f"exists already{' with ' if others else ''}{list_names(others)}", "name another one"
+    if out.exists() and (others or not overwrite or not _is_replaceable(out)):
+        raise DataError(f"--out {out}", found, f"{to_do}; --overwrite replaces only what this command wrote")
+    if not out.name.isprintable():
+        raise DataError(f"--out {str(out)!r}", "a name with characters that cannot be printed", to_do)
+
+
+def _is_replaceable(out: Path) -> bool:
+    """Whether this command wrote it, or it is an empty folder."""
+    if out.suffix.lower() == ".md":
+        return out.is_file() and "\nlibrary_name: wenet_hs\n" in out.read_text("utf-8", "replace")
+    return is_packed(out) or (out.is_dir() and not any(out.iterdir()))
 
 
 def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> None:
@@ -133,9 +155,10 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
     published = {key: value for key, value in published.items() if not PRIVATE_PATH.search(value)}
     consents = read_consents(experiment, options.consent)
     lines = summarise_consent(consents)
-    card = write_card(experiment, options, published, _write_license(folder, options.license), lines)
+    license_id = _write_license(folder, options.license or _known_license(experiment.model_dir, options.card))
+    card = write_card(experiment, options, published, license_id, lines)
     if options.card is not None:
-        card = renew_consent(_read_card(options.card, published), lines)
+        card = renew_consent(_read_card(options, published, license_id), lines)
     if found := PRIVATE_PATH.search(card):
         raise ConfigError("the model card", f"would publish the path {found[0]}", "remove it from the texts")
     write_atomic(folder / "README.md", card)
@@ -143,12 +166,50 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
     dump_config(config, folder / "train.yaml")
 
 
-def _read_card(path: Path, published: Mapping[str, str]) -> str:
-    """The text of an edited card. Raises DataError if it names other weights: its error rates are not those of this."""
+def _read_card(options: PackOptions, published: Mapping[str, str], license_id: str) -> str:
+    """The text of an edited card, in which the name of the draft's file becomes that of the model.
+
+    Raises DataError if it names other weights, whose error rates are not those of this model, or differs from a flag.
+    """
+    path = options.card or Path()
     text, key = "\n".join(read_lines(path)).rstrip() + "\n", f"{SHA256_OF}{WEIGHTS}"
     if (found := re.search(rf"{key}: ([0-9a-f]{{64}})", text)) and found[1] != published[key]:
         raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
-    return text
+    front = _front_matter(path, text)
+    flags = {"license": options.license and license_id, "languages": [*options.languages]}
+    flags |= {"datasets": [*options.datasets], "base_model": options.base_model}
+    for flag, value in flags.items():
+        if value and front.get(written := flag.replace("languages", "language")) != value:
+            raise DataError(path, f"has {written}: {front.get(written)}, not that of --{flag}", "change one of them")
+    if options.data and options.data not in text:
+        raise DataError(path, "has not the text of --data", "write it there, or leave --data out")
+    name, draft = model_name(options.out), path.stem
+    for old, new in ((f"# {draft}\n", f"# {name}\n"), (f"- name: {_quote(draft)}", f"- name: {_quote(name)}")):
+        text = text.replace(f"\n{old}", f"\n{new}", 1)
+    return text.replace(f"{draft}.zip", options.push or options.out.name)
+
+
+def _front_matter(path: Path, text: str) -> dict[str, Any]:
+    """The settings at the beginning of a card. Raises DataError if they are no YAML."""
+    _, _, rest = text.partition("---\n")
+    try:
+        found = yaml.safe_load(rest.partition("\n---")[0])
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DataError(path, f"its front matter is no YAML ({one_line(error)})", "correct it") from error
+    return found if isinstance(found, dict) else {}
+
+
+def _known_license(model_dir: Path, card: Path | None) -> str | None:
+    """The licence that an edited card names, or that of a packed model which is packed again: a name or a file."""
+    is_again, text = is_packed(model_dir), model_dir / "LICENSE"
+    cards = [*([card] if card else []), *([model_dir / "README.md"] if is_again else [])]
+    named = [_front_matter(one, "\n".join(read_lines(one))).get("license") for one in cards if one.is_file()]
+    found = next((str(one) for one in named if one not in (None, "unknown")), None)
+    return str(text) if found == "other" and is_again and text.is_file() else found
+
+
+def model_name(out: Path) -> str:
+    return out.stem if out.suffix.lower() in (".zip", ".md") else out.name
 
 
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
@@ -164,7 +225,8 @@ def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
         source, section[key] = in_folder(experiment.model_dir, named, name), name
         if name in TREE_FILES.values():
             tree = load_tree(source)
-            replace(tree, options=without_folders(tree.options)).save(folder / name)
+            options = {key: value for key, value in tree.options.items() if key not in _TREE_FILES}
+            replace(tree, options=without_folders(options)).save(folder / name)
         elif name == "bpe.model":
             blank_texts(memoryview(model := bytearray(source.read_bytes())), TRAINING_FILES)
             write_atomic(folder / name, bytes(model))
@@ -219,6 +281,8 @@ def _write_license(folder: Path, given: str | None) -> str:
     if given is None:
         logger.warning("no --license: the card says %r, and others may not use the model", UNKNOWN)
         return "unknown"
+    if given == "other":
+        raise ConfigError("--license", "a licence without a name", "give a file with its text")
     if re.fullmatch(r"[A-Za-z0-9.+-]+", given) and not Path(given).is_file():
         return given.lower()
     shutil.copyfile(given, folder / "LICENSE")
@@ -248,16 +312,18 @@ class Scoring(NamedTuple):
 
 
 def read_scorings(model_dir: Path) -> list[Scoring]:
-    """The scores `TEST/MODE/score.json` of a folder, without those of other weights than it has now."""
+    """The scores `TEST/MODE/score.json` of a folder that were decoded, by `TEST/rtf.json`, with its weights."""
     scorings, weights = list[Scoring](), weights_path(model_dir)
+    sha256 = file_sha256(weights)
     for test in sorted({path.parents[1] for path in model_dir.glob("*/*/score.json")}):
-        speed = test / "rtf.json"
+        speed, modes = test / "rtf.json", {path.parent.name for path in test.glob("*/score.json")}
         recorded = read_json(speed, "decode again") if speed.is_file() else {}
-        if recorded.get("model", {}).get(weights.name) not in (None, file_sha256(weights)):
-            logger.warning("%s: left out of the card: decoded with other weights than %s", test, weights)
-            continue
+        decoded = recorded.get("modes", {}) if sha256 in recorded.get("model", {}).values() else {}
+        if others := sort_modes(modes - {*decoded}):
+            left_out = f"{test}: {list_names(others)}: left out of the card"
+            logger.warning("%s: not decoded with %s by %s", left_out, weights, speed.name)
         texts = {"beam_size": "beam of {}", "lm_weight": "language model with weight {}", "inventory": "known units"}
-        for mode in sort_modes(path.parent.name for path in test.glob("*/score.json")):
+        for mode in sort_modes(modes & {*decoded}):
             report = read_report(test / mode / "score.json")
             conditions = [text.format(recorded[name]) for name, text in texts.items() if recorded.get(name)]
             conditions += ["simulated speech"] if any(map(SIMULATED_KEY.search, report.utterances)) else []
@@ -308,7 +374,7 @@ def write_card(
     found = f"{sum(durations) / 3600:.2f} hours in {len(clips):,} utterances" if clips and all(durations) else None
     loader = PackageLoader("wenet_hs.report")
     environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters["yaml"] = partial(json.dumps, ensure_ascii=False)
+    environment.filters["yaml"] = _quote
     return environment.get_template("model_card.md").render(
         options=options,
         experiment=experiment,
@@ -319,8 +385,10 @@ def write_card(
         found=found,
         base=base,
         start=start,
-        reference=options.push or options.out.name.removesuffix(".md") + ".zip" * options.out.name.endswith(".md"),
+        name=model_name(options.out),
+        reference=options.push or (options.out.stem + ".zip" if options.out.suffix == ".md" else options.out.name),
         scorings=scorings,
+        with_rates=[one for one in scorings if one.report.macro.rate is not None or one.report.micro.rate is not None],
         best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
         percent=percent,
         interval=format_interval,

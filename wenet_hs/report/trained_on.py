@@ -2,6 +2,7 @@
 """The recordings with which a model was trained, and whether it may be shared by their consent."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from wenet_hs.shared_model import WEIGHTS, unpacked_models
 
 
 def read_training_lists(provenance: Mapping[str, Any], model_dir: Path) -> list[Utterance]:
-    """The utterances of the training lists; empty unless all of them still exist unchanged.
+    """The utterances of the training lists; empty for lists of shards, or unless all of them still exist unchanged.
 
     A list that has moved is found in another folder of the project, such as data-old-1/train/data.list.
     """
     paths, sums = command_values(provenance, "--train_data"), str(provenance.get(f"{SHA256_OF}training list"))
     project, found = model_dir.resolve().parent.parent, list[Path]()
+    if command_values(provenance, "--data_type") == ["shard"]:
+        return []
     for path in map(Path, paths):
         candidates = (path, *sorted(project.glob(f"*/{path.parent.name}/{path.name}")))
         found += [one for one in candidates if one.is_file() and file_sha256(one) in sums][:1]
@@ -70,7 +73,10 @@ def _list_recordings(projects: Sequence[Path]) -> set[str]:
     """The recordings of all lists of the projects, also those that are not used."""
     lists = [path for project in projects for path in project.glob("*/*/data.list")]
     rejected = [path for project in projects for path in project.glob("*/rejected.tsv")]
-    known = {clip.wav for path in lists for clip in read_data_list(path)}
+    known = set[str]()
+    for path in lists:
+        with suppress(DataError):  # a list of shards does not name recordings
+            known |= {clip.wav for clip in read_data_list(path)}
     return known | {one.path for path in rejected for one in read_rejected(path)}
 
 

@@ -25,6 +25,7 @@ EOS = "<eos>"
 MOST_UNKNOWN = 0.5
 """If so large a share of a text is `<unk>`, text and unit table do not belong together. WikiText-2 has 2.6 %."""
 SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
+_MOST_FAULTS = 10_000  # that are counted in a table, which may come from others
 _MARKED = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>\s]+>|\[[^\[\]\s]+\]")  # `<0xC3>` is a byte
 
 
@@ -129,11 +130,13 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
     unit_of: dict[int, str] = {}
     line_of_id: dict[int, int] = {}
     line_of_unit: dict[str, int] = {}
-    faults = []
+    faults = list[str]()
     for number, line in enumerate(read_lines(path), start=1):
+        if len(faults) == _MOST_FAULTS:
+            break
         # A unit may itself be white space (U+3000), so the line is split only at the last space or tab.
         unit, _, digits = line.rpartition(" ") if " " in line else line.rpartition("\t")
-        if not unit or " " in unit or not (digits.isascii() and digits.isdigit()):
+        if not unit or " " in unit or not (digits.isascii() and digits.isdigit() and len(digits) < 10):
             faults.append(f"{path}:{number}: expected `unit id`, found {line[:60]!r}; write two fields on each line")
             continue
         unit_id = int(digits)
