@@ -24,6 +24,9 @@ def run_on_ranks(work: Callable[[World], R], size: int) -> list[R]:
             self.barrier()
             return values
 
+        def any(self, flag: bool) -> bool:
+            return any(self.all_gather(flag))
+
         def barrier(self) -> None:
             rendezvous.wait(60)
 

@@ -88,7 +88,7 @@ def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
     kind = "mms" if has_adapters else description.kind
     is_fine_tuned = torch.cuda.is_available() or has_adapters  # MMS always: new adapters in a frozen encoder are noise
     by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if is_fine_tuned else FROZEN
-    path = CONF / by_kind if given == CONF / "own.yaml" else given
+    path = CONF / by_kind if given.resolve() == CONF / "own.yaml" else given
     config, settings = load_config(path), [f"encoder_conf.path={encoder}"]
     if not isinstance(config.encoder_conf, PretrainedConf):
         raise ConfigError(path, f"encoder: {config.encoder}", "give a YAML with encoder: pretrained, or no --encoder")

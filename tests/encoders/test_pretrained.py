@@ -25,6 +25,7 @@ from wenet_hs.encoders.pretrained import PretrainedEncoder, mask_spans  # noqa: 
 from wenet_hs.encoders.stack import EncoderStack  # noqa: E402
 from wenet_hs.encoders.weights import load_pretrained  # noqa: E402
 from wenet_hs.errors import CheckpointError, ConfigError  # noqa: E402
+from wenet_hs.files import LFS_POINTER  # noqa: E402
 
 SAMPLES = (9600, 5280, 8000, 2000)
 
@@ -293,6 +294,9 @@ def test_adapters_of_mms_are_never_those_of_another_language(tmp_path: Path) -> 
     save_file(adapter, tmp_path / "adapter.fra.safetensors")
     with pytest.raises(CheckpointError, match=r"adapter.mdw.safetensors: no such adapter; use one of fra, or `new`$"):
         load_pretrained(encoder.pretrained, tmp_path, "mdw")
+    (tmp_path / "adapter.mdw.safetensors").write_bytes(LFS_POINTER)
+    with pytest.raises(CheckpointError, match=r"adapter.mdw.safetensors: a pointer of Git LFS; run"):
+        load_pretrained(encoder.pretrained, tmp_path, "mdw")
     load_pretrained(encoder.pretrained, tmp_path, "fra")
     assert all(bool((encoder.pretrained.state_dict()[name] == 0.25).all()) for name in names)
     load_pretrained(encoder.pretrained, tmp_path, "new")
@@ -370,6 +374,47 @@ def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
             make_encoder("wav2vec2", **{key: value})
     with pytest.raises(ConfigError, match="encoder_conf.adapter: the encoder has no adapters; remove it"):
         make_encoder("wav2vec2", adapter="mdw")
+
+
+SMALLER = {"num_hidden_layers": 2}
+
+
+@pytest.mark.parametrize(
+    ("config", "weights", "name"),
+    [
+        ("wav2vec2", "wavlm", "encoder.layers.0.attention.gru_rel_pos_"),
+        ("xls-r", "mms", "adapter_layer"),
+        ("wav2vec2", "mhubert", "encoder.pos_conv_embed.batch_norm"),
+        ("wav2vec2", "wav2vec2-adapter", "adapter.layers.0"),
+        ("w2v-bert", "w2v-bert-adapter", "adapter.layers.0"),
+        ({**CONFIGS["xls-r"], **SMALLER}, "xls-r", "encoder.layers.2"),
+        ({**CONFIGS["whisper"], "encoder_layers": 2}, "whisper", "layers.2"),
+    ],
+)
+def test_weights_of_another_architecture_are_refused(
+    config: str | dict[str, Any], weights: str, name: str, tmp_path: Path
+) -> None:
+    """Although the module would find all of its own names."""
+    write_folder(tmp_path, weights, "model.encoder." if weights == "whisper" else "")
+    description = EncoderDescription(CONFIGS[config] if isinstance(config, str) else config)
+    module = make_pretrained(description, PretrainedConf(path="x")).pretrained
+    with pytest.raises(CheckpointError, match=f"weights of another model: (missing .*; )?unexpected .*{name}"):
+        load_pretrained(module, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["wav2vec2-adapter", "w2v-bert-adapter", "whisper", "wavlm"])
+@pytest.mark.parametrize("layers", [2, "weighted"])
+def test_weights_of_layers_that_are_left_out_may_be_there(name: str, layers: int | str, tmp_path: Path) -> None:
+    load_pretrained(make_encoder(name, layers=layers).pretrained, write_folder(tmp_path, name))
+
+
+def test_what_changes_the_outputs_of_the_same_weights() -> None:
+    one = EncoderDescription(CONFIGS["xls-r"], {"do_normalize": False})
+    other = EncoderDescription({**CONFIGS["xls-r"], "do_stable_layer_norm": False, "_name_or_path": "a/b"})
+    assert one.differences(other) == ["do_stable_layer_norm True, not False", "do_normalize False, not True"]
+    assert one.differences(EncoderDescription({**CONFIGS["xls-r"], "hidden_dropout": 0.5}, one.preprocessor)) == []
+    with pytest.raises(ConfigError, match="max_source_positions 100; only 1500 is supported: windows of 30 s"):
+        EncoderDescription({**CONFIGS["whisper"], "max_source_positions": 100})
 
 
 def test_spans_hide_the_share_that_is_asked_for() -> None:

@@ -46,7 +46,8 @@ def test_every_kind_gets_a_config_whose_settings_fit(
 ) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: has_gpu)
     folder = describe(tmp_path / "my encoder #1", name)
-    path, *settings = tool.choose_config(folder, str(tmp_path / "été 1"), CONF / "own.yaml")
+    (tmp_path / "link").symlink_to(CONF)
+    path, *settings = tool.choose_config(folder, str(tmp_path / "été 1"), tmp_path / "link" / "own.yaml")
     expected = ON_GPU.get(name, name if name == "whisper" else "wav2vec2") if has_gpu or name == "mms" else "whisper"
     assert path == str(CONF / f"finetune_{expected}.yaml")
     conf = load_config(path, settings).encoder_conf

@@ -239,12 +239,17 @@ def test_a_resume_with_another_encoder_or_other_settings_is_refused(
 
 @slow
 def test_a_training_that_starts_from_such_a_folder_and_averages(
-    tiny_corpus: TinyCorpus, tmp_path: Path, tuned: Path, capsys: Capsys
+    tiny_corpus: TinyCorpus, tmp_path: Path, tuned: Path, sources: Path, capsys: Capsys
 ) -> None:
     settings = settings_of(tuned / "encoder.json", f"freeze: all, {UPPER_ONLY}", "max_minutes=1e-9")
     with pytest.raises(CheckpointError, match=r"encoder.json: no weights .*; download the whole folder$"):
         tiny_corpus.train(tmp_path / "without", *settings)
     folder = tiny_corpus.train(tmp_path / "m", *settings, checkpoint=tuned)
+    other = Path(shutil.copytree(sources / "wav2vec2", tmp_path / "other"))
+    (other / "preprocessor_config.json").write_text('{"do_normalize": false}')
+    settings = settings_of(other, f"freeze: all, {UPPER_ONLY}", "max_minutes=1e-9")
+    with pytest.raises(ConfigError, match=r"path: an encoder with do_normalize False, not True as in .*encoder.json"):
+        tiny_corpus.train(tmp_path / "o", *settings, checkpoint=tuned)
     base, final = weights_of(tuned), weights_of(folder)
     assert all(torch.equal(final[name], base[name]) for name in base if name.startswith("encoder.pretrained."))
     assert "sha256 of encoder weights" not in load_config(folder / "train.yaml").provenance
@@ -265,10 +270,12 @@ def test_clips_that_whisper_cuts_are_counted(
     write_data_list(tmp_path / "data.list", rows)
     settings = (*settings_of(sources / "whisper", "silence_s: 29"), "max_minutes=1e-9")
     tiny_corpus.train(tmp_path / "m", *settings, train_data=(tmp_path / "data.list",))
-    found = [line for line in caplog.messages if "in the middle of words" in line]
-    assert found == [
-        "--train_data: the encoder cuts clips longer than 1 s in the middle of words: 1 of 11; cut them at pauses"
-    ]
+    line = "--train_data: the encoder cuts clips longer than 1 s in the middle of words: 1 of 11; cut them at pauses"
+    assert [one for one in caplog.messages if "in the middle of words" in one] == [line]
+    write_data_list(tmp_path / "data.list", [*rows[:-1], replace(rows[-1], end=0.95)])
+    settings = (*settings, "dataset_conf.speed_perturb=true")
+    tiny_corpus.train(tmp_path / "n", *settings, train_data=(tmp_path / "data.list",))
+    assert [one for one in caplog.messages if "in the middle of words" in one] == [line, line], "at speed 0.9"
 
 
 # Recognition

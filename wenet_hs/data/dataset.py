@@ -134,9 +134,9 @@ class SpeechDataset:
         """
         speeds = SPEED_FACTORS if self._training and self._conf.speed_perturb else SPEED_FACTORS[:1]
         # Two frames more than the list states: a clip may be a little longer. A duration may also be wrong: no space is
-        # reserved for more than MAX_CACHED_S.
-        durations = np.minimum(self.durations, MAX_CACHED_S)
-        frames = [self._frontend.count_frames(durations, speed) + 2 for speed in speeds]
+        # reserved for more than MAX_CACHED_S, and longer clips are not kept.
+        is_kept = self.durations <= MAX_CACHED_S
+        frames = [np.where(is_kept, self._frontend.count_frames(self.durations, one) + 2, 0) for one in speeds]
         width, is_half = self._frontend.width, self._frontend.is_half
         self.cache = FeatureCache(path, np.stack(frames, axis=1), width, is_half=is_half, setting=setting)
 

@@ -17,12 +17,18 @@ from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.frontends.base import Frames, Frontend
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.waveform import Waveform
-from wenet_hs.frontends.whisper_mel import WhisperMel
+from wenet_hs.frontends.whisper_mel import WINDOW_FRAMES, WhisperMel
 
 WAVEFORM_KINDS = ("wav2vec2", "hubert", "wavlm")
 KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
 """The `model_type` of the encoders that can be used."""
 _RATE = 16000
+_COMPUTED = (
+    *("model_type", "do_stable_layer_norm", "feat_extract_norm", "conv_stride", "hidden_act", "activation_function"),
+    *("feat_extract_activation", "layer_norm_eps", "num_attention_heads", "encoder_attention_heads"),
+    *("position_embeddings_type", "max_bucket_distance", "num_conv_pos_embedding_groups"),
+)
+"""Settings of `config.json` that no shape of a weight shows, but that change the outputs."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +121,12 @@ class EncoderDescription:
     def to_json(self) -> str:
         return json.dumps(asdict(self), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
+    def differences(self, other: "EncoderDescription") -> list[str]:
+        """The settings of another description with which the same weights would give other outputs."""
+        pairs = {name: (self.config.get(name), other.config.get(name)) for name in _COMPUTED}
+        pairs["do_normalize"] = (self.is_normalized, other.is_normalized)
+        return [f"{name} {found!r}, not {expected!r}" for name, (found, expected) in pairs.items() if found != expected]
+
     def _check(self) -> None:
         """Raises ConfigError for an encoder that would be computed in another way than it was trained."""
         if self.kind not in KINDS:
@@ -123,6 +135,10 @@ class EncoderDescription:
         rate = self.preprocessor.get("sampling_rate", _RATE)
         if rate != _RATE:
             raise ConfigError("preprocessor_config.json", f"sampling_rate {rate}", f"only {_RATE} Hz is supported")
+        positions = self.config.get("max_source_positions", WINDOW_FRAMES // 2)
+        if self.kind == "whisper" and positions != WINDOW_FRAMES // 2:
+            found = f"max_source_positions {positions}"
+            raise ConfigError("config.json", found, f"only {WINDOW_FRAMES // 2} is supported: windows of 30 s")
         kernel = (self.config.get("adapter_kernel_size", 3), self.config.get("adapter_stride", 2))
         if self.adapter_layers and kernel != (3, 2):
             raise ConfigError("config.json", f"adapter with kernel and stride {kernel}", "only (3, 2) is supported")

@@ -27,6 +27,8 @@ _EPS = 1e-7  # of a variance of the input, as in transformers
 class WaveformEncoder(PretrainedEncoder):
     """wav2vec 2.0 (so XLS-R and MMS), HuBERT and WavLM."""
 
+    _convolutions = ("feature_extractor",)
+
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         module = self.pretrained
         x_BCT = self._normalize_wave(inputs, lengths)[:, None]
@@ -69,7 +71,7 @@ class WaveformEncoder(PretrainedEncoder):
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         if self.description.kind != "wavlm":
-            return block(x_BTD, attention_mask=visible_B11T)
+            return super()._call_layer(block, x_BTD, valid_BT, visible_B11T, shared)
         return block(x_BTD, attention_mask=valid_BT.long(), position_bias=shared)[0]
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
@@ -97,9 +99,6 @@ class WaveformEncoder(PretrainedEncoder):
             output_BTD = layer((output_BTD * is_speech_BT1).transpose(1, 2)).transpose(1, 2)
             lengths_B = self.description.adapter_length(lengths_B)
         return output_BTD
-
-    def _convolutional_parts(self) -> Sequence[str]:
-        return ["feature_extractor"]
 
     def _parts_below_layers(self) -> Sequence[str]:
         parts = ["masked_spec_embed", "feature_projection", "encoder.pos_conv_embed"]
@@ -160,9 +159,6 @@ class BertEncoder(PretrainedEncoder):
             output_BTD = layer.ffn(layer.ffn_layer_norm(output_BTD)) + output_BTD
         return output_BTD
 
-    def _convolutional_parts(self) -> Sequence[str]:
-        return []
-
     def _parts_below_layers(self) -> Sequence[str]:
         return ["masked_spec_embed", "feature_projection"]
 
@@ -171,6 +167,7 @@ class WhisperEncoder(PretrainedEncoder):
     """The encoder of Whisper. A window of 30 s has positions from 0, and sees nothing of the others."""
 
     _blocks_name = "layers"
+    _convolutions = ("conv1", "conv2")
 
     def _layer_length(self, length: Frames) -> Frames:
         assert isinstance(self.own_frontend, WhisperMel)
@@ -193,11 +190,6 @@ class WhisperEncoder(PretrainedEncoder):
         x_BTD = F.dropout(self._mask(x_BTD), p=module.dropout, training=module.training)
         return x_BTD, valid_BT
 
-    def _call_layer(
-        self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
-    ) -> Tensor:
-        return block(x_BTD, attention_mask=visible_B11T)
-
     def _normalize(self, output_BTD: Tensor) -> Tensor:
         return self.pretrained.layer_norm(output_BTD)
 
@@ -209,9 +201,6 @@ class WhisperEncoder(PretrainedEncoder):
             output_BTD = output_BTD[:, : WINDOW_FRAMES // 2 - silence]
             return output_BTD.reshape(num_utterances, -1, output_BTD.size(2))
         return output_BTD[:, : max(1, output_BTD.size(1) - silence)]
-
-    def _convolutional_parts(self) -> Sequence[str]:
-        return ["conv1", "conv2"]
 
     def _parts_below_layers(self) -> Sequence[str]:
         return ["embed_positions"]

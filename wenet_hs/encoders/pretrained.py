@@ -81,7 +81,7 @@ class PretrainedEncoder(SpeechEncoder):
         if rule == "all_but_adapters":
             parts = [name for name, _ in self.pretrained.named_parameters() if ".adapter_layer." not in name]
         elif rule != "none":
-            parts = list(self._convolutional_parts())
+            parts = list(self._convolutions)
         if isinstance(rule, int):
             parts += [*self._parts_below_layers(), *(f"{self._blocks_name}.{number}" for number in range(rule))]
         return [f"encoder.pretrained.{part}" for part in parts]
@@ -202,6 +202,8 @@ class PretrainedEncoder(SpeechEncoder):
     # ---- what differs between the kinds
 
     _blocks_name = "encoder.layers"
+    _convolutions: Sequence[str] = ()
+    """The parts that are convolutions over the input."""
 
     def _blocks(self) -> nn.ModuleList:
         blocks = self.pretrained.get_submodule(self._blocks_name)
@@ -215,11 +217,11 @@ class PretrainedEncoder(SpeechEncoder):
     def _embed(self, inputs: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
         """The input of the first layer (B, T, D), and which frames it sees (B, T) bool."""
 
-    @abstractmethod
     def _call_layer(
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         """The output of a layer. `shared`: what `_positions` returned."""
+        return block(x_BTD, attention_mask=visible_B11T)
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:
         """What all layers of a pass need beside their input: positions."""
@@ -236,10 +238,6 @@ class PretrainedEncoder(SpeechEncoder):
     def _drop_silence(self, output_BTD: Tensor, num_utterances: int) -> Tensor:
         """Drops frames that are not of the audio."""
         return output_BTD
-
-    @abstractmethod
-    def _convolutional_parts(self) -> Sequence[str]:
-        """The convolutions over the input."""
 
     @abstractmethod
     def _parts_below_layers(self) -> Sequence[str]:

@@ -2,10 +2,12 @@
 """The weights of a pretrained encoder from a folder in Hugging Face's layout. No code in it is run."""
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.errors import CheckpointError, list_names
@@ -13,6 +15,8 @@ from wenet_hs.files import file_sha256, refuse_lfs_pointer
 
 _PREFIXES = ("", "wav2vec2.", "hubert.", "wavlm.", "wav2vec2_bert.", "encoder.", "model.encoder.")
 """What the names of a whole model begin with, before those of its encoder."""
+_PARTS = re.compile(r"(feature_(extractor|projection)|encoder|adapter|conv[12]|layers|layer_norm|embed_positions)\.")
+"""What the names of an encoder's own parts begin with."""
 _RENAMED = {
     ".conv.weight_g": ".conv.parametrizations.weight.original0",
     ".conv.weight_v": ".conv.parametrizations.weight.original1",
@@ -20,7 +24,7 @@ _RENAMED = {
 """Ends of names before torch 2.1 → now."""
 
 
-def load_pretrained(module: nn.Module, folder: Path, adapter: str | None = None) -> dict[str, Tensor]:
+def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> dict[str, Tensor]:
     """Copies the weights of the folder into a module of transformers. Layers that the module lacks are left out.
 
     Args:
@@ -32,14 +36,14 @@ def load_pretrained(module: nn.Module, folder: Path, adapter: str | None = None)
     files = weight_files(folder)
     for path in files:
         found |= read_weights(path)
-    state = _with_names_of(own, found)
+    state = _with_names_of(module, found)
     if adapter is not None:
         state = {name: value for name, value in state.items() if ".adapter_layer." not in name}
     if adapter == "new":
         state |= {name: value for name, value in own.items() if ".adapter_layer." in name}
     elif adapter is not None:
         found = read_weights(_adapter_file(folder, adapter))
-        state |= _with_names_of(own, found)
+        state |= _with_names_of(module, found)
     if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
         state.setdefault("masked_spec_embed", own["masked_spec_embed"])
     try:
@@ -79,9 +83,10 @@ def weight_files(folder: Path) -> list[Path]:
     raise CheckpointError(folder, found, "download the whole folder")
 
 
-def _with_names_of(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights under the names of the module, without those of other parts of a model."""
-    renamed = {}
+def _with_names_of(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The weights under the names of the module, without those of other parts of a model and of layers that were left
+    out. Names that no encoder of this `config.json` has stay: they are of another architecture."""
+    own, renamed, config = module.state_dict(), {}, module.config
     for name, value in state.items():
         end = next((old for old in _RENAMED if name.endswith(old)), "")
         renamed[name.removesuffix(end) + _RENAMED.get(end, "")] = value
@@ -89,7 +94,15 @@ def _with_names_of(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> di
         {name.removeprefix(prefix): value for name, value in renamed.items() if name.startswith(prefix)}
         for prefix in _PREFIXES
     )
-    return max(({name: value for name, value in one.items() if name in own} for one in found), key=len)
+    names = max(found, key=lambda one: sum(name in own for name in one))
+
+    def is_left_out(name: str) -> bool:
+        layer = re.match(r"(?:encoder\.)?layers\.(\d+)\.", name)
+        if layer and int(layer[1]) < config.num_hidden_layers:
+            return not any(one.startswith(layer[0]) for one in own)
+        return not _PARTS.match(name) or (name.startswith("adapter.") and bool(getattr(config, "add_adapter", False)))
+
+    return {name: value for name, value in names.items() if name in own or not is_left_out(name)}
 
 
 def _adapter_file(folder: Path, language: str) -> Path:
@@ -99,4 +112,5 @@ def _adapter_file(folder: Path, language: str) -> Path:
         others = sorted(one.name.split(".")[1] for one in folder.glob("adapter.*.safetensors"))
         to_do = f"use one of {list_names(others)}, or `new`" if others else "download it, or use `new`"
         raise CheckpointError(path, "no such adapter", to_do)
+    refuse_lfs_pointer(path)
     return path

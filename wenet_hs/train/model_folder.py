@@ -21,7 +21,7 @@ import torch
 from pydantic import BaseModel
 
 from wenet_hs.checkpoint import hash_weights
-from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf
+from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf, UpperConf
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, dump_config, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
@@ -43,13 +43,15 @@ FOLDER_NAMES = {
     **{"cmvn_conf.cmvn_file": "global_cmvn", **{f"{section}.tree": name for section, name in TREE_FILES.items()}},
 }
 """The settings that name files, with the names that the files get in an experiment folder."""
+_CHECKPOINTING = "gradient_checkpointing"
 FREE_TO_CHANGE = frozenset(
     (
         *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
         *("keep_checkpoints_gb", "keep_best", "keep_best_by"),
         *("early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
         *("dataset_conf.max_bad_clips", "dataset_conf.max_unknown_units"),
-        *("encoder_conf.gradient_checkpointing", "decoder_conf.gradient_checkpointing"),
+        *(f"encoder_conf.{_CHECKPOINTING}", f"decoder_conf.{_CHECKPOINTING}"),
+        f"encoder_conf.upper.{_CHECKPOINTING}",
     )
 )
 """Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
@@ -255,7 +257,8 @@ def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
     changes, of_encoder = config_changes(type(config)(), config), dict[str, Any]()
     changes = [one for one in changes if one[0] != "matmul_precision" or one[2] != "highest"]  # what `auto` is on a CPU
     if isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf):
-        of_encoder = flatten({"encoder_conf": PretrainedConf(path="").model_dump(mode="json")})
+        upper = config.encoder_conf.upper and UpperConf()
+        of_encoder = flatten({"encoder_conf": PretrainedConf(path="", upper=upper).model_dump(mode="json")})
         changes = [one for one in changes if not one[0].startswith("encoder_conf.") or one[2] != of_encoder.get(one[0])]
     return {key: key == OUTPUT_CACHE or value for key, _, value in changes if not _may_change(key, config)}
 
@@ -265,8 +268,8 @@ def _hash_settings(settings: Mapping[str, Any]) -> str:
 
 
 def former_hashes(config: TrainingConfig) -> frozenset[str]:
-    """The hashes that checkpoints from before 2026-11-27 have for these settings, with each value of those removed
-    since, which change no result."""
+    """The hashes that checkpoints from before 2026-11-28 have for these settings, with each value of those removed
+    since, which change no result, and with all settings of `encoder_conf.upper`."""
     fixed = _fixed_settings(config)
     removed = {f"{section}.{name}": (None, *REMOVED[name]) for section in head_confs(config) for name in REMOVED}
     if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
@@ -274,7 +277,10 @@ def former_hashes(config: TrainingConfig) -> frozenset[str]:
         fixed = {key: value for key, value in fixed.items() if key not in removed}
     found = (zip(removed, chosen, strict=True) for chosen in itertools.product(*removed.values()))
     default = flatten(type(config)().model_dump(mode="json"))
-    changed = ({key: value for key, value in one if value != default.get(key)} for one in found)
+    changed = [{key: value for key, value in one if value != default.get(key)} for one in found]
+    all_keys = flatten(config.model_dump(mode="json", include={"encoder_conf"}))
+    upper = {key: value for key, value in all_keys.items() if key.startswith("encoder_conf.upper.")}
+    changed += [upper | {f"encoder_conf.upper.{_CHECKPOINTING}": flag} for flag in (False, True) if upper]
     return frozenset(_hash_settings(fixed | one) for one in changed)
 
 

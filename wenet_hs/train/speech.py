@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.data.augment import SPEED_FACTORS
 from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
@@ -229,7 +230,8 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         if world.is_first:
             _report_rejected(sets[name], flag, model_dir)
             if frontend is not None:
-                frontend.warn_about_windows(flag, sets[name].durations.tolist(), "cut them at pauses")
+                slowest = min(SPEED_FACTORS) if name == "training" and config.dataset_conf.speed_perturb else 1.0
+                frontend.warn_about_windows(flag, (sets[name].durations / slowest).tolist(), "cut them at pauses")
     lists_bytes = max(0, resident_bytes() - before)
     state = TrainState(
         model,
@@ -248,16 +250,22 @@ def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder
     """Let the data sets keep the outputs of a frozen encoder in files of `encoder_conf.cache`. Every rank must call it.
 
     A file belongs to the weights of the encoder, its settings and the clips, so that later trainings use it too.
-    Raises DataError if a file cannot be made.
+    Raises DataError if a file cannot be made, and ConfigError if a rank has other weights.
     """
     folder = Path(str(encoder.conf.cache))
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(folder, f"{OUTPUT_CACHE}: cannot be made ({error.strerror})", "name another folder") from error
     digest = hashlib.sha256(encoder.description.to_json().encode())
     settings = (encoder.conf.layers, encoder.conf.silence_s, torch.get_float32_matmul_precision())
     computed_by = (encoder.device.type, *map(version, ("wenet_hs", "torch", "transformers")))
     digest.update(repr((OUTPUTS_FORMAT, settings, computed_by)).encode())
     for name, value in sorted(encoder.pretrained.state_dict().items()):
+        if name == "masked_spec_embed":  # has no effect in a frozen encoder, and random values if the folder has none
+            continue
         digest.update(name.encode() + value.cpu().contiguous().view(-1).view(torch.uint8).numpy().tobytes())
+    world.check_equal_across_ranks({"weights of the pretrained encoder": digest.hexdigest()})
     paths = [folder / f"{digest.hexdigest()[:16]}-{dataset.cache_key()}.bin" for dataset in sets]
     for is_turn in (world.is_first, not world.is_first):
         if is_turn:
