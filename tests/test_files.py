@@ -3,7 +3,22 @@
 
 from pathlib import Path
 
-from wenet_hs.files import open_atomic
+import pytest
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import locked, open_atomic
+
+
+def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path) -> None:
+    (tmp_path / "thesis.txt").write_text("all of it")
+    (folder := tmp_path / "of_others").mkdir()
+    (folder / ".lock").symlink_to(tmp_path / "thesis.txt")
+    with (
+        pytest.raises(DataError, match=r"of_others: cannot be written \(.*\); use another --x"),
+        locked(folder, flag="--x", work="y", error_class=DataError),
+    ):
+        pass
+    assert (tmp_path / "thesis.txt").read_text() == "all of it"
 
 
 def test_two_writes_of_one_file_at_the_same_time_do_not_mix(tmp_path: Path) -> None:

@@ -208,7 +208,9 @@ def locked(folder: Path, *, flag: str, work: str, error_class: type[WenetHsError
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file = (folder / ".lock").open("a+", encoding="utf-8")
+        # No link: the folder may be of somebody else, and the file is overwritten.
+        number = os.open(folder / ".lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        file = os.fdopen(number, "r+", encoding="utf-8")
     except OSError as error:
         raise error_class(folder, f"cannot be written ({error.strerror})", f"use another {flag}") from error
     with file:

@@ -25,7 +25,8 @@ from wenet_hs.files import write_atomic
 State = Literal["running", "stopping", "done", "failed", "stopped", "interrupted"]
 STOPPED_CODES = (143, 130)
 """Exit codes after SIGTERM and SIGINT. SIGKILL (137) is also what a process gets when the memory is full."""
-_RUN = 'trap : TERM INT HUP; "$@"; echo $? > "$0/code.tmp"; mv "$0/code.tmp" "$0/code"'
+_RUN = 'echo $$ > "$0/pid"; trap : TERM INT HUP; "$@"; echo $? > "$0/code.tmp"; mv "$0/code.tmp" "$0/code"'
+_MAX_WORD = (1 << 17) - 1  # of Linux
 _MAX_TAIL, _JOBS = 1 << 16, "[0-9][0-9][0-9][0-9]-*"
 _MUTEX = threading.Lock()
 
@@ -85,6 +86,8 @@ def start_job(
 
     `before` is called when none runs, and no other job starts until it has ended.
     """
+    if longest := next((word for word in command if len(os.fsencode(word)) >= _MAX_WORD), None):
+        raise DataError(f"{longest[:60]!r}…", f"a part of a command with more than {_MAX_WORD:,} bytes", "choose fewer")
     with _MUTEX:
         others = (job for job in read_jobs(jobs) if job.kind in (kind, *alone))
         if running := next((job for job in others if job.is_running), None):
@@ -120,7 +123,7 @@ def _run(job: Path, kind: str, command: Sequence[str], folder: Path) -> None:
 def read_jobs(jobs: Path) -> list[Job]:
     """The jobs of a project, the newest first."""
     found = []
-    for path in sorted(jobs.glob(_JOBS), reverse=True):
+    for path in sorted((one for one in jobs.glob(_JOBS) if not one.is_symlink()), reverse=True):
         with suppress(OSError, ValueError, KeyError, TypeError):  # killed before it began
             found.append(_read(path))
     return found
@@ -133,7 +136,7 @@ def _read(folder: Path) -> Job:
 
 def _is_locked(path: Path) -> bool:
     try:
-        with path.open("ab") as file:
+        with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
@@ -144,7 +147,7 @@ def _is_locked(path: Path) -> bool:
 
 def tail(path: Path, num_lines: int) -> list[str]:
     """The last lines of a log."""
-    if not path.is_file():
+    if path.is_symlink() or not path.is_file():
         return []
     with path.open("rb") as file:
         file.seek(max(0, file.seek(0, os.SEEK_END) - _MAX_TAIL))

@@ -208,6 +208,14 @@ def test_a_speaker_and_a_card_are_saved_where_they_are(page: Any, project: Path)
         page.keyboard.type("!")
         expect(status).to_have_text("")
     assert (project / "cards/mine.md").read_text() == "a new card"
+    page.get_by_role("button", name="Save", exact=True).first.click()
+    expect(status).to_have_text("saved")  # a second time: the field of what was seen follows
+    assert (project / "cards/mine.md").read_text() == "a new card!"
+    (project / "cards/mine.md").write_text("by hand")
+    page.locator(field).fill("of an old page")
+    page.get_by_role("button", name="Save", exact=True).first.click()
+    expect(status).to_contain_text("not saved: ")
+    expect(status).to_contain_text("changed in another tab, or in the file, since")
 
 
 def test_a_recording_of_the_microphone_is_ready_to_be_transcribed(page: Any, project: Path) -> None:

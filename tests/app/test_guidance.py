@@ -37,6 +37,12 @@ def prepare(app: App) -> None:
 def test_the_choice_of_recordings_is_kept(app: App, recipe: Path) -> None:
     assert "Change what was chosen there" not in app.get("/p/first/recordings").text
     prepare(app)
+    assert within(20, lambda: state(app, "0001-prepare") == "done")
+    html = app.get("/p/first/recordings").text
+    assert "The lists were made from /some/where (ELAN files, language: es)." in html, (
+        "those of the choice were refused"
+    )
+    write_atomic(app.project / "data/options.txt", f"--elan {app.home}/field\n--lang es\n")
     html = app.get("/p/first/recordings").text
     assert f"The lists were made from {app.home}/field (ELAN files, language: Spanish)." in html
     html = app.get("/p/first/recordings", params={"path": str(app.home / "field")}).text

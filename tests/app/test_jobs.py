@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import within
 
+from wenet_hs import jobs
 from wenet_hs.errors import DataError
 from wenet_hs.jobs import Job, read_jobs, start_job
 
@@ -39,6 +40,21 @@ os.kill(os.getpid(), signal.SIGKILL)
     (tmp_path / "go").touch()
     assert within(20, lambda: job.state == "done")
     assert job.tail() == ["begun", "over"]
+
+
+def test_a_job_writes_its_own_number_and_no_file_of_a_link(tmp_path: Path) -> None:
+    """The server may be killed before it can write the number."""
+    job = begin(tmp_path, "true")
+    assert within(20, lambda: job.state == "done")
+    assert "$$" in jobs._RUN and (job.folder / "pid").read_text().strip().isdecimal()
+    (tmp_path / "jobs/0002-train").symlink_to(job.folder)
+    (job.folder / "lock").unlink()
+    (job.folder / "lock").symlink_to(tmp_path / "made")
+    assert [one.folder.name for one in read_jobs(tmp_path / "jobs")] == ["0001-train"]
+    assert job.state == "done" and not (tmp_path / "made").exists()
+    (job.folder / "log").unlink()
+    (job.folder / "log").symlink_to("/etc/passwd")
+    assert job.tail() == []
 
 
 def test_states_of_jobs(tmp_path: Path) -> None:

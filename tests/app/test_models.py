@@ -172,6 +172,7 @@ def test_options_of_a_project_of_somebody_else_are_checked(app: App, recipe: Pat
         ("--prepare --ou /elsewhere", "has the option --ou"),
         ('--prepare --tier "a\\" --out "x"y" "', "has the option --out"),  # xargs has no escapes in quotes
         ("--prepare --tier 'a", "a quote has no end"),
+        ("--prepare \\--out=/elsewhere", "has the option --out"),  # but a backslash outside of them
     ):
         write_atomic(app.project / "data/options.txt", f"--elan {app.home}\n--lang es\n{line}\n")
         for path in ("prepare_again", "train"):
@@ -189,6 +190,16 @@ def test_lists_that_a_training_reads_are_not_moved_away(app: App, recipe: Path) 
     assert answer.status_code == 400 and "0001-train: still runs" in answer.text
     assert (app.project / "data/stats.json").exists() and not (app.project / "data-old-1").exists()
     job.stop()
+    assert within(20, lambda: not job.is_running)
+    write_atomic(app.project / "exp-mine/softmax/train.yaml", "")
+    with holder(app.project / "exp-mine/softmax"):
+        answer = app.post("/p/first/prepare", form="elan", path=str(app.home), lang="es", replace="yes")
+        assert "exp-mine/softmax: is trained in a shell; wait for its end, or stop it" in answer.text
+    assert not (app.project / "data-old-1").exists()
+    tiers = [f"{number:05}{'x' * 190}" for number in range(700)]
+    answer = app.post("/p/first/prepare", form="elan", path=str(app.home), lang="es", replace="yes", tier=tiers)
+    assert "a part of a command with more than 131,071 bytes; choose fewer" in answer.text
+    assert not (app.project / "data-old-1").exists()
 
 
 def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:

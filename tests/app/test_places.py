@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths and names of requests: nothing outside of the allowed folders, also by links."""
 
+import shutil
 import time
 import unicodedata
 from pathlib import Path
@@ -155,6 +156,14 @@ def test_links_do_not_lead_uploads_and_results_out_of_a_project(app: App, outsid
     answers.append(app.post("/p/first/card", name="mine", text="x"))
     assert all(one.status_code == 400 and "leads out of the project" in one.text for one in answers)
     assert [path.name for path in outside.parent.iterdir()] == ["secret.wav"]
+    shutil.rmtree(app.project / "data")
+    (app.project / "data").symlink_to(outside.parent)
+    answer = app.post("/p/first/exclude", key="x", excluded="no")
+    assert answer.status_code == 400 and "leads out of the project" in answer.text
+    (outside.parent / "report.html").write_text("secret")
+    (app.project / "exp/report.html").symlink_to(outside.parent / "report.html")
+    answer = app.get("/p/first/report?training=exp/softmax")
+    assert answer.status_code == 400 and "outside of the folders" in answer.text
 
 
 def test_names_in_all_scripts(app: App) -> None:

@@ -6,8 +6,10 @@ import json
 import os
 import re
 import shlex
+import shutil
 import time
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree
 
 import pytest
@@ -18,6 +20,7 @@ from lock_holder import holder
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier
 from wenet_hs.app import data_views
+from wenet_hs.app.projects import Projects
 from wenet_hs.corpus.columns import find_columns
 from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.forms import recognise
@@ -139,7 +142,10 @@ def upload(app: App, name: str, content: bytes, to: str = "recordings", **header
 def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     assert upload(app, "a.wav", b"12345") == 200
     assert (app.project / "recordings/a.wav").read_bytes() == b"12345"
-    assert upload(app, "a.wav", b"other") == 400
+    assert upload(app, "a.wav", b"other") == 400 and upload(app, "a.wav", b"1234567") == 400
+    assert upload(app, "a.wav", b"12345") == 200, "the same content may be sent again"
+    kind = "application/x-www-form-urlencoded"
+    assert upload(app, "b.wav", b"a=b", **{"Content-Type": kind}) == 400
     assert upload(app, "../b.wav", b"1") == 400
     assert upload(app, "b.wav", b"1", to="../data") == 400
     assert upload(app, "b.exe", b"1") == 400
@@ -152,6 +158,35 @@ def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.M
     monkeypatch.setattr(data_views, "MAX_UPLOADS", 1)
     assert upload(app, "d.wav", b"1") == 400
     assert [path.name for path in (app.project / "recordings").iterdir()] == ["a.wav"]
+
+
+def test_what_an_upload_to_a_killed_server_left_is_deleted(app: App, tmp_path: Path) -> None:
+    assert upload(app, "a.wav", b"12345") == 200
+    (app.project / "recordings/.b.wav.12345678.tmp").write_bytes(b"half")
+    app.site.projects.close()
+    again = Projects(app.home / "projects", app.site.places)
+    again.open("first")
+    assert [path.name for path in (app.project / "recordings").iterdir()] == ["a.wav"]
+    again.close()
+
+
+def test_one_odd_folder_does_not_hide_the_projects(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.site.projects.create("second")
+    shutil.rmtree(app.project / ".app/jobs", ignore_errors=True)
+    (app.project / ".app/jobs").symlink_to(app.home)
+    (app.home / "projects/lost+found").mkdir()
+    exists = Path.exists
+
+    def refuse(path: Path, **options: Any) -> bool:
+        if "lost+found" in path.parts:
+            raise PermissionError(13, "Permission denied", str(path))
+        return exists(path, **options)
+
+    monkeypatch.setattr(Path, "exists", refuse)
+    html = app.get("/").text
+    assert "/p/second/recordings" in html and "first/.app/jobs: is a link that leads out of the project" in html
+    answer = app.get(f"/p/{chr(0x1E900) * 64}/check")
+    assert answer.status_code == 400 and "at most 64" in answer.text
 
 
 # ---- check

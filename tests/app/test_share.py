@@ -25,6 +25,7 @@ def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:
         "recording": names[25:],
         "allowed": ["yes", "no", "", "", ""],
         "note": ["", "<b>not before 2030</b>", "asked\ttwice", "", ""],
+        "was": ["\t"] * 5,
     }
     answer = app.post("/p/first/consent", page="2", **fields)
     assert answer.headers["location"] == "/p/first/share?page=2"
@@ -43,8 +44,9 @@ def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:
 def test_other_recordings_and_words_are_refused_and_a_damaged_file_is_named(app: App) -> None:
     known = str(app.home / "talk.wav")
     for fields, reason in (
-        ({"recording": "/etc/passwd", "allowed": "yes", "note": ""}, "not in the training list"),
-        ({"recording": known, "allowed": "perhaps", "note": ""}, "not yes, no or nothing"),
+        ({"recording": "/etc/passwd", "allowed": "yes", "note": "", "was": "\t"}, "not in the training list"),
+        ({"recording": known, "allowed": "perhaps", "note": "", "was": "\t"}, "not yes, no or nothing"),
+        ({"recording": known, "allowed": "yes", "note": ""}, "not the fields of this page; load the page again"),
     ):
         answer = app.post("/p/first/consent", **fields)
         assert answer.status_code == 400 and reason in answer.text
@@ -52,6 +54,19 @@ def test_other_recordings_and_words_are_refused_and_a_damaged_file_is_named(app:
     write_atomic(app.project / "consent.tsv", "talk.wav\tnever\n")
     answer = app.get("/p/first/share")
     assert answer.status_code == 400 and "consent.tsv:1: not a line of consent" in answer.text
+
+
+def test_an_old_tab_takes_back_no_consent(app: App) -> None:
+    fields = {"recording": str(app.home / "talk.wav"), "note": ""}
+    assert 'name="was" value="\t"' in app.get("/p/first/share").text
+    write_atomic(app.project / "consent.tsv", "talk.wav\tno\twithdrawn\n")
+    assert 'name="was" value="no\twithdrawn"' in app.get("/p/first/share").text
+    assert app.post("/p/first/consent", **fields, allowed="", was="\t").status_code == 303, "was not changed there"
+    answer = app.post("/p/first/consent", **fields, allowed="yes", was="\t")
+    assert answer.status_code == 400 and "its consent was changed in another tab, or in the file, since" in answer.text
+    assert (app.project / "consent.tsv").read_text("utf-8") == "talk.wav\tno\twithdrawn\n"
+    assert app.post("/p/first/consent", **fields, allowed="yes", was="no\twithdrawn").status_code == 303
+    assert f"{app.home}/talk.wav\tyes\t" in (app.project / "consent.tsv").read_text("utf-8")
 
 
 def test_a_line_that_matches_no_recording_is_shown(app: App) -> None:
@@ -69,7 +84,10 @@ def test_a_card_is_edited_only_where_one_was_made(app: App) -> None:
     command = app.post("/p/first/pack", model="exp/softmax", name="mine", card_only="yes", preview="yes").text
     assert command.endswith(f"pack --model_dir {app.project}/exp/softmax --out {app.project}/cards/mine.md")
     write_atomic(app.project / "cards/mine.md", "made\n")
-    assert app.post("/p/first/card", name="mine", text="<i>edited</i>\r\nby hand\n").status_code == 303
+    assert app.post("/p/first/card", name="mine", was="made\n", text="<i>edited</i>\r\nby hand\n").status_code == 303
+    for fields in ({"was": "made\n", "text": "of an old tab"}, {"was": "<i>edited</i>\nby hand\n"}):
+        answer = app.post("/p/first/card", name="mine", **fields)
+        assert answer.status_code == 400 and "mine.md: changed in another tab, or in the file, since" in answer.text
     assert (app.project / "cards/mine.md").read_bytes() == b"<i>edited</i>\nby hand\n"
     assert "&lt;i&gt;edited&lt;/i&gt;" in app.get("/p/first/share").text
     command = app.post("/p/first/pack", model="exp/softmax", name="mine", preview="yes").text
@@ -90,11 +108,13 @@ def test_an_edited_card_is_packed_and_a_recording_that_is_not_allowed_blocks_it(
 
     run(1, card_only="yes")
     card = (app.project / "cards/mine.md").read_text("utf-8")
-    app.post("/p/first/card", name="mine", text=card + "\nThanks to all speakers.\n")
+    app.post("/p/first/card", name="mine", was=card, text=card + "\nThanks to all speakers.\n")
     app.post("/p/first/consent", all="yes", allowed="no", note="")
     assert "consent.tsv: 1 recording of the training not allowed (talk.wav)" in run(2)
     assert not Path(app.project / "shared/mine.zip").exists()
-    app.post("/p/first/consent", recording=str(app.home / "talk.wav"), allowed="yes", note="for research")
+    fields = {"recording": str(app.home / "talk.wav"), "allowed": "yes", "note": "for research"}
+    assert "changed in another tab" in app.post("/p/first/consent", **fields, was="yes\t").text
+    app.post("/p/first/consent", **fields, was="no\t")
     run(3)
     assert 'name="license" value="mit"' in app.get("/p/first/share").text
     with ZipFile(app.project / "shared/mine.zip") as archive:

@@ -19,7 +19,7 @@ from test_models import recipe, state
 from waiting import within
 
 from wenet_hs.annotation.corrections import Correction, annotations_beside, read_corrected, read_given, save_correction
-from wenet_hs.annotation.recordings import Record, write_record
+from wenet_hs.annotation.recordings import Record, find_record, write_record
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.app import data_views, projects
@@ -381,6 +381,52 @@ def test_segments_that_nobody_has_seen_are_no_training_speech(app: App, recipe: 
     assert answer.status_code == 400 and "corrected segments: none; correct or confirm some first" in answer.text
     assert not (app.project / "data/added.tsv").exists()
     assert save(app, speaker="x" * 101).startswith("speaker 'xxxx")
+    assert save(app, number="0") == "segment: no text; load the page again"
+    assert save(app, number="0", text="a", start="", end="0.5").startswith("start '': must be a number from 0 to")
+
+
+def test_corrections_that_were_taken_back_leave_the_table(app: App, recipe: Path) -> None:
+    model, table = reviewed_project(app), app.project / "data/added.tsv"
+    write_atomic(table, "audio\ttext\n/home/me/x.wav\tby hand\n")
+    fields = {"corrected": "yes", "start": "model", "base": str(model), "only_table": "yes"}
+    assert app.post("/p/first/train", **fields).status_code == 303 and len(read_added(table)) == 3
+    (app.project / "transcribed/talk.corrections.json").unlink()
+    answer = app.post("/p/first/train", **fields)
+    assert answer.status_code == 400 and "corrected segments: none" in answer.text
+    assert [row["audio"] for _, row in read_added(table)] == ["/home/me/x.wav"]
+
+
+def test_speech_that_is_corrected_in_two_transcripts_is_named(app: App, recipe: Path) -> None:
+    model = reviewed_project(app)
+    write_transcript(app.project, app.home / "talk.wav", "talk-2", model="other")
+    answer = app.post("/p/first/text", {"Accept": "text/plain"}, name="talk-2", number="1", text="new")
+    assert answer.status_code == 200
+    answer = app.post("/p/first/train", {"Accept": "text/plain"}, corrected="yes", start="model", base=str(model))
+    assert "talk.wav: corrected in talk-2 and in talk, at 0.6 s; take back the correction in one of them" in answer.text
+
+
+@pytest.mark.parametrize("change", [{"start": None}, {"start": float("nan")}, {"confidence": "x"}, {"text": 3}])
+def test_a_record_of_others_is_read_with_care(app: App, change: dict[str, Any]) -> None:
+    write_transcript(app.project, app.home / "talk.wav")
+    path = app.project / "transcribed/talk.json"
+    content = json.loads(path.read_text("utf-8"))
+    content["segments"][1] |= change
+    path.write_text(json.dumps(content), "utf-8")
+    answer = app.get("/p/first/text?name=talk")
+    assert answer.status_code == 400 and "talk.json: not a file of `transcribe --record`" in answer.text
+
+
+def test_a_recording_of_another_form_is_another_recording(tmp_path: Path) -> None:
+    def record(media: str, source: str) -> Record:
+        recording = TranscribedRecording(media=tmp_path / media, duration_s=1.0, segments=())
+        return Record(recording, tmp_path / source, "m")
+
+    assert record("a.wav", "a.wav").is_of(tmp_path / "a.eaf", "m")
+    assert record("a.wav", "a.eaf").is_of(tmp_path / "a.wav", "m")
+    assert not record("a.wav", "a.wav").is_of(tmp_path / "a.mp3", "m")
+    write_record(tmp_path / "a.json", record("a.wav", "a.wav"))
+    assert find_record(tmp_path, tmp_path / "a.mp3", "m").name == "a-2.json"
+    assert find_record(tmp_path, tmp_path / "a.corrections.wav", "m").name == "a.corrections-1.json"
 
 
 # ---- comparison

@@ -28,6 +28,13 @@ def test_it_is_written_line_by_line_and_read_back(tmp_path: Path) -> None:
     assert [*read_consent(path)] == ["/a/talk.wav", "b.wav"]
 
 
+def test_a_path_with_a_tab_is_one_cell(tmp_path: Path) -> None:
+    set_consents(tmp_path / "consent.tsv", {"/a\tb/talk.wav": Consent(False, "no")})
+    found = read_consent(tmp_path / "consent.tsv")
+    assert dict(match_consent(found, ["/a\tb/talk.wav"])) == {"/a\tb/talk.wav": Consent(False, "no")}
+    assert find_unmatched(found, ["/a\tb/talk.wav"]) == []
+
+
 @pytest.mark.parametrize("line", ["talk.wav\tperhaps", "\tno", "a\tno\tnote\tmore"])
 def test_a_line_of_another_form_is_refused(line: str, tmp_path: Path) -> None:
     path = tmp_path / "consent.tsv"

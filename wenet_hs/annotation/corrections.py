@@ -13,6 +13,7 @@ import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal, get_args
@@ -134,6 +135,21 @@ def read_corrected(path: Path, record: Record | None = None) -> CorrectedRecordi
         file = _corrections_path(path)
         raise DataError(file, f"made for other segments than those of {path.name}", "restore these, or move it away")
     return found
+
+
+def refuse_double(recordings: Sequence[CorrectedRecording]) -> None:
+    """Raise DataError if rows of two transcripts of one recording are of the same speech: it would count twice."""
+
+    def spans(of: CorrectedRecording) -> list[tuple[float, float]]:
+        return [(float(row["start"]), float(row["end"])) for row in of.training_rows()]
+
+    for one, other in combinations(recordings, 2):
+        media = one.record.recording.media
+        pairs = product(spans(one), spans(other)) if media == other.record.recording.media else ()
+        for (begin, end), (start, stop) in pairs:
+            if max(begin, start) < min(end, stop):
+                found = f"corrected in {one.name} and in {other.name}, at {max(begin, start):.1f} s"
+                raise DataError(media, found, "take back the correction in one of them")
 
 
 def count_reviewed(path: Path) -> int:

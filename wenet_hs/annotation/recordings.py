@@ -2,10 +2,12 @@
 """The annotation files of a user that are transcribed, and lists of transcribed recordings: SRT, CTM (NIST), TSV."""
 
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from itertools import chain, count
 from pathlib import Path
+from typing import Any
 
 from wenet_hs.annotation.eaf import read_eaf, read_media
 from wenet_hs.annotation.textgrid import find_shift, read_textgrid
@@ -103,7 +105,9 @@ class Record:
 
     def is_of(self, source: Path, model: str) -> bool:
         """Whether it is of this recording, or of an annotation file beside it, and of this model."""
-        is_same = self.source.absolute().with_suffix("") == source.absolute().with_suffix("")
+        own, other = self.source.absolute(), source.absolute()
+        is_beside = {own.suffix.lower(), other.suffix.lower()} & {*ANNOTATED}
+        is_same = own == other or (bool(is_beside) and own.with_suffix("") == other.with_suffix(""))
         return is_same and self.model in ("", model)
 
 
@@ -120,7 +124,8 @@ def find_record(folder: Path, source: Path, model: str) -> Path:
     A recording and an annotation file beside it, of the same name, are the same. A record without a model is of any.
     Raises DataError for a file that is no record.
     """
-    names = chain([source.stem], (f"{source.stem}-{number}" for number in count(2)))
+    stem = source.stem + "-1" * source.stem.endswith(".corrections")  # NAME.corrections.json is another file
+    names = chain([stem], (f"{stem}-{number}" for number in count(2)))
     paths = (folder / f"{name}.json" for name in names)
     return next(path for path in paths if not path.exists() or read_record(path).is_of(source, model))
 
@@ -133,6 +138,11 @@ def read_record(path: Path) -> Record:
             TranscribedSegment(**{**one, "words": tuple(TimedText(**word) for word in one["words"])})
             for one in content["segments"]
         ]
+        parts: Iterable[Any] = chain(segments, *(one.words for one in segments))
+        for part in parts:  # the file may be of somebody else
+            numbers = (part.start, part.end, 1.0 if part.confidence is None else part.confidence)
+            if not isinstance(part.text, str) or not all(map(math.isfinite, numbers)):
+                raise ValueError(f"{part}")
         media, duration_s = Path(content["media"]), float(content["duration_s"])
         recording = TranscribedRecording(media=media, duration_s=duration_s, segments=tuple(segments))
         return Record(recording, Path(content["source"]), str(content.get("model", "")))

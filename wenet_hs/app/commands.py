@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that the page runs, from the fields of its forms. Nothing goes through a shell."""
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -83,7 +84,8 @@ def _data_options(project: Project) -> list[str]:
 def _check(where: Path, options: Mapping[str, str], allowed: Sequence[str]) -> None:
     """Raise DataError for an option that this page does not write, because a project may be of somebody else."""
     lexer = shlex.shlex(options.get("prepare", ""), posix=True, punctuation_chars=False)
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters, lexer.escape = " \t", True, "", ""  # as xargs reads it
+    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
+    lexer.escapedquotes = ""  # as xargs reads it
     try:
         words = [word.partition("=")[0] for word in lexer if word.startswith("-")]
     except ValueError as error:
@@ -155,11 +157,11 @@ def pack_command(project: Project, model: Path, form: Form) -> list[str]:
 
 
 def read_correction(form: Form) -> Correction:
-    """The text and the borders of a segment; without a number a border is as it was transcribed."""
-    start, end = (
-        _number(form, name, 0, 0, 100_000) if form.get(name, "").strip() else None for name in ("start", "end")
-    )
-    return Correction(form.get("text"), start, end, "confirmed" in form)
+    """The text and the borders of a segment; a border without a field is as it was transcribed."""
+    if "text" not in form:
+        raise DataError("segment", "no text", "load the page again")
+    start, end = (_number(form, name, math.nan, 0, 100_000) if name in form else None for name in ("start", "end"))
+    return Correction(form["text"], start, end, "confirmed" in form)
 
 
 def _choice(form: Form, name: str, allowed: Sequence[str]) -> str:

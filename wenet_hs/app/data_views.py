@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from hashlib import sha256
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from starlette.routing import Route
 from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
-from wenet_hs.app.places import UPLOADED, check_file_name
+from wenet_hs.app.places import TARGETS, UPLOADED, check_file_name
 from wenet_hs.app.projects import FORMS, read_recipe_options
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
@@ -27,19 +28,23 @@ from wenet_hs.corpus.languages import UNDETERMINED, describe_language, find_lang
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
-from wenet_hs.files import open_atomic, read_cached, write_atomic
+from wenet_hs.files import file_sha256, open_atomic, read_cached, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.report.utterances import encode_clip
 
 _UPLOADING, _MUTEX = set[Path](), threading.Lock()
 MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_UPLOAD_HOURS, MAX_CLIP_S = 4 << 30, 5000, 12, 600
-TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
-"""Folder of a project that files are uploaded to → their suffixes."""
 
 
 def show_projects(request: Request) -> Response:
-    site = site_of(request)
-    return render(request, "projects.html", projects=site.projects.list(), folder=site.projects.folder)
+    site, faults = site_of(request), dict[str, str]()
+    projects = site.projects.list()
+    for one in projects:
+        try:
+            one.jobs(), one.trainings()
+        except (DataError, OSError) as error:
+            faults[one.name] = str(error)
+    return render(request, "projects.html", projects=projects, faults=faults, folder=site.projects.folder)
 
 
 def create_project(request: Request) -> Response:
@@ -50,8 +55,10 @@ def show_recordings(request: Request) -> Response:
     """The folders to choose from, or the contents of the chosen one."""
     project, places, query = project_of(request), site_of(request).places, request.query_params
     made, last = read_recipe_options(project / "data"), lists.read_choice(project)
-    if not last and (form := next((one for one in FORMS if one in made), "")):
-        last = {"form": [form], "path": [made[form]]}  # the lists of a shell
+    form = next((one for one in FORMS if one in made), "")
+    of_choice = last.get("form"), last.get("path")
+    if form and of_choice != ([form], [made[form]]):  # the lists are of a shell, or the last job was refused
+        last = {"form": [form], "path": [made[form]]}
     lang = query.get("lang", next(iter(last.get("lang", ())), made.get("lang", "")))
     source, fault, lang_fault, code = None, "", "", UNDETERMINED
     try:
@@ -80,11 +87,11 @@ def prepare(request: Request) -> Response:
     project, form = project_of(request), form_of(request)
 
     def move_lists() -> None:
-        if form.get("replace") and (project / "data").is_dir():
+        if form.get("replace") and project.target("data").is_dir():
             number = next(number for number in range(1, 10_000) if not (project / f"data-old-{number}").exists())
             (project / "data").rename(project / f"data-old-{number}")
         chosen = {name: form.getlist(name) for name in form if name != "replace"}
-        write_atomic(project / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
+        write_atomic(project.target(".app") / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
 
     command = commands.prepare_command(project, form, site_of(request).places)
     return start(request, project, "prepare", command, "check", before=move_lists)
@@ -155,7 +162,11 @@ def upload(request: Request) -> Response:
     target = query.get("to", "")
     if target not in TARGETS:
         raise DataError("upload", "not a folder for files", "load the page again")
+    if "form" in request.scope:
+        raise DataError("upload", "a form, not a file", "load the page again")
     folder, name = project.target(target), check_file_name(query.get("name", ""), TARGETS[target])
+    if (folder / name).is_file() and _is_equal(request, folder / name):
+        return PlainTextResponse("")  # sent before
     declared = request.headers.get("content-length", "0")
     with _reserve(folder / name), open_atomic(folder / name) as file:
         _check_size(name, int(declared) if declared.isdecimal() else 0)
@@ -166,6 +177,15 @@ def upload(request: Request) -> Response:
         file.flush()
         _check_length(name, Path(file.name))
     return PlainTextResponse("")
+
+
+def _is_equal(request: Request, path: Path) -> bool:
+    """Whether the body of the request is the content of a file."""
+    digest, size, parts = sha256(), 0, request.stream()
+    while part := from_thread.run(anext, parts):
+        _check_size(path.name, size := size + len(part))
+        digest.update(part)
+    return digest.hexdigest() == file_sha256(path)
 
 
 @contextmanager

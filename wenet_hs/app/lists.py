@@ -20,7 +20,7 @@ from wenet_hs.files import read_cached, read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 
 Value = TypeVar("Value")
-CHOICE = ".app/recordings.json"
+CHOICE = "recordings.json"
 _AGAIN = "prepare the recordings again"
 _MUTEX = threading.Lock()
 
@@ -122,10 +122,10 @@ def _stats(path: Path) -> dict[str, Any]:
 
 def read_choice(project: Project) -> dict[str, list[str]]:
     """The fields of the form that made the lists last, by name; empty if that was not this page."""
-    path = project / CHOICE
+    path = project / ".app" / CHOICE
     try:
         fields = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        return {str(name): [*map(str, values)] for name, values in fields.items()}
+        return {str(name): [*map(str, values)] for name, values in fields.items() if values}
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(path, "not the fields of a form", "remove the file") from error
 
@@ -142,4 +142,4 @@ def set_excluded(project: Project, key: str, *, is_excluded: bool) -> None:
         find_clip(project, key)
     with _MUTEX:
         keys = [one for one in read_excluded(project) if one != key] + [key] * is_excluded
-        write_atomic(project / "data" / EXCLUDED, "".join(f"{one}\n" for one in keys))
+        write_atomic(project.target("data") / EXCLUDED, "".join(f"{one}\n" for one in keys))

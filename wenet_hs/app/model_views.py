@@ -117,7 +117,8 @@ def train(request: Request) -> Response:
 
 
 def write_corrected(project: Project, places: Places) -> None:
-    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none.
+    """Write the corrected segments of all recordings as training speech. Raises DataError if there are none, after
+    those that were taken back are removed, or if two transcripts of a recording have corrected the same speech.
 
     Rows of other audio files, which somebody wrote by hand, stay.
     """
@@ -125,14 +126,17 @@ def write_corrected(project: Project, places: Places) -> None:
     rows = [row for one in found for row in one.training_rows()]
     for audio in {row["audio"] for row in rows}:
         places.resolve(audio)
+    corrections.refuse_double(found)
+    recordings = {str(one.record.recording.media) for one in found}
     if not rows:
+        if (project.target("data") / ADDED).is_file():
+            write_added(project / "data" / ADDED, [], recordings=recordings)
         raise DataError("corrected segments", "none", "correct or confirm some first")
     _, held = leave_out_held(utterances_of(rows), {name: lists.read_set(project, name) for name in ("dev", "test")})
     if len(held) == len(rows):
         fault = f"none of the {len(rows)} can be training speech: {held[0].reason}"
         raise DataError("corrected segments", fault, "correct recordings that are not in the lists")
-    recordings = {str(one.record.recording.media) for one in found}
-    write_added(project / "data" / ADDED, rows, recordings=recordings)
+    write_added(project.target("data") / ADDED, rows, recordings=recordings)
 
 
 def resume(request: Request) -> Response:
@@ -156,7 +160,7 @@ def show_results(request: Request) -> Response:
 def show_report(request: Request) -> Response:
     """report.html of an experiment as a file: its scripts are not allowed on this page."""
     training = project_of(request).training(request.query_params.get("training", ""))
-    path = training.folder.parent / "report.html"
+    path = site_of(request).places.resolve(training.folder.parent / "report.html")
     if not path.is_file():
         raise DataError(path, "not made yet", "wait for the end of the training")
     return FileResponse(path, filename=f"{training.folder.parent.name}-report.html")
@@ -276,7 +280,7 @@ def show_share(request: Request) -> Response:
         try:
             card = read_cached(resolve_model, path) / "README.md"  # its SHA-256 takes seconds
             cards[path.name] = card.read_text("utf-8")[:_MAX_CARD] if card.is_file() else ""
-        except (WenetHsError, UnicodeDecodeError) as error:
+        except (WenetHsError, UnicodeDecodeError, OSError) as error:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     job = project.last_job("pack")
@@ -290,7 +294,7 @@ def show_share(request: Request) -> Response:
     known = {clip.wav for clip in lists.read_clips(project).values()}
     known |= {one.path for one in lists.read_rejected_annotations(project)}
     values |= {"shown": shown, "consents": dict(match_consent(consents, shown.items))}
-    values |= {"unmatched": find_unmatched(consents, known)}
+    values |= {"unmatched": find_unmatched(consents, known), "consent_fields": consent_fields}
     drafts = dict[str, str]()
     for path in project.files("cards/*.md"):
         try:
@@ -306,24 +310,44 @@ def save_consents(request: Request) -> Response:
     known, given = lists.read_recordings(project), form.getlist("recording")
     if unknown := sorted({*given} - {*known}):
         raise DataError(f"recording {one_field(unknown[0])[:200]!r}", "not in the training list", "load the page again")
-    rows = list(zip(given, form.getlist("allowed"), form.getlist("note"), strict=False))
-    consents = {name: Consent(parse_allowed(allowed), note) for name, allowed, note in rows}
+    rows = [given, *map(form.getlist, () if form.get("all") else ("allowed", "note", "was"))]
+    if len({*map(len, rows)}) > 1:
+        raise DataError("consent", "not the fields of this page", "load the page again")
+    consents = dict[str, Consent]()
     with _MUTEX:
+        now = dict(match_consent(read_consent(project / CONSENT), given))
+        for name, allowed, note, was in zip(*rows, strict=True) if given else ():
+            new, known_fields = Consent(parse_allowed(allowed), note), consent_fields(now[name])
+            if consent_fields(new) not in (was, known_fields):
+                if was != known_fields:
+                    found = "its consent was changed in another tab, or in the file, since"
+                    raise DataError(f"recording {one_field(name)[:200]!r}", found, "load the page again")
+                consents[name] = new
         if form.get("all"):
             of_all = Consent(parse_allowed(form.get("allowed", "")), form.get("note", ""))
             stated = match_consent(read_consent(project / CONSENT), known)
             consents = {name: of_all for name, one in stated if one == Consent()}
-        set_consents(project / CONSENT, consents)
+        if consents:
+            set_consents(project / CONSENT, consents)
     return go_to(project, "share", page=form.get("page", ""))
 
 
+def consent_fields(one: Consent) -> str:
+    """What the two fields of a recording show."""
+    return f"{'' if one.is_allowed is None else 'yes' if one.is_allowed else 'no'}\t{one.note}"
+
+
 def save_card(request: Request) -> Response:
-    """Save the edited text of a card."""
+    """Save the edited text of a card. Raises DataError if it is not as the page has shown it."""
     project, form = project_of(request), form_of(request)
     path = project.target("cards") / f"{check_name(form.get('name', ''), 'card')}.md"
     if not path.is_file():
         raise DataError(path, "no such card", "make it first")
-    write_atomic(path, form.get("text", "").replace("\r\n", "\n"))
+    was, new = (form.get(name, "").replace("\r\n", "\n") for name in ("was", "text"))
+    with _MUTEX:
+        if "text" not in form or was.rstrip("\n") != "\n".join(read_lines(path)).rstrip("\n"):
+            raise DataError(path, "changed in another tab, or in the file, since", "load the page again")
+        write_atomic(path, new)
     return go_to(project, "share")
 
 

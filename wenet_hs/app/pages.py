@@ -50,8 +50,8 @@ def project_of(request: Request) -> Project:
 
 
 def form_of(request: Request) -> Form:
-    """The fields of the form, which the guard has read."""
-    form: Form = request.scope["form"]
+    """The fields of the form, which the guard has read; none of a request without a form."""
+    form: Form = request.scope.get("form", Form())
     return form
 
 
@@ -73,6 +73,7 @@ def environment() -> Environment:
     loader = PackageLoader("wenet_hs.app")
     found = Environment(loader=loader, autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     found.globals |= {"t": text, "texts": read_texts(), "steps": STEPS, "shell": shlex.join}
+    found.globals["uploaded"] = UPLOADED
     found.filters |= {"columns": align_columns, "percent": percent, "query": urlencode, "count": "{:,}".format}
     found.filters |= {"points": format_points, "signed": format_signed, "p_value": format_p, "unit": show_unit}
     return found
@@ -96,7 +97,7 @@ def show_error(request: Request, error: Exception) -> Response:
         is_preview = "preview" in request.scope.get("form", ())
         return PlainTextResponse(line, 200 if is_preview and status == 400 else status)
     values: dict[str, Any] = {"line": line, "back": request.headers.get("referer", "/")}
-    with suppress(WenetHsError, KeyError):
+    with suppress(WenetHsError, KeyError, OSError):
         values["project"] = project_of(request)
     answer = render(request, "error.html", **values)
     answer.status_code = status
@@ -119,7 +120,14 @@ def start(
     if "preview" in form_of(request):
         return PlainTextResponse(shlex.join(command))
     alone = ("prepare", "train") if kind in ("prepare", "train") else ()  # both write to data/
-    start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=before)
+
+    def change_files() -> None:
+        of_shell = next((one for one in project.trainings() if alone and one.process), None)
+        if of_shell:
+            raise DataError(of_shell.name, "is trained in a shell", "wait for its end, or stop it")
+        before()
+
+    start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=change_files)
     return go_to(project, step)
 
 

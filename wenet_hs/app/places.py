@@ -19,6 +19,8 @@ _OTHER_SIGNS = " ._-'’\u200c\u200d"
 _TEXT_SUFFIXES = (".eaf", ".textgrid", ".txt", ".srt", ".vtt", ".csv", ".tsv", ".json", ".jsonl", ".phn", ".wrd")
 UPLOADED = (*ALL_SUFFIXES, *_TEXT_SUFFIXES)
 """Suffixes of the recordings and annotations that may be uploaded."""
+TARGETS = {"recordings": UPLOADED, "to_transcribe": UPLOADED, "models": (".zip",)}
+"""Folder of a project that files are uploaded to → their suffixes."""
 
 
 class Places:
@@ -69,7 +71,8 @@ def choose(found: Mapping[str, Value], name: str, what: str, lack: str = "not in
 def check_name(name: str, what: str = "name") -> str:
     """The name of a project or model in NFC. Raises DataError unless it is letters, digits, spaces, `'-_.`."""
     name = unicodedata.normalize("NFC", name.strip())
-    is_name = name[:1].isalnum() and name[-1:] not in " ." and len(name) <= 64 and ".." not in name
+    is_short = len(name) <= 64 and len(name.encode()) <= 200
+    is_name = name[:1].isalnum() and name[-1:] not in " ." and is_short and ".." not in name
     if not is_name or any(unicodedata.category(one)[0] not in "LMN" and one not in _OTHER_SIGNS for one in name):
         found = "not a name of letters, digits, spaces, ' - _ and ., at most 64"
         raise DataError(f"{what} {one_field(name)[:80]!r}", found, "choose another one")

@@ -5,7 +5,7 @@ import os
 import re
 import signal
 import threading
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from os.path import normpath
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import wenet_hs
 from wenet_hs.annotation.corrections import CORRECTIONS
-from wenet_hs.app.places import Places, check_name, choose
+from wenet_hs.app.places import TARGETS, Places, check_name, choose
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import lock_holder, locked, one_field, read_lines
@@ -61,7 +61,8 @@ class Training:
     @property
     def max_minutes(self) -> float | None:
         """The limit of its time, if it has one."""
-        found = re.search(r"(?m)^max_minutes: ([\d.e+-]+)$", (self.folder / "train.yaml").read_text("utf-8"))
+        text = (self.folder / "train.yaml").read_text("utf-8", "replace")
+        found = re.search(r"(?m)^max_minutes: (\d+(?:\.\d*)?(?:e[+-]?\d+)?)$", text)
         return float(found[1]) if found else None
 
     def stop(self) -> None:
@@ -118,7 +119,8 @@ class Project:
         return sorted(path for path in self.folder.glob(pattern) if path.name == one_field(path.name))
 
     def transcripts(self) -> dict[str, Path]:
-        """The transcribed recordings by name."""
+        """The transcribed recordings by name. Raises DataError if they are outside of the project."""
+        self.target("transcribed")
         return {path.stem: path for path in self.files("transcribed/*.json") if not path.name.endswith(CORRECTIONS)}
 
     def transcript(self, name: str) -> Path:
@@ -152,6 +154,12 @@ def find_recipe() -> Path:
     return RECIPE
 
 
+def _is_project(folder: Path) -> bool:
+    with suppress(OSError):  # of another user, such as lost+found
+        return any((folder / mark).exists() for mark in _MARKS)
+    return False
+
+
 class Projects:
     """The projects below a folder. The first request for one locks it for this server."""
 
@@ -162,7 +170,7 @@ class Projects:
     def list(self) -> list[Project]:
         """The folders that are projects, by name."""
         folders, _ = self.places.list_folder(self.folder)
-        return [Project(path) for path in folders if any((path / mark).exists() for mark in _MARKS)]
+        return [Project(path) for path in folders if _is_project(path)]
 
     def create(self, name: str) -> Project:
         """Make an empty project. Raises DataError if the name is taken."""
@@ -180,9 +188,12 @@ class Projects:
                 folder = self.folder / (name if is_listed else check_name(name, "project"))
                 if not folder.is_dir() or self.places.resolve(folder).parent != self.folder:
                     raise DataError(folder, "no such project", "choose one in the list")
-                lock = locked(folder / ".app", flag="--dir", work="wenet-hs app", error_class=DataError)
+                project = Project(folder)
+                lock = locked(project.target(".app"), flag="--dir", work="wenet-hs app", error_class=DataError)
                 self._stack.enter_context(lock)
-                self._open[name] = Project(folder)
+                for unfinished in (path for one in TARGETS for path in project.target(one).glob(".*.tmp")):
+                    unfinished.unlink(missing_ok=True)  # an upload to a server that was killed
+                self._open[name] = project
             return self._open[name]
 
     def close(self) -> None:

@@ -70,8 +70,8 @@ def run(args: argparse.Namespace) -> None:
         return
 
     def show(address: str) -> None:
-        print(f"open this address in a browser; Ctrl-C ends the page, not the trainings:\n{address}", flush=True)
         write_private(folder / _ADDRESS, address)
+        print(f"open this address in a browser; Ctrl-C ends the page, not the trainings:\n{address}", flush=True)
         if args.open:  # in a thread: a browser in the terminal would hold up the server
             threading.Thread(target=open_page, args=(folder, address), daemon=True).start()
 

@@ -53,7 +53,7 @@ def parse_allowed(word: str) -> bool | None:
 
 def set_consents(path: Path, consents: Mapping[str, Consent]) -> None:
     """Write the consent of these recordings; without note and decision a line is removed."""
-    new = {name: Consent(one.is_allowed, one_field(one.note.strip())) for name, one in consents.items()}
+    new = {one_field(name): Consent(one.is_allowed, one_field(one.note.strip())) for name, one in consents.items()}
     found = read_consent(path) | new
     names = {value: name for name, value in _ALLOWED.items()}
     rows = [(name, names[one.is_allowed], one.note) for name, one in found.items() if one != Consent()]
@@ -68,7 +68,7 @@ def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) ->
     exact = _index((normalize("NFC", name), one) for name, one in consents.items())
     folded = _index((_fold_name(name), one) for name, one in consents.items())
     for recording in recordings:
-        parts = PurePath(normalize("NFC", recording)).parts
+        parts = PurePath(normalize("NFC", one_field(recording))).parts  # as the file has it
         ends = [str(PurePath(*parts[start:])) for start in range(len(parts))]
         known = (exact.get(end) or folded.get(_fold_name(end)) for end in ends)
         yield recording, next(filter(None, known), Consent())
@@ -76,7 +76,7 @@ def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) ->
 
 def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -> list[str]:
     """The names that are not allowed and match no recording: misspelt, or of one that is not there."""
-    names = [PurePath(normalize("NFC", one)).parts for one in recordings]
+    names = [PurePath(normalize("NFC", one_field(one))).parts for one in recordings]
     ends = {_fold_name(str(PurePath(*parts[start:]))) for parts in names for start in range(len(parts))}
     return [name for name, one in consents.items() if one.is_allowed is False and _fold_name(name) not in ends]
 

@@ -71,7 +71,7 @@ for (const part of all("[data-live]")) {
   const update = async () => {
     let answer;
     try { answer = await fetch(part.dataset.live); } catch { setTimeout(update, 5000); return; }
-    if (!answer.ok) return;
+    if (!answer.ok) { outdated.hidden = false; setTimeout(update, 5000); return; }  // such as after a new start of the server
     const html = await answer.text(), now = decodeURIComponent(answer.headers.get("X-State"));
     if (html !== shown) {
       const atEnd = !shown || all(".log", part).every(log => log.scrollTop + log.clientHeight > log.scrollHeight - 8);
@@ -135,8 +135,10 @@ for (const form of all("form[data-save]")) {
     for (const field of form.elements) {  // what is saved is no change
       if (field.options) for (const option of field.options) option.defaultSelected = option.selected;
       else if (field.type === "checkbox") field.defaultChecked = field.checked;
-      else if (field.name) field.defaultValue = field.value;
+      else if (field.name && field.name !== "was") field.defaultValue = field.value;
     }
+    for (const was of form.querySelectorAll("[name=was]"))
+      was.value = all("select, textarea, input:not([type=hidden])", was.parentElement).map(field => field.value).join("\t");
   });
 }
 
@@ -148,18 +150,28 @@ for (const drop of all(".drop")) {
     try { await sendAll(files); } finally { drop.classList.remove("busy"); }
   };
   const sendAll = async files => {
+    const left = [];
     for (const [index, file] of files.entries()) {
       status.textContent = fill(texts.uploading, { number: index + 1, total: files.length, name: file.name });
       const address = drop.dataset.upload + "&name=" + encodeURIComponent(file.name);
       const headers = { "Content-Type": "application/octet-stream" };
-      const answer = await fetch(address, { method: "POST", body: file, headers });
-      if (!answer.ok) { status.textContent = await answer.text(); return; }
+      try {
+        const answer = await fetch(address, { method: "POST", body: file, headers });
+        if (!answer.ok) left.push(await answer.text());
+      } catch (error) { left.push(file.name + ": " + error.message); }
+    }
+    if (left.length) {
+      status.textContent = fill(texts.left, { number: left.length, total: files.length, reasons: left.slice(0, 3).join("; ") });
+      return;
     }
     status.textContent = fill(texts.uploaded, { total: files.length });
     location.assign(drop.dataset.next);
   };
   for (const input of all("input", drop))
-    input.addEventListener("change", () => send([...input.files].filter(file => !file.name.startsWith("."))));
+    input.addEventListener("change", () => {
+      const suffixes = input.dataset.suffixes?.split(" ") ?? [""];  // a folder also has files of other programs
+      send([...input.files].filter(({ name }) => !name.startsWith(".") && suffixes.some(one => name.toLowerCase().endsWith(one))));
+    });
   for (const name of ["dragover", "dragleave", "drop"])
     drop.addEventListener(name, event => { event.preventDefault(); drop.classList.toggle("over", name === "dragover"); });
   drop.addEventListener("drop", event => send([...event.dataTransfer.files]));
