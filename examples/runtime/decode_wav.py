@@ -54,11 +54,11 @@ def fbank(wave_N: np.ndarray, num_bins: int, profile: str) -> np.ndarray:
 
 def decode(session: onnxruntime.InferenceSession, units: list[str], wave_N: np.ndarray) -> str:
     """The text of the best alignment without repeats and blanks."""
-    shape, profile = session.get_inputs()[0].shape, session.get_modelmeta().custom_metadata_map["feature_profile"]
-    if profile not in ("wenet", "sherpa", "Waveform"):
+    shape, metadata = session.get_inputs()[0].shape, session.get_modelmeta().custom_metadata_map
+    if (profile := metadata["feature_profile"]) not in ("wenet", "sherpa", "Waveform"):
         sys.exit(f"feature_profile {profile}: this program does not compute these features")
-    inputs = wave_N if len(shape) == 2 else fbank(wave_N, shape[2], profile)
-    if len(inputs) < (400 if len(shape) == 2 else 7):  # less than the model needs for one output
+    inputs = wave_N if len(shape) == 2 or len(wave_N) < WINDOW else fbank(wave_N, shape[2], profile)
+    if len(wave_N) < WINDOW or len(inputs) <= int(metadata.get("right_context", 0)):  # too few for an output
         return ""
     inputs = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
     best_T = session.run(["log_probs"], inputs)[0][0].argmax(1)

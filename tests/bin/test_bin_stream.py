@@ -14,7 +14,7 @@ import soundfile
 from command_line import Capsys, error_line, run_line
 from model_folders import noise, write_clip, write_model_folder
 
-from wenet_hs.bin import recognize, transcribe
+from wenet_hs.bin import recognize, stream_audio, transcribe
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
 from wenet_hs.manifest import write_data_list
 from wenet_hs.recognizer import load_model
@@ -46,6 +46,15 @@ def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
     printed = capsys.readouterr()
     assert printed.out == "".join(f"{tmp_path}/a.wav: {one}" for one in lines)
     assert printed.err.startswith(f"{tmp_path}/none.wav: missing")
+    soundfile.write(tmp_path / "loud.wav", 20 * noise(2.0), 16000, subtype="FLOAT")
+    assert run_line(transcribe, f"{line} {tmp_path}/loud.wav {tmp_path}/a.wav") == 2
+    printed = capsys.readouterr()
+    assert printed.out.endswith("".join(f"{tmp_path}/a.wav: {one}" for one in lines))
+    assert "loud.wav: waveform: a peak of" in printed.err and "must be finite and in [-1, 1]" in printed.err
+    content = (tmp_path / "a.wav").read_bytes()
+    (tmp_path / "cut.wav").write_bytes(content[: len(content) // 2])
+    assert run_line(transcribe, f"{line} {tmp_path}/cut.wav") == 2
+    assert "cut.wav: cut off: 0.999 s" in capsys.readouterr().err
     pipe = io.BufferedReader(io.BytesIO(samples.tobytes()))  # type: ignore[arg-type]
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
     assert run_line(transcribe, f"{line} --json -") == 0
@@ -81,11 +90,23 @@ def test_ctrl_c_ends_the_pipe_after_a_whole_chunk(
     assert [line.split()[-1] for line in capsys.readouterr().out.splitlines()] == [one.text for one in expected]
 
 
+def test_a_job_that_ignores_ctrl_c_goes_on_to_ignore_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stream_audio._DelayedInterrupt():
+            assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
         ("-", "-: a pipe is read only by --stream; add --stream, or give a file"),
         ("--rate 8000 a.wav", "--rate: has no effect without --stream; add it, or leave this out"),
+        ("--stream --rate 500 -", "--rate 500: must be from 1000 to 1000000 Hz"),
+        ("--stream --rate 8000 a.wav", "--rate: is that of a pipe; a file states its own; leave it out, or give -"),
         ("--stream --silence_s 0 a.wav", "--silence_s 0: must be above 0"),
         ("--stream --nbest 2 a.wav", "--nbest: has no effect with --stream; leave one of them out"),
         ("--stream --max_segment_s 1 a.wav", "--max_segment_s 1: must be at least 4"),

@@ -183,6 +183,25 @@ def test_weights_that_are_not_finite_are_named(tmp_path: Path) -> None:
         damaged._experiment.model.encoder.after_norm.weight.fill_(math.nan)
     with pytest.raises(CheckpointError, match="encoder output: NaN or infinity; the weights are damaged"):
         damaged.stream().feed(noise(2.0), 16000)
+    damaged = load_model(write_model_folder(tmp_path / "ctc", **STREAMING))
+    with torch.no_grad():
+        damaged._experiment.model.ctc.head.output.weight.fill_(math.nan)  # type: ignore[operator, union-attr]
+    with pytest.raises(CheckpointError, match="CTC output: NaN; the weights are damaged"):
+        damaged.stream().feed(noise(2.0), 16000)
+
+
+def test_a_first_segment_whose_frames_are_all_blank_has_the_text_of_the_whole(tmp_path: Path) -> None:
+    model = load_model(write_model_folder(tmp_path / "m", **STREAMING), options=CHUNKS)
+    with torch.no_grad():
+        model._experiment.model.ctc.head.output.bias[0] += 20  # type: ignore[index, operator, union-attr]
+    for mode in ("attention", "attention_rescoring", "ctc_greedy_search"):
+        whole = model.transcribe((noise(1.0), 16000), mode=mode).text
+        stream = model.stream(mode=mode, endpoints=ONE_SEGMENT)
+        assert "".join(one.text for one in feed(stream, noise(1.0), 16000, 4000)) == whole
+        assert bool(whole) or mode != "attention", "the decoder has a text"
+    rules = EndpointRules(silence_s=99, max_segment_s=0.7, no_speech_s=99)
+    stream = model.stream(mode="attention", endpoints=rules)
+    assert len(feed(stream, noise(3.0), 16000, 4000)) == 1, "later segments are silence"
 
 
 def test_models_that_cannot_stream(tmp_path: Path, recognizer: Recognizer) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command_line import Capsys, error_line, run_line
 from model_folders import write_clip, write_model_folder
 from shared_exports import shared_folder
@@ -18,6 +19,7 @@ from wenet_hs.bin import export
 from wenet_hs.experiment import load_experiment
 from wenet_hs.export import job
 from wenet_hs.export.job import ExportOptions, warn_about_features
+from wenet_hs.export.onnx_files import OnnxFile
 from wenet_hs.manifest import write_data_list
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -148,6 +150,25 @@ SMALL: dict[str, Any] = {"encoder_conf": {"num_blocks": 1}, "decoder": "none", "
 def test_a_file_that_differs_is_not_written(folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     write_model_folder(folder / "exp", **SMALL)
     monkeypatch.setattr(job, "TOLERANCE", 0.0)
+    assert refused("", capsys).startswith("exp: onnxruntime differs from PyTorch by ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", [1, 2])
+def test_lengths_and_memory_of_a_file_are_compared_too(
+    folder: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch, output: int
+) -> None:
+    """Also with one clip: it is then padded to another one, which is its first half."""
+    write_model_folder(folder / "exp", encoder_conf={"num_blocks": 1})
+    run = OnnxFile.run
+
+    def wrong(file: OnnxFile, *inputs: Any) -> list[torch.Tensor]:
+        outputs = list(run(file, *inputs))
+        if len(inputs) == 2 and len(inputs[0]) == 2:
+            outputs[output] = outputs[output] + 1
+        return outputs
+
+    monkeypatch.setattr(OnnxFile, "run", wrong)
     assert refused("", capsys).startswith("exp: onnxruntime differs from PyTorch by ")
 
 

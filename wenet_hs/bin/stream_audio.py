@@ -13,14 +13,15 @@ from typing import Self, cast
 
 from rich.cells import cell_len
 
-from wenet_hs.data.audio import read_audio_file, read_duration
+from wenet_hs.data.audio import check_length, iterate_blocks, mix_channels, read_duration
+from wenet_hs.data.containers import SourceError
 from wenet_hs.data.samples import Samples
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
 from wenet_hs.errors import DataError
 
 logger = logging.getLogger(__name__)
 
-_PIECE_S, _BLOCK_S = 0.1, 60.0  # of what is given to the recogniser, and of what is read from a file at a time
+_PIECE_S = 0.1  # of what is given to the recogniser at a time
 
 
 def print_stream(
@@ -35,9 +36,9 @@ def print_stream(
         for piece, piece_rate in pieces:
             _print_lines(map(format_line, stream.feed(piece, piece_rate)))
             _show(stream.partial)
-    except DataError:
+    except (DataError, ValueError) as error:
         _print_lines(map(format_line, stream.finish()))
-        raise
+        raise error if isinstance(error, DataError) else DataError(path, f"{error}", "convert it") from error
     except KeyboardInterrupt:
         if path != Path("-"):
             raise
@@ -56,7 +57,9 @@ class _DelayedInterrupt:
         self._is_pending = True
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._handle)
+        self._before = signal.getsignal(signal.SIGINT)
+        if self._before is signal.default_int_handler:  # a background job may ignore it
+            signal.signal(signal.SIGINT, self._handle)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -92,13 +95,15 @@ def _read_pipe(rate: int) -> Iterator[tuple[bytes, float]]:
 
 
 def _read_file(path: Path) -> Iterator[tuple[Samples, float]]:
-    begin_s, duration_s = 0.0, read_duration(path)
-    while begin_s < duration_s:
-        end_s = min(begin_s + _BLOCK_S, duration_s)
-        samples, rate, _ = read_audio_file(path, start=begin_s, end=end_s)
-        size = max(1, int(rate * _PIECE_S))
+    present_s = 0.0
+    for block, rate in iterate_blocks(path):
+        samples, size = mix_channels(block), max(1, int(rate * _PIECE_S))
         yield from ((samples[first : first + size], rate) for first in range(0, len(samples), size))
-        begin_s = end_s
+        present_s += len(samples) / rate
+    try:
+        check_length(present_s, read_duration(path))
+    except SourceError as error:
+        raise DataError(path, f"{error}", error.remedy) from error
 
 
 def _show(partial: str) -> None:

@@ -42,6 +42,7 @@ from wenet_hs.bin.main import MODEL_HELP, main_of
 from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
 from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
+from wenet_hs.data.samples import RATES
 from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
@@ -162,6 +163,10 @@ def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:
             raise ConfigError(f"--{name}", "has no effect without --stream", "add it, or leave this out")
         if value is not None and not value > 0:
             raise ConfigError(f"--{name} {value:g}", "must be above 0")
+    if args.rate is not None and not (RATES[0] <= args.rate <= RATES[1]):
+        raise ConfigError(f"--rate {args.rate:g}", f"must be from {RATES[0]} to {RATES[1]} Hz")
+    if args.rate is not None and Path("-") not in args.audio:
+        raise ConfigError("--rate", "is that of a pipe; a file states its own", "leave it out, or give - for a pipe")
     for name in ("nbest", "simulate_streaming"):
         if args.stream and getattr(args, name):
             raise ConfigError(f"--{name}", "has no effect with --stream", "leave one of them out")

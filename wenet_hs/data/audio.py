@@ -155,6 +155,8 @@ def iterate_blocks(source: str | Path, *, block_s: float = 60.0) -> Iterator[tup
             except soundfile.LibsndfileError as error:
                 raise SourceError(f"damaged or cut off: {error.error_string.strip()}") from error
             yield samples, rate
+            if len(samples) < min(wanted, num_frames - first):  # see _read_mono
+                break
 
 
 def check_length(present_s: float, declared_s: float) -> float:
@@ -297,14 +299,14 @@ def _read_mono(file: Any, num_samples: int, channel: int | None) -> Samples:
         wanted = min(block, num_samples)
         samples = file.read(wanted, dtype="float32", always_2d=True)
         one = 0 if file.channels == 1 else channel
-        blocks.append(_mix(samples) if one is None else samples[:, one])
+        blocks.append(mix_channels(samples) if one is None else samples[:, one])
         if len(samples) < wanted:
             break
         num_samples -= wanted
     return np.concatenate(blocks)
 
 
-def _mix(samples: Samples) -> Samples:
+def mix_channels(samples: Samples) -> Samples:
     """The mean (n,) of channels (n, C), or the loudest one where they cancel each other (one is wired inversely)."""
     mean = samples.mean(axis=1)
     energies = np.einsum("nc,nc->c", samples, samples)

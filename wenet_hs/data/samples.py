@@ -14,7 +14,8 @@ Samples = npt.NDArray[Any] | Tensor
 Bytes = bytes | bytearray | memoryview
 """Samples of 16 bits, little-endian, mono."""
 _MAX_CHANNELS, _FEW_CHANNELS = 64, 8  # the second where there are few samples: perhaps it is (samples, channels)
-_RATES = 1_000, 1_000_000
+RATES = 1_000, 1_000_000
+"""The lowest and the highest sample rate of a stream, in Hz."""
 _MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were converted to floats unscaled
 
 
@@ -61,8 +62,8 @@ class SampleStream:
             rate: samples per second, the same for all pieces.
         Raises: ValueError, also for half a sample and for another rate.
         """
-        if not (isinstance(rate, Real) and _RATES[0] <= rate <= _RATES[1]):
-            raise ValueError(f"sample rate {rate!r}: must be from {_RATES[0]} to {_RATES[1]} Hz")
+        if not (isinstance(rate, Real) and RATES[0] <= rate <= RATES[1]):
+            raise ValueError(f"sample rate {rate!r}: must be from {RATES[0]} to {RATES[1]} Hz")
         if rate != (self._rate or rate):
             raise ValueError(f"sample rate {rate:g}: the stream began with {self._rate:g} Hz; start another stream")
         if isinstance(piece, bytes | bytearray | memoryview):

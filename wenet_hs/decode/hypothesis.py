@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from wenet_hs.nn.layers import Chunk
-from wenet_hs.options import option
+from wenet_hs.options import check_values, option
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +91,7 @@ class DecodeOptions:
         return Chunk(self.decoding_chunk_size, -1 if left is None else left)
 
     def __post_init__(self) -> None:
+        check_values(self)
         weights = ("ctc_weight", "length_penalty", "lm_weight")
         max_nbest = f"from 1 to beam_size, which is {self.beam_size}"
         size, left = self.decoding_chunk_size, self.num_decoding_left_chunks

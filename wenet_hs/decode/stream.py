@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.data.samples import Bytes, Samples, SampleStream
-from wenet_hs.decode.ctc_search import PrefixSearch
+from wenet_hs.decode.ctc_search import DIVERGED, PrefixSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import (
     READS_WHOLE,
@@ -26,7 +26,7 @@ from wenet_hs.decode.recognition import make_segment
 from wenet_hs.devices import one_thread
 from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.encoders.stream import EncoderStream
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.experiment import Experiment
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.stream import FbankStream
@@ -162,6 +162,8 @@ class RecognitionStream:
         check_finite(memory_TD)
         model = self._experiment.model
         values_1TK, ids_1TK = model.ctc.head.topk(memory_TD[None], min(self._options.beam_size, model.num_units))
+        if bool(values_1TK.isnan().any()):
+            raise CheckpointError("CTC output", "NaN", DIVERGED)
         ids_TK = ids_1TK[0].cpu().contiguous().numpy()
         self._search.advance(values_1TK[0].double().cpu().contiguous().numpy(), ids_TK)
         self._best += ids_TK[:, 0].tolist()
@@ -170,7 +172,10 @@ class RecognitionStream:
     def _end(self) -> list[StreamedSegment]:
         """Ends the segment: its final text, if it has one."""
         begin_s, num_frames = self._start * self._frame_s, len(self._best)
-        nbest = self._decode() if any(unit != self._experiment.model.ctc.blank for unit in self._best) else []
+        # The decoder may find a text where blank is the best unit everywhere: in the first segment, as in a whole
+        # utterance. After it, it would be asked about each silence.
+        is_speech = any(unit != self._experiment.model.ctc.blank for unit in self._best)
+        nbest = self._decode() if self._memory and (is_speech or not self._start) else []
         self._begin()
         segment = make_segment(nbest or [Hypothesis((), 0.0)], begin_s, self._experiment)
         if not segment.nbest[0].text.strip():

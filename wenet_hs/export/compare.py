@@ -66,12 +66,15 @@ def compare(folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk
             ids = greedy_ids(expected_TV, model.ctc.blank) or [model.num_units - 1]
             yield from _scores(open_onnx(folder / DECODER), model, memory_1TD, ids)
     if (folder / MODEL).exists() and len((file := open_onnx(folder / MODEL)).inputs) == 2:  # batches, with padding
-        for pair in zip(clips[::2], clips[1::2], strict=False):
+        shorter = [clips[-1][: max(len(clips[-1]) // 2, model.encoder.min_frames)]] * (len(clips) % 2)
+        for pair in zip(clips[::2], [*clips[1::2], *shorter], strict=True):
             features, lengths = pad_sequence(list(pair), batch_first=True), torch.tensor([len(one) for one in pair])
             memory, memory_lengths = model.encode(features, lengths)
-            expected, found = model.ctc.log_probs(memory), file.run(features, lengths)[0]
+            expected, found = (model.ctc.log_probs(memory), memory), file.run(features, lengths)
+            yield memory_lengths.float(), found[1].float()
             for row, length in enumerate(memory_lengths.tolist()):
-                yield expected[row, :length], found[row, :length]
+                for values, other in zip(expected, (found[0], *found[2:]), strict=False):
+                    yield values[row, :length], other[row, :length]
 
 
 def _scores(file: OnnxFile, model: AsrModel, memory_1TD: Tensor, ids: list[int]) -> Pairs:
