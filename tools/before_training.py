@@ -54,6 +54,7 @@ def main() -> None:
     add = parser.add_argument
     add("action", choices=["config", "time"])
     add("--encoder", type=Path, metavar="DIR", help="folder in Hugging Face's layout")
+    add("--chosen", type=Path, metavar="FILE", help="with the name of the config that was chosen for a training before")
     add("--outputs", metavar="DIR", help="folder for the outputs of a frozen encoder")
     add(
         "--config",
@@ -68,7 +69,7 @@ def main() -> None:
     args, _ = parser.parse_known_args()  # `time` gets the whole command of the training
     try:
         if args.action == "config":
-            print(*choose_config(args.encoder, args.outputs, args.config), sep="\n")
+            print(*choose_config(args.encoder, args.outputs, args.config, args.chosen), sep="\n")
         else:
             is_ours = "encoder: pretrained" not in args.config.read_text("utf-8")
             flat = ["head=softmax", "head_conf={}", "ctc_conf={}"] if is_ours else []  # a tree needs the units
@@ -80,14 +81,19 @@ def main() -> None:
         sys.exit(f"{error}")
 
 
-def choose_config(encoder: Path, outputs: str, given: Path) -> list[str]:
-    """The YAML for an encoder on this machine if `given` is conf/own.yaml, and settings with its folder."""
+def choose_config(encoder: Path, outputs: str, given: Path, chosen: Path | None = None) -> list[str]:
+    """The YAML for an encoder on this machine if `given` is conf/own.yaml, and settings with its folder.
+
+    `chosen`: a file with the name of the one that another machine chose before, if there is one.
+    """
     description = read_description(encoder)
     weight_files(encoder)  # now, not after the lists
     has_adapters = description.has_language_adapters
     kind = "mms" if has_adapters else description.kind
     is_fine_tuned = torch.cuda.is_available() or has_adapters  # MMS always: new adapters in a frozen encoder are noise
     by_kind = BY_KIND.get(kind, "finetune_wav2vec2.yaml") if is_fine_tuned else FROZEN
+    if chosen is not None and chosen.is_file():
+        by_kind = chosen.read_text("utf-8").strip()
     path = CONF / by_kind if given.resolve() == CONF / "own.yaml" else given
     config, settings = load_config(path), [f"encoder_conf.path={encoder}"]
     if not isinstance(config.encoder_conf, PretrainedConf):

@@ -50,6 +50,9 @@ def test_every_kind_gets_a_config_whose_settings_fit(
     path, *settings = tool.choose_config(folder, str(tmp_path / "été 1"), tmp_path / "link" / "own.yaml")
     expected = ON_GPU.get(name, name if name == "whisper" else "wav2vec2") if has_gpu or name == "mms" else "whisper"
     assert path == str(CONF / f"finetune_{expected}.yaml")
+    (tmp_path / "chosen.txt").write_text("finetune_mms.yaml\n")
+    given = (folder, "", tmp_path / "link" / "own.yaml", tmp_path / "chosen.txt")
+    assert tool.choose_config(*given)[0] == str(CONF / "finetune_mms.yaml"), "by another machine"
     conf = load_config(path, settings).encoder_conf
     assert conf.path == str(folder) and conf.cache in (None, str(tmp_path / "été 1"))
     assert (conf.cache is None) == (conf.freeze != "all") == (expected != "whisper")

@@ -32,9 +32,7 @@ read_options "$@"
 [[ -z $base || $config = "$root/conf/own.yaml" ]] || fail "--config $config: --base has the settings; change them with --override"
 [[ -z $encoder || -z $base && $size = auto ]] || fail "--encoder $encoder: has a config of its own; leave out --base and --size"
 yaml=${base:+$base/train.yaml} yaml=${yaml:-$config} cmvn=(--cmvn "$data/global_cmvn")  # the adapted model has the same layers
-chosen=$exp/config_of_encoder.txt yaml_given=$config  # what the machine of the training chose is kept for others
-[[ -z $encoder || $config != "$root/conf/own.yaml" || ! -s $chosen ]] || yaml_given=$root/conf/$(< "$chosen")
-[ -z "$encoder" ] || found=$(python "$root/tools/before_training.py" config --encoder "$encoder" --config "$yaml_given" --outputs "$data/encoder_outputs") || exit 2
+[ -z "$encoder" ] || found=$(python "$root/tools/before_training.py" config --encoder "$encoder" --config "$config" --chosen "$exp/config_of_encoder.txt" --outputs "$data/encoder_outputs") || exit 2
 [ -z "$encoder" ] || { mapfile -t found <<< "$found"; yaml=${found[0]} more=("${found[@]:1}" "${more[@]}"); }; ! grep -qs '^encoder: pretrained' "$yaml" || cmvn=()
 [ -n "$modes" ] || { modes="ctc_greedy_search ctc_prefix_beam_search"; grep -qs '^decoder: none' "$yaml" || modes+=" attention_rescoring joint"; }
 wenet-hs check-options --config "$yaml" ${base:+--checkpoint "$base"} --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
@@ -62,8 +60,7 @@ if [ ${#cmvn[@]} != 0 ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn
 
 if at 4 "training (logs: $exp/*.log)"; then
   [ -f "$data/stats.json" ] || fail "no lists in $data; run stage 0"
-  [ -n "$only_time" ] || keep_options exp; [ -z "$encoder" ] || size=${yaml##*/}
-  [[ -z $encoder || -n $only_time || $config != "$root/conf/own.yaml" ]] || echo "${yaml##*/}" > "$chosen"
+  [ -n "$only_time" ] || keep_options exp; [ -z "$encoder" ] || { size=${yaml##*/}; [ -n "$only_time" ] || echo "$size" > "$exp/config_of_encoder.txt"; }
   hours=$(python -I -c 'import json, sys; print(json.load(open(sys.argv[1]))["total"]["hours"]["train"])' "$data/stats.json")
   read -r size _ first steps settings <<< "$(awk -v size="$size" -v hours="$hours" \
     '!/^#/ && (size == "auto" || $1 == size) && (size !~ /auto|yaml/ || hours < $2) { print; exit }' "$root/conf/own_sizes.txt")"
