@@ -388,7 +388,7 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> N
     faults = "; ".join(f"{what} {list_names(names)}" for what, names in found.items() if names)
     if faults:
         to_do = "use the train.yaml that these weights were trained with"
-        if faults.startswith("missing") and ";" not in faults:
+        if [*filter(None, found.values())] == [missing]:
             to_do += ", or, for a copy of a model.pt, give its checkpoint folder, because frozen weights are beside it"
         raise CheckpointError(where, f"weights of another model: {faults}", to_do)
     model.load_state_dict(dict(state), strict=True)

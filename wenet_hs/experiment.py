@@ -101,6 +101,8 @@ def load_experiment(
     try:
         model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
     except RuntimeError as error:  # of torch, for want of memory
+        if "memory" not in str(error):
+            raise
         found = f"describes a model that cannot be built ({one_line(error)})"
         raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
     load_weights(model, state, str(path))

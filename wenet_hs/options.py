@@ -11,6 +11,7 @@ import os
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import MISSING, Field, field, fields
+from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal, TypeVar, get_args, get_origin
@@ -90,7 +91,8 @@ def check_values(options: Any) -> None:
                 raise ValueError(f"{one.name} {value!r}: must be one of {', '.join(get_args(types[0]))}")
             continue
         classes = tuple(get_origin(kind) or kind for kind in types)
-        if not isinstance(value, (*classes, int) if float in classes else classes):
+        numbers = [Integral] * (int in classes) + [Real] * (float in classes)  # also those of numpy
+        if not isinstance(value, (*classes, *numbers)):
             raise ValueError(f"{one.name} {value!r}: must be of the type {classes[0].__name__}")
 
 

@@ -105,15 +105,19 @@ def is_packed(path: Path) -> bool:
 def _unpack(archive: Path) -> Path:
     """The folder in the cache with the files of a ZIP; it has the name of its SHA-256."""
     cache = unpacked_models()
+    if cache.parts[0] == "~":
+        raise ConfigError("XDG_CACHE_HOME", "is not set, and there is no home folder", "set it")
     try:
         # Opened once: another file may get this name at any time.
         with archive.open("rb") as source, ZipFile(source) as zipped:
             entries = _check_entries(archive, zipped.infolist(), os.fstat(source.fileno()).st_size)
             source.seek(0)
             target = cache / hashlib.file_digest(source, "sha256").hexdigest()
+            was_there = target.is_dir()
             if all((target / name).is_file() for name in entries):
                 return target
-            shutil.rmtree(target, ignore_errors=True)  # a file was deleted there
+            if was_there:  # otherwise another process may write it now
+                shutil.rmtree(target, ignore_errors=True)
             cache.mkdir(parents=True, exist_ok=True)
             _delete_leftovers(cache)
             with TemporaryDirectory(dir=cache, prefix=_UNPACKING) as temporary:

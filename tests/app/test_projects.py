@@ -163,10 +163,13 @@ def test_uploads_are_whole_or_absent_and_limited(app: App, monkeypatch: pytest.M
 def test_what_an_upload_to_a_killed_server_left_is_deleted(app: App, tmp_path: Path) -> None:
     assert upload(app, "a.wav", b"12345") == 200
     (app.project / "recordings/.b.wav.12345678.tmp").write_bytes(b"half")
+    (app.project / "models").symlink_to(app.home)
+    (app.home / ".c.zip.12345678.tmp").write_bytes(b"of others")
     app.site.projects.close()
     again = Projects(app.home / "projects", app.site.places)
     again.open("first")
     assert [path.name for path in (app.project / "recordings").iterdir()] == ["a.wav"]
+    assert (app.home / ".c.zip.12345678.tmp").exists()
     again.close()
 
 

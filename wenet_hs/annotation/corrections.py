@@ -37,6 +37,8 @@ CORRECTIONS = ".corrections.json"
 _MAX_TEXT, _MAX_NAME = 10_000, 100
 _SEGMENTS = "segments"
 _MIN_SEGMENT_S = 0.01
+_SAME_S = 0.1
+"""Segments of two transcripts that overlap by more are of the same speech."""
 _ROUNDED_S = 0.00051  # of times with three decimals, and a rest for floating point
 _MUTEX = threading.Lock()
 
@@ -147,7 +149,7 @@ def refuse_double(recordings: Sequence[CorrectedRecording]) -> None:
         media = one.record.recording.media
         pairs = product(spans(one), spans(other)) if media == other.record.recording.media else ()
         for (begin, end), (start, stop) in pairs:
-            if max(begin, start) < min(end, stop):
+            if min(end, stop) - max(begin, start) > _SAME_S:
                 found = f"corrected in {one.name} and in {other.name}, at {max(begin, start):.1f} s"
                 raise DataError(media, found, "take back the correction in one of them")
 

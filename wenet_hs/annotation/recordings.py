@@ -144,7 +144,9 @@ def read_record(path: Path) -> Record:
             if not isinstance(part.text, str) or not all(map(math.isfinite, numbers)):
                 raise ValueError(f"{part}")
         media, duration_s = Path(content["media"]), float(content["duration_s"])
+        if not math.isfinite(duration_s):
+            raise ValueError(f"duration_s {duration_s}")
         recording = TranscribedRecording(media=media, duration_s=duration_s, segments=tuple(segments))
         return Record(recording, Path(content["source"]), str(content.get("model", "")))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise DataError(path, "not a file of `transcribe --record`", "transcribe the recording again") from error

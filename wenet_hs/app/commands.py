@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands that the page runs, from the fields of its forms. Nothing goes through a shell."""
 
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -157,10 +156,12 @@ def pack_command(project: Project, model: Path, form: Form) -> list[str]:
 
 
 def read_correction(form: Form) -> Correction:
-    """The text and the borders of a segment; a border without a field is as it was transcribed."""
+    """The text and the borders of a segment; without a number a border is as it was transcribed."""
     if "text" not in form:
         raise DataError("segment", "no text", "load the page again")
-    start, end = (_number(form, name, math.nan, 0, 100_000) if name in form else None for name in ("start", "end"))
+    start, end = (
+        _number(form, name, 0, 0, 100_000) if form.get(name, "").strip() else None for name in ("start", "end")
+    )
     return Correction(form["text"], start, end, "confirmed" in form)
 
 

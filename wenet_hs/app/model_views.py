@@ -183,8 +183,7 @@ def show_transcribe(request: Request) -> Response:
     found = browse(request, project, "to_transcribe", (*ALL_SUFFIXES, *ANNOTATED))
     by_stem = {path.stem: path for path in sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)}
     is_new = found["folder"] == project / "to_transcribe"
-    known = {record.source.with_suffix("") for record in records}
-    chosen = [path for path in by_stem.values() if is_new and path.with_suffix("") not in known]
+    chosen = [path for path in by_stem.values() if is_new and not any(one.is_of(path, one.model) for one in records)]
     values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = read_cached(read_record, first).model if first else ""
@@ -307,16 +306,17 @@ def show_share(request: Request) -> Response:
 def save_consents(request: Request) -> Response:
     """Write consent and access of the recordings of a page, or of all recordings that have neither yet."""
     project, form = project_of(request), form_of(request)
-    known, given = lists.read_recordings(project), form.getlist("recording")
+    known, given = lists.read_recordings(project), [] if form.get("all") else form.getlist("recording")
     if unknown := sorted({*given} - {*known}):
         raise DataError(f"recording {one_field(unknown[0])[:200]!r}", "not in the training list", "load the page again")
-    rows = [given, *map(form.getlist, () if form.get("all") else ("allowed", "note", "was"))]
+    rows = [given, *(form.getlist(name)[: len(given)] for name in ("allowed", "note", "was"))]
     if len({*map(len, rows)}) > 1:
         raise DataError("consent", "not the fields of this page", "load the page again")
     consents = dict[str, Consent]()
     with _MUTEX:
         now = dict(match_consent(read_consent(project / CONSENT), given))
-        for name, allowed, note, was in zip(*rows, strict=True) if given else ():
+        for name, allowed, note, was in zip(*rows, strict=True):
+            was = "\t".join(map(str.strip, was.split("\t", 1)))
             new, known_fields = Consent(parse_allowed(allowed), note), consent_fields(now[name])
             if consent_fields(new) not in (was, known_fields):
                 if was != known_fields:

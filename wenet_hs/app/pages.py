@@ -121,13 +121,13 @@ def start(
         return PlainTextResponse(shlex.join(command))
     alone = ("prepare", "train") if kind in ("prepare", "train") else ()  # both write to data/
 
-    def change_files() -> None:
+    def check_and_change() -> None:
         of_shell = next((one for one in project.trainings() if alone and one.process), None)
         if of_shell:
             raise DataError(of_shell.name, "is trained in a shell", "wait for its end, or stop it")
         before()
 
-    start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=change_files)
+    start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=check_and_change)
     return go_to(project, step)
 
 

@@ -74,7 +74,7 @@ def check_name(name: str, what: str = "name") -> str:
     is_short = len(name) <= 64 and len(name.encode()) <= 200
     is_name = name[:1].isalnum() and name[-1:] not in " ." and is_short and ".." not in name
     if not is_name or any(unicodedata.category(one)[0] not in "LMN" and one not in _OTHER_SIGNS for one in name):
-        found = "not a name of letters, digits, spaces, ' - _ and ., at most 64"
+        found = "not a name of letters, digits, spaces, ' - _ and ., at most 64 and 200 bytes"
         raise DataError(f"{what} {one_field(name)[:80]!r}", found, "choose another one")
     return name
 

@@ -191,8 +191,10 @@ class Projects:
                 project = Project(folder)
                 lock = locked(project.target(".app"), flag="--dir", work="wenet-hs app", error_class=DataError)
                 self._stack.enter_context(lock)
-                for unfinished in (path for one in TARGETS for path in project.target(one).glob(".*.tmp")):
-                    unfinished.unlink(missing_ok=True)  # an upload to a server that was killed
+                own = [folder / one for one in TARGETS if not (folder / one).is_symlink()]
+                for unfinished in (path for one in own for path in one.glob(f".*.{'[0-9a-f]' * 8}.tmp")):
+                    with suppress(OSError):
+                        unfinished.unlink()  # an upload to a server that was killed
                 self._open[name] = project
             return self._open[name]
 

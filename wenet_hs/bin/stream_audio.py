@@ -36,9 +36,12 @@ def print_stream(
         for piece, piece_rate in pieces:
             _print_lines(map(format_line, stream.feed(piece, piece_rate)))
             _show(stream.partial)
-    except (DataError, ValueError) as error:
+    except DataError:
         _print_lines(map(format_line, stream.finish()))
-        raise error if isinstance(error, DataError) else DataError(path, f"{error}", "convert it") from error
+        raise
+    except ValueError as error:  # of samples far above full scale
+        _print_lines(map(format_line, stream.finish()))
+        raise DataError(path, f"{error}", "convert it") from error
     except KeyboardInterrupt:
         if path != Path("-"):
             raise

@@ -94,9 +94,8 @@ class FeatureCache:
             self._lengths_NS[index, column] = -length if is_incomplete else length
         elif length and not self._has_warned[0]:
             self._has_warned[0] = 1
-            reason = (
-                f"has {length} frames, kept are at most {self._max_frames_NS[index, column]} by its listed duration"
-            )
+            most = int(self._max_frames_NS[index, column])
+            reason = f"has {length} frames, kept are at most {most} by its listed duration" if most else "is too long"
             logger.warning("%s: %s %s; such clips are computed in each epoch", self._setting, key, reason)
 
 

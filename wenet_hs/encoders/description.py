@@ -123,7 +123,8 @@ class EncoderDescription:
 
     def differences(self, other: "EncoderDescription") -> list[str]:
         """The settings of another description with which the same weights would give other outputs."""
-        pairs = {name: (self.config.get(name), other.config.get(name)) for name in _COMPUTED}
+        both = [name for name in _COMPUTED if name in self.config and name in other.config]  # others have the default
+        pairs = {name: (self.config[name], other.config[name]) for name in both}
         pairs["do_normalize"] = (self.is_normalized, other.is_normalized)
         return [f"{name} {found!r}, not {expected!r}" for name, (found, expected) in pairs.items() if found != expected]
 
@@ -162,7 +163,7 @@ def read_description(path: Path) -> EncoderDescription:
         return EncoderDescription(content, (found or {}).get("feature_extractor", found or {}))
     except ConfigError as error:
         raise ConfigError(file.with_name(error.where), error.found, error.to_do) from None
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
 
 

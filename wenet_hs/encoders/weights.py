@@ -74,7 +74,7 @@ def weight_files(folder: Path) -> list[Path]:
                 parts = sorted({str(one) for one in json.loads(index.read_text("utf-8"))["weight_map"].values()})
             except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise CheckpointError(index, "is damaged", "download it again") from error
-            if not parts or any(Path(part).name != part or part == ".." for part in parts):  # none elsewhere
+            if not parts or any(part in ("", "..") or Path(part).name != part for part in parts):  # none elsewhere
                 raise CheckpointError(index, "names no files of this folder", "download it again")
             for part in parts:
                 refuse_lfs_pointer(folder / part)

@@ -52,7 +52,7 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
         raise ConfigError(f"--out {out}", f"has a {taken[0]} already", "name another folder")
     description, ids = _read_model(folder)
     adapter = _choose_adapter(folder, description, ids, lang)
-    config = _config(description, lang)
+    config = _config(folder, description, lang)
     assert isinstance(config.encoder_conf, PretrainedConf)
     encoder = make_pretrained(description, config.encoder_conf)
     head = load_pretrained(encoder.pretrained, folder, adapter)
@@ -93,7 +93,7 @@ def _read_model(folder: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     return description, read_json(folder / "vocab.json", "only models with this file can be used")
 
 
-def _config(description: EncoderDescription, lang: str | None) -> ExperimentConfig:
+def _config(folder: Path, description: EncoderDescription, lang: str | None) -> ExperimentConfig:
     """The settings, with the masks of the model's training, and a learning rate for training it further."""
     theirs = description.config
     masks = {"mask_time": theirs.get("mask_time_prob", 0.05), "mask_feature": theirs.get("mask_feature_prob", 0.0)}
@@ -105,7 +105,9 @@ def _config(description: EncoderDescription, lang: str | None) -> ExperimentConf
         return ExperimentConfig.model_validate({**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}})
     except ValidationError as error:  # of its masks
         found = ", ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigError("config.json", f"mask_time_prob or mask_feature_prob: {found}", "correct it there") from error
+        raise ConfigError(
+            folder / "config.json", f"mask_time_prob or mask_feature_prob: {found}", "correct it there"
+        ) from error
 
 
 def _choose_adapter(

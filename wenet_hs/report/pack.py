@@ -47,11 +47,12 @@ _PUBLISHED = (
 )
 """Keys of the provenance that are published, beside the sums of the files. The command and the machine are not."""
 PRIVATE_PATH = re.compile(
-    r"(?<![\w/.])(?:file:/+[\w.-]|~\w*/\w|\.\./[\w.]|\$\{?\w+\}?/|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w|\\\\\w)[^\s\"')]*"
+    r"(?<![\w/.])(?:file:/+[\w.-]|~(?:[A-Za-z_]\w*)?/\w|\.\./[\w.]|\$\{?[A-Za-z_]\w*\}?/|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w|\\\\\w)[^\s\"')]*"
 )
 """A path that is absolute and has at least two parts, or begins with a home folder, a variable or `..`; no URL, no
 phone between slashes."""
 _quote = partial(json.dumps, ensure_ascii=False)  # a text in YAML, whose escapes are those of JSON
+_SPDX = re.compile(r"[A-Za-z0-9.+-]+")
 _TREE_FILES = ("data_list", "text", "bpe_model", "folder", "file", "embeddings", "checkpoint")
 """Options of a tree that name files or folders."""
 
@@ -109,16 +110,20 @@ def pack_model(options: PackOptions) -> Path:
             if out.exists():
                 out.rename(Path(temporary) / "replaced")
             folder = folder.rename(out)
-        if options.push and hub_name:
-            name, revision = hub_name
-            with open_hub(options.push, "uploaded") as hub:
-                hub.create_repo(name, private=True, exist_ok=options.overwrite)
-                if revision and not revision.startswith("refs/"):
-                    hub.create_branch(name, branch=revision, exist_ok=True)
-                hub.upload_folder(
-                    repo_id=name, folder_path=str(folder), revision=revision, delete_patterns=list(MODEL_FILES)
-                )
+        if options.push:
+            _upload(folder, options)
     return out
+
+
+def _upload(folder: Path, options: PackOptions) -> None:
+    """Put the files into a repository of the hub, and delete those of an earlier upload."""
+    assert options.push is not None
+    name, revision = split_hub_name(options.push)
+    with open_hub(options.push, "uploaded") as hub:
+        hub.create_repo(name, private=True, exist_ok=options.overwrite)
+        if revision and not revision.startswith("refs/"):
+            hub.create_branch(name, branch=revision, exist_ok=True)
+        hub.upload_folder(repo_id=name, folder_path=str(folder), revision=revision, delete_patterns=list(MODEL_FILES))
 
 
 def _check_out(out: Path, *, overwrite: bool) -> None:
@@ -133,8 +138,10 @@ def _check_out(out: Path, *, overwrite: bool) -> None:
 
 def _is_replaceable(out: Path) -> bool:
     """Whether this command wrote it, or it is an empty folder."""
+    if out.is_dir() == (out.suffix.lower() in (".md", ".zip")):
+        return False
     if out.suffix.lower() == ".md":
-        return out.is_file() and "\nlibrary_name: wenet_hs\n" in out.read_text("utf-8", "replace")
+        return "\nlibrary_name: wenet_hs\n" in out.read_text("utf-8", "replace")
     return is_packed(out) or (out.is_dir() and not any(out.iterdir()))
 
 
@@ -179,21 +186,24 @@ def _read_card(options: PackOptions, published: Mapping[str, str], license_id: s
     flags = {"license": options.license and license_id, "languages": [*options.languages]}
     flags |= {"datasets": [*options.datasets], "base_model": options.base_model}
     for flag, value in flags.items():
-        if value and front.get(written := flag.replace("languages", "language")) != value:
-            raise DataError(path, f"has {written}: {front.get(written)}, not that of --{flag}", "change one of them")
+        stated = front.get(written := flag.replace("languages", "language"))
+        stated = [stated] if isinstance(value, list) and isinstance(stated, str) else stated
+        if value and stated != value and not (flag == "license" and str(stated).lower() == value):
+            raise DataError(path, f"has {written}: {stated}, not that of --{flag}", "change one of them")
     if options.data and options.data not in text:
         raise DataError(path, "has not the text of --data", "write it there, or leave --data out")
     name, draft = model_name(options.out), path.stem
     for old, new in ((f"# {draft}\n", f"# {name}\n"), (f"- name: {_quote(draft)}", f"- name: {_quote(name)}")):
         text = text.replace(f"\n{old}", f"\n{new}", 1)
-    return text.replace(f"{draft}.zip", options.push or options.out.name)
+    return re.sub(rf"(?<![\w.-]){re.escape(draft)}\.zip(?![\w-])", lambda _: reference(options), text)
 
 
 def _front_matter(path: Path, text: str) -> dict[str, Any]:
     """The settings at the beginning of a card. Raises DataError if they are no YAML."""
-    _, _, rest = text.partition("---\n")
+    if not text.startswith("---\n"):
+        return {}
     try:
-        found = yaml.safe_load(rest.partition("\n---")[0])
+        found = yaml.safe_load(text[4:].partition("\n---")[0])
     except (yaml.YAMLError, RecursionError) as error:
         raise DataError(path, f"its front matter is no YAML ({one_line(error)})", "correct it") from error
     return found if isinstance(found, dict) else {}
@@ -205,11 +215,20 @@ def _known_license(model_dir: Path, card: Path | None) -> str | None:
     cards = [*([card] if card else []), *([model_dir / "README.md"] if is_again else [])]
     named = [_front_matter(one, "\n".join(read_lines(one))).get("license") for one in cards if one.is_file()]
     found = next((str(one) for one in named if one not in (None, "unknown")), None)
-    return str(text) if found == "other" and is_again and text.is_file() else found
+    if found == "other" and is_again and text.is_file():
+        return str(text)
+    if found and found != "other" and (not _SPDX.fullmatch(found) or Path(found).is_file()):  # no file of the user
+        raise DataError(cards[0], f"license {found[:80]!r} is no SPDX name", "correct it, or give --license")
+    return found
 
 
 def model_name(out: Path) -> str:
     return out.stem if out.suffix.lower() in (".zip", ".md") else out.name
+
+
+def reference(options: PackOptions) -> str:
+    """How a command names the model."""
+    return options.push or (f"{options.out.stem}.zip" if options.out.suffix.lower() == ".md" else options.out.name)
 
 
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
@@ -283,7 +302,7 @@ def _write_license(folder: Path, given: str | None) -> str:
         return "unknown"
     if given == "other":
         raise ConfigError("--license", "a licence without a name", "give a file with its text")
-    if re.fullmatch(r"[A-Za-z0-9.+-]+", given) and not Path(given).is_file():
+    if _SPDX.fullmatch(given) and not Path(given).is_file():
         return given.lower()
     shutil.copyfile(given, folder / "LICENSE")
     return "other"
@@ -321,7 +340,7 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
         decoded = recorded.get("modes", {}) if sha256 in recorded.get("model", {}).values() else {}
         if others := sort_modes(modes - {*decoded}):
             left_out = f"{test}: {list_names(others)}: left out of the card"
-            logger.warning("%s: not decoded with %s by %s", left_out, weights, speed.name)
+            logger.warning("%s: %s does not show that %s decoded them", left_out, speed.name, weights)
         texts = {"beam_size": "beam of {}", "lm_weight": "language model with weight {}", "inventory": "known units"}
         for mode in sort_modes(modes & {*decoded}):
             report = read_report(test / mode / "score.json")
@@ -386,7 +405,7 @@ def write_card(
         base=base,
         start=start,
         name=model_name(options.out),
-        reference=options.push or (options.out.stem + ".zip" if options.out.suffix == ".md" else options.out.name),
+        reference=reference(options),
         scorings=scorings,
         with_rates=[one for one in scorings if one.report.macro.rate is not None or one.report.micro.rate is not None],
         best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),

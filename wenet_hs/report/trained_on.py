@@ -61,8 +61,8 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
         what = f"{count_of(len(refused), 'recording')} of the training not allowed ({names})"
         raise DataError(where, what, "train without them, or change it there")
     if unknown and any(one.is_allowed is False for one in consents.values()):
-        reason = f"recordings are not allowed, and the training lists of {unknown[0]} are gone or have changed"
-        raise DataError(where, reason, "restore the lists, or train again")
+        reason = f"recordings are not allowed, and the training lists of {unknown[0]} are of shards, gone or changed"
+        raise DataError(where, reason, "restore the lists, or train again from lists of recordings")
     if find_unmatched(consents, recordings) and (wrong := find_unmatched(consents, _list_recordings(projects))):
         reason = f"not allowed, but no recording of the lists has this name ({list_names(wrong, most=3)})"
         raise DataError(where, reason, "correct the name, or remove the line")

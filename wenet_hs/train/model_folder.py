@@ -268,8 +268,8 @@ def _hash_settings(settings: Mapping[str, Any]) -> str:
 
 
 def former_hashes(config: TrainingConfig) -> frozenset[str]:
-    """The hashes that checkpoints from before 2026-11-28 have for these settings, with each value of those removed
-    since, which change no result, and with all settings of `encoder_conf.upper`."""
+    """The hashes that checkpoints from before 2026-11-27 have for these settings, with each value of those removed
+    since, which change no result."""
     fixed = _fixed_settings(config)
     removed = {f"{section}.{name}": (None, *REMOVED[name]) for section in head_confs(config) for name in REMOVED}
     if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
@@ -277,10 +277,7 @@ def former_hashes(config: TrainingConfig) -> frozenset[str]:
         fixed = {key: value for key, value in fixed.items() if key not in removed}
     found = (zip(removed, chosen, strict=True) for chosen in itertools.product(*removed.values()))
     default = flatten(type(config)().model_dump(mode="json"))
-    changed = [{key: value for key, value in one if value != default.get(key)} for one in found]
-    all_keys = flatten(config.model_dump(mode="json", include={"encoder_conf"}))
-    upper = {key: value for key, value in all_keys.items() if key.startswith("encoder_conf.upper.")}
-    changed += [upper | {f"encoder_conf.upper.{_CHECKPOINTING}": flag} for flag in (False, True) if upper]
+    changed = ({key: value for key, value in one if value != default.get(key)} for one in found)
     return frozenset(_hash_settings(fixed | one) for one in changed)
 
 

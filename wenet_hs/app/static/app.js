@@ -150,6 +150,7 @@ for (const drop of all(".drop")) {
     try { await sendAll(files); } finally { drop.classList.remove("busy"); }
   };
   const sendAll = async files => {
+    if (!files.length) { status.textContent = texts.none; return; }
     const left = [];
     for (const [index, file] of files.entries()) {
       status.textContent = fill(texts.uploading, { number: index + 1, total: files.length, name: file.name });
