@@ -507,7 +507,7 @@ def test_recordings_of_the_model_that_it_started_from_block_it_too(tmp_path: Pat
     pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
     (tmp_path / "second/consent.tsv").write_text("elsewhere.wav\tno\n", "utf-8")
     with pytest.raises(
-        DataError, match="consent.tsv: recordings are not allowed, and the training lists of .*/final.pt are gone"
+        DataError, match="consent.tsv: recordings are not allowed, and the training lists of .*final.pt are of shards"
     ):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m2"))
 
@@ -519,7 +519,7 @@ def test_lists_that_were_replaced_are_found_beside_them_or_block_packing(tmp_pat
     with pytest.raises(DataError, match="1 recording of the training not allowed"):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
     write_data_list(tmp_path / "data-old-1/train/data.list", [])
-    with pytest.raises(DataError, match="exp/softmax are gone or have changed; restore the lists, or train again"):
+    with pytest.raises(DataError, match="exp/softmax are of shards, gone or changed; restore the lists"):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
 
 
