@@ -26,7 +26,8 @@ from wenet_hs.bin import align, check_options, recognize, transcribe
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import write_data_list
-from wenet_hs.report.pack import PackOptions, pack_model
+from wenet_hs.report.card import PackOptions
+from wenet_hs.report.pack import pack_model
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, resolve_model
 
 

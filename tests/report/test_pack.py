@@ -29,16 +29,8 @@ from wenet_hs.experiment import load_experiment
 from wenet_hs.files import LFS_POINTER, file_sha256
 from wenet_hs.manifest import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
-from wenet_hs.report.pack import (
-    PRIVATE_PATH,
-    TRAINING_FILES,
-    PackOptions,
-    blank_texts,
-    pack_model,
-    read_scorings,
-    without_folders,
-    write_card,
-)
+from wenet_hs.report.card import PackOptions, read_scorings, write_card
+from wenet_hs.report.pack import PRIVATE_PATH, TRAINING_FILES, blank_texts, pack_model, without_folders
 from wenet_hs.score import Rules, report_to_json, score
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
@@ -219,7 +211,7 @@ def test_scores_of_other_weights_are_left_out(
     scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment = load_experiment(scored)
-    monkeypatch.setattr("wenet_hs.report.pack.file_sha256", lambda path: "another")
+    monkeypatch.setattr("wenet_hs.report.card.file_sha256", lambda path: "another")
     monkeypatch.setattr("wenet_hs.report.trained_on.file_sha256", lambda path: "another")
     card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), {}, "mit")
     assert "the folder of the model has no scores of these weights" in card and "model-index" not in card

@@ -12,7 +12,8 @@ import argparse
 
 from wenet_hs.bin.main import main_of
 from wenet_hs.options import add_options, read_options
-from wenet_hs.report.pack import PackOptions, pack_model
+from wenet_hs.report.card import PackOptions
+from wenet_hs.report.pack import pack_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
