@@ -10,7 +10,7 @@ import re
 import shutil
 import stat
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
@@ -120,20 +120,7 @@ def _unpack(archive: Path) -> Path:
                 shutil.rmtree(target, ignore_errors=True)
             cache.mkdir(parents=True, exist_ok=True)
             _delete_leftovers(cache)
-            with TemporaryDirectory(dir=cache, prefix=_UNPACKING) as temporary:
-                folder = Path(temporary) / "model"
-                folder.mkdir()
-                for name, entry in entries.items():  # never longer than the size that was checked
-                    with zipped.open(entry) as content, (folder / name).open("wb") as file:
-                        shutil.copyfileobj(content, file, 1 << 20)
-                for path in (*folder.iterdir(), folder):
-                    fsync_path(path)
-                try:
-                    folder.rename(target)
-                    fsync_path(cache)
-                except OSError:
-                    if not target.is_dir():  # otherwise another process was faster
-                        raise
+            _extract(zipped, entries, target)
     except OSError as error:
         error.filename = error.filename or str(cache)
         raise
@@ -142,6 +129,24 @@ def _unpack(archive: Path) -> Path:
     except Exception as error:  # a damaged or hostile file may raise anything: zip, zlib, struct, encoding …
         raise CheckpointError(archive, f"not a readable ZIP ({one_line(error)})", "copy it again") from error
     return target
+
+
+def _extract(zipped: ZipFile, entries: Mapping[str, ZipInfo], target: Path) -> None:
+    """Write the entries by name into the folder `target`, which appears when it is complete."""
+    with TemporaryDirectory(dir=target.parent, prefix=_UNPACKING) as temporary:
+        folder = Path(temporary) / "model"
+        folder.mkdir()
+        for name, entry in entries.items():  # never longer than the size that was checked
+            with zipped.open(entry) as content, (folder / name).open("wb") as file:
+                shutil.copyfileobj(content, file, 1 << 20)
+        for path in (*folder.iterdir(), folder):
+            fsync_path(path)
+        try:
+            folder.rename(target)
+            fsync_path(target.parent)
+        except OSError:
+            if not target.is_dir():  # otherwise another process was faster
+                raise
 
 
 def _delete_leftovers(cache: Path) -> None:

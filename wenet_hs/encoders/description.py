@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.errors import CheckpointError, ConfigError, list_names
 from wenet_hs.frontends.base import Frames, Frontend
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.waveform import Waveform
@@ -165,6 +165,14 @@ def read_description(path: Path) -> EncoderDescription:
         raise ConfigError(file.with_name(error.where), error.found, error.to_do) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
+
+
+def check_same_outputs(own: EncoderDescription, path: Path) -> None:
+    """Raises ConfigError if the encoder that `path` describes, if it is there, computes other outputs from weights."""
+    differences = own.differences(read_description(path)) if path.is_file() else []
+    if differences:
+        found = f"an encoder with {list_names(differences)} as in {path}"
+        raise ConfigError("encoder_conf.path", found, "take the folder of their encoder")
 
 
 def read_json(

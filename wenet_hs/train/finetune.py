@@ -24,9 +24,9 @@ from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, verificati
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.encoders.description import read_description
+from wenet_hs.encoders.description import check_same_outputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.errors import CheckpointError, ConfigError, list_names
+from wenet_hs.errors import CheckpointError, list_names
 from wenet_hs.experiment import TREE_FILES, check_files, check_old_convention, check_tree, head_confs
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
@@ -151,15 +151,8 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
             base.path,
         )
     load_weights(model, state, str(base.path))
-    theirs = base.home / "encoder.json"
-    if isinstance(model.encoder, PretrainedEncoder) and theirs.is_file():
-        differences = model.encoder.description.differences(read_description(theirs))
-        if differences:
-            found, to_do = (
-                f"an encoder with {list_names(differences)}",
-                "take the folder of the encoder of these weights",
-            )
-            raise ConfigError("encoder_conf.path", f"{found} as in {theirs}", to_do)
+    if isinstance(model.encoder, PretrainedEncoder):
+        check_same_outputs(model.encoder.description, base.home / "encoder.json")
     return _report(base, units, unit_map, counts, own)
 
 
