@@ -391,6 +391,41 @@ def test_the_recording_of_a_file(tmp_path: Path) -> None:
     assert find_media(tmp_path / "other.wav") == tmp_path / "other.wav"
 
 
+def test_a_medium_with_another_offset_does_not_replace_the_recording(tmp_path: Path) -> None:
+    links = '<MEDIA_DESCRIPTOR MIME_TYPE="audio/x-wav" RELATIVE_MEDIA_URL="./rec.wav" TIME_ORIGIN="700"/>'
+    links += '<MEDIA_DESCRIPTOR MIME_TYPE="video/mp4" RELATIVE_MEDIA_URL="./rec.mp4"/>'
+    path = tmp_path / "rec.eaf"
+    path.write_text(f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER>{links}</HEADER><TIME_ORDER/></ANNOTATION_DOCUMENT>')
+    (tmp_path / "rec.mp4").touch()
+    message = r"rec.eaf: missing: rec.mp4 is linked with another offset; restore the recording that is linked first"
+    with pytest.raises(DataError, match=message):
+        find_media(path)
+    assert read_elan(path).other_media == ("./rec.mp4",)
+    (tmp_path / "rec.wav").touch()
+    assert find_media(path) == tmp_path / "rec.wav"
+
+
+def test_a_whole_is_divided_before_its_parts_whatever_the_order_of_tiers(tmp_path: Path) -> None:
+    times = [' TIME_VALUE="0"', "", "", "", ' TIME_VALUE="12000"']
+    slots = "".join(f'<TIME_SLOT TIME_SLOT_ID="s{n}"{time}/>' for n, time in enumerate(times))
+    head = f'<ANNOTATION_DOCUMENT FORMAT="3.0"><HEADER/><TIME_ORDER>{slots}</TIME_ORDER>'
+    spans = {"phones": ["s0 s1", "s1 s2", "s2 s3", "s3 s4"], "words": ["s0 s2", "s2 s4"]}
+    for order in (("words", "phones"), ("phones", "words")):
+        tiers = ""
+        for name in order:
+            parent = ' PARENT_REF="words"' if name == "phones" else ""
+            parts = "".join(
+                f'<ANNOTATION><ALIGNABLE_ANNOTATION ANNOTATION_ID="{name}{n}" TIME_SLOT_REF1="{span[:2]}" '
+                f'TIME_SLOT_REF2="{span[3:]}"><ANNOTATION_VALUE>x</ANNOTATION_VALUE></ALIGNABLE_ANNOTATION></ANNOTATION>'
+                for n, span in enumerate(spans[name])
+            )
+            tiers += f'<TIER TIER_ID="{name}" LINGUISTIC_TYPE_REF="t"{parent}>{parts}</TIER>'
+        (tmp_path / "a.eaf").write_text(f"{head}{tiers}</ANNOTATION_DOCUMENT>")
+        found = {tier.name: [one[:2] for one in tier.spans] for tier in read_elan(tmp_path / "a.eaf").tiers}
+        assert found["words"] == [(0.0, 6.0), (6.0, 12.0)], order
+        assert found["phones"] == [(0.0, 3.0), (3.0, 6.0), (6.0, 9.0), (9.0, 12.0)], order
+
+
 WRONG = [
     ("a.eaf", b"no XML", r"a.eaf: not XML \(syntax error.*\); open it in ELAN and save it again"),
     ("a.eaf", b"<html/>", "a.eaf: not an ELAN file \\(<html>\\); open it in ELAN"),

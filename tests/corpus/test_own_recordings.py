@@ -390,7 +390,7 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("83.5", 83.5), ("83,5", 83.5), ("1:23.5", 83.5), ("0:01:23,5", 83.5), ("1:00:00", 3600.0)]
-    + [(wrong, None) for wrong in ("1:75", "0:0:0:1", "1:-5", "1 s", ":5")],
+    + [(wrong, None) for wrong in ("1:75", "0:0:0:1", "1:-5", "1 s", ":5", "-0:30", "-1:00:00")],
 )
 def test_times_are_seconds_or_clock_times(text: str, seconds: float | None) -> None:
     if seconds is not None:
@@ -752,6 +752,68 @@ def test_utterances_of_unknown_speaker_are_for_training(tmp_path: Path) -> None:
     prepare(tmp_path / "out", f"{write_table(tmp_path, rows)} --split_by speaker")
     speakers = {name: {u.speaker for u in of_set} for name, of_set in read_lists(tmp_path / "out").items()}
     assert None in speakers["train"] and sum(map(len, speakers.values())) == 4
+
+
+def test_unknown_speakers_may_be_one_person_beside_known_ones(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [replace(one, speaker="Ana" if n % 3 else "") for n, one in enumerate(rows_of(30))]
+    prepare(tmp_path / "out", write_table(tmp_path, rows))
+    sets = read_lists(tmp_path / "out")
+    with_unknown = [name for name, of_set in sets.items() if None in {u.speaker for u in of_set}]
+    assert with_unknown == ["train"]
+
+
+def test_a_speaker_in_upper_and_lower_case_is_one(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [replace(one, speaker="Ana" if n % 2 else "ANA") for n, one in enumerate(rows_of(30))]
+    with caplog.at_level("INFO"):
+        prepare(tmp_path / "out", write_table(tmp_path, rows))
+    assert {u.speaker for of_set in read_lists(tmp_path / "out").values() for u in of_set} == {"ANA"}
+    assert "speakers whose names differ only in case are one: 'Ana' as 'ANA'" in caplog.text
+
+
+def test_a_set_of_the_data_without_a_usable_utterance_is_not_made_anew(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    rows = [
+        f"{'none' if n < 3 else 'rec'}.wav,t{n},{n / 4},{n / 4 + 0.2},{'test' if n < 3 else 'train'}" for n in range(30)
+    ]
+    (tmp_path / "t.csv").write_text("path,text,start,end,split\n" + "\n".join(rows))
+    prepared = f"table --table {tmp_path / 't.csv'}"
+    message = (
+        r"no utterance of the test set of the data can be used; see .*rejected.tsv, or make sets with --ignore_sets"
+    )
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path / "out", prepared)
+    assert prepare(tmp_path / "out2", f"{prepared} --ignore_sets")["total"]["utterances"]["test"] > 0
+
+
+def test_a_recording_in_two_forms_is_one(tmp_path: Path) -> None:
+    for n in range(12):
+        write_audio(tmp_path / f"r{n}.wav", seconds=0.3)
+        write_audio(tmp_path / f"r{n}.flac", seconds=0.3)
+        (tmp_path / f"r{n}.txt").write_text(f"words {n}\n")
+    stats = prepare(tmp_path / "out", f"folder --corpus {tmp_path}")
+    assert sum(stats["total"]["utterances"].values()) == 12
+    assert len({Path(u.wav).suffix for of_set in read_lists(tmp_path / "out").values() for u in of_set}) == 1
+    assert sum("another form: r" in line for line in (tmp_path / "out/rejected.tsv").read_text().splitlines()) == 12
+
+
+def test_a_channel_and_the_mean_of_all_channels_overlap() -> None:
+    both = [Utterance(key=f"u{n}", wav="a.wav", txt="a", start=0.0, end=2.0, channel=n) for n in (0, 1)]
+    assert list(output.find_overlaps(both)) == []
+    whole = Utterance(key="u2", wav="a.wav", txt="a", start=0.0, end=2.0)
+    assert len(list(output.find_overlaps([*both, whole]))) == 2
+
+
+def test_a_transcript_may_begin_with_a_tag_and_a_table_with_a_mark_of_its_encoding(tmp_path: Path) -> None:
+    for n in range(12):
+        write_audio(tmp_path / f"r{n}.wav", seconds=0.3)
+        (tmp_path / f"r{n}.txt").write_text(f"<laugh> words {n}\n")
+    assert sum(prepare(tmp_path / "out", f"folder --corpus {tmp_path}")["total"]["utterances"].values()) == 12
+    rows = "".join(f"r{n}.wav,words {n}\n" for n in range(12))
+    (tmp_path / "t.csv").write_text(f"\ufeffpath,text\n{rows}", "utf-8")
+    line = f"table --table {tmp_path / 't.csv'} --encoding utf-8 --columns audio=path"
+    assert sum(prepare(tmp_path / "out2", line)["total"]["utterances"].values()) == 12
 
 
 @pytest.mark.parametrize(

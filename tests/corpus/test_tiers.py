@@ -9,6 +9,7 @@ from made_up_release import prepare_line, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
+from wenet_hs.corpus.output import read_rejected
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
@@ -39,6 +40,25 @@ def write_toolbox(path: Path, references: list[str], texts: list[str] = TEXTS) -
         eaf.add_ref_annotation("tx", "ref", 1000 * n + 1, text)
         eaf.add_ref_annotation("count", "ref", 1000 * n + 1, str(n))
     eaf.to_file(str(path))
+
+
+def test_two_tiers_below_one_are_not_taken_together(tmp_path: Path) -> None:
+    """One of them has glosses, and each annotation would be there twice with one name."""
+    write_toolbox(tmp_path / "a.eaf", TEXTS)
+    message = r"a.eaf: tiers 'tx' and 'count' depend on one tier and have the same speech; name one of them with --tier"
+    for words in ("--tier_type text", "--tier tx count"):
+        with pytest.raises(DataError, match=message):
+            prepare(tmp_path / "out", f"elan --corpus {tmp_path} {words}")
+
+
+def test_annotations_without_audio_have_their_times_and_text_and_empty_ones_are_no_faults(tmp_path: Path) -> None:
+    write_toolbox(tmp_path / "a.eaf", [*TEXTS[:5], *[""] * 5])
+    (tmp_path / "a.wav").unlink()
+    with pytest.raises(DataError):
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier ref --max_rejected 1")
+    rows = read_rejected(tmp_path / "out/rejected.tsv")
+    assert [(one.start, one.end, one.text, one.reason[:7]) for one in rows[:1]] == [(0.0, 0.8, TEXTS[0], "missing")]
+    assert len(rows) == 10
 
 
 @pytest.mark.parametrize(

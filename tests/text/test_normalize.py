@@ -164,3 +164,9 @@ def test_phones_keep_their_modifiers() -> None:
     phones = "pʰ kʷ tʲ ɫˠ sˤ dⁿ tˡ t͡ʃʰ ɡ͡b ˀa ç B s S"
     assert normalize_phones(phones) == phones
     assert normalize_phones(f"  a\u0303\u3000{phones}\n") == f"ã {phones}"
+
+
+def test_an_apostrophe_beside_a_tone_is_inside_of_the_word() -> None:
+    text = "tsa'3 ka1'a ka'² ma˥'a"
+    assert normalize(text, "und") == text
+    assert normalize("'a' the '90s 5'10 said 'yes'", "und") == "a the 90s 510 said yes"

@@ -7,7 +7,7 @@ What the file contained stays as it was. pympi writes; files are read as XML, be
 import logging
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from graphlib import TopologicalSorter
 from itertools import groupby
@@ -78,6 +78,22 @@ def read_media(path: Path, document: ElementTree.Element) -> tuple[tuple[str, ..
     return (*paths, *([path.stem] if len({*origins}) == 1 else ())), origins[0]
 
 
+def read_other_media(document: ElementTree.Element) -> tuple[str, ...]:
+    """The paths of the links with another TIME_ORIGIN than the recording of `read_media`."""
+    links = document.findall("HEADER/MEDIA_DESCRIPTOR")
+    links.sort(key=lambda link: link.get("MIME_TYPE", "").startswith("video"))
+    origins = [int(link.get("TIME_ORIGIN") or 0) for link in links] or [0]
+    return tuple(one for link, ms in zip(links, origins, strict=False) if ms != origins[0] for one in link_paths(link))
+
+
+def find_offset_fault(found: Path, others: Iterable[str]) -> str | None:
+    """The reason if the audio that was found, perhaps by its stem, is a link of `read_other_media`: times differ."""
+    names = {fold_name(path.name) for written in others for path in local_paths(written)}
+    if fold_name(found.name) not in names:
+        return None
+    return f"missing: {found.name} is linked with another offset; restore the recording that is linked first"
+
+
 def link_paths(link: ElementTree.Element) -> list[str]:
     """The paths of a link to media or another file as they are written; the relative one is first."""
     names = ("RELATIVE_MEDIA_URL", "MEDIA_URL", "RELATIVE_LINK_URL", "LINK_URL")
@@ -129,8 +145,9 @@ def read_elan(path: Path) -> AnnotationFile:
     document = read_eaf(path)
     media, origin_ms = read_media(path, document)
     try:
-        return AnnotationFile(path=path, media=media, tiers=_read_tiers(document, origin_ms))
-    except (KeyError, ValueError) as error:
+        tiers = _read_tiers(document, origin_ms)
+        return AnnotationFile(path=path, media=media, tiers=tiers, other_media=read_other_media(document))
+    except (KeyError, ValueError, OverflowError) as error:
         found = f"its annotations refer to wrong ones: {one_line(error)}"
         raise DataError(path, f"damaged ({found})", "open it in ELAN and save it again") from error
 
@@ -142,7 +159,15 @@ def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
         for one in document.iterfind("TIME_ORDER/TIME_SLOT")
     }
     elements = document.findall("TIER/ANNOTATION/*")
-    for tier in document.iterfind("TIER"):
+    parents = {one.get("TIER_ID", ""): one.get("PARENT_REF", "") for one in document.iterfind("TIER")}
+
+    def depth(tier: ElementTree.Element) -> int:
+        names = [tier.get("TIER_ID", "")]
+        while (above := parents.get(names[-1], "")) and above not in names:
+            names.append(above)
+        return len(names)
+
+    for tier in sorted(document.iterfind("TIER"), key=depth):  # a part is divided after the whole
         _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
     annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
     if len(annotations) < len(elements):

@@ -9,7 +9,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.annotation.eaf import read_eaf, read_media
+from wenet_hs.annotation.eaf import find_offset_fault, read_eaf, read_media, read_other_media
 from wenet_hs.annotation.textgrid import find_shift, read_textgrid
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.data.media import MediaFinder
@@ -30,8 +30,11 @@ def find_media(path: Path, audio_dir: Path | None = None) -> Path:
     """
     if path.suffix.lower() not in ANNOTATED:
         return path
-    written = read_media(path, read_eaf(path))[0] if path.suffix.lower() == ".eaf" else (path.stem,)
+    document = read_eaf(path) if path.suffix.lower() == ".eaf" else None
+    written = (path.stem,) if document is None else read_media(path, document)[0]
     found = MediaFinder(audio_dir).find(written, path.parent)
+    if document is not None and isinstance(found, Path):
+        found = find_offset_fault(found, read_other_media(document)) or found
     if isinstance(found, str):
         raise DataError(path, found, "put the audio file there, or name its folder with --audio_dir")
     return found

@@ -44,6 +44,8 @@ class AnnotationFile:
     tiers: Sequence[Tier]
     extent: tuple[float, float] = (0.0, 0.0)
     """Begin and end of a TextGrid in seconds."""
+    other_media: tuple[str, ...] = ()
+    """Of ELAN: linked paths whose times differ from those of `media`."""
 
 
 DEFAULT_TIER = "wenet_hs"

@@ -16,10 +16,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Literal
 
-from wenet_hs.annotation.eaf import read_elan
+from wenet_hs.annotation.eaf import find_offset_fault, read_elan
 from wenet_hs.annotation.textgrid import find_shift
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.corpus.channels import count_channels, find_channel_name
@@ -184,6 +185,12 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
         if both := [(name, one) for name in chosen for one in _ancestors(name, parents) if one in chosen]:
             found = f"tier '{both[0][0]}' depends on tier '{both[0][1]}', so they have the same speech"
             raise DataError(file.path, found, "name one of them with --tier")
+        top = {name: [name, *_ancestors(name, parents)][-1] for name in chosen}
+        for a, b in combinations(chosen.values(), 2):
+            is_one = top[a.name] == top[b.name] and a.participant == b.participant
+            if is_one and {one[:2] for one in a.spans} & {one[:2] for one in b.spans}:
+                found = f"tiers '{a.name}' and '{b.name}' depend on one tier and have the same speech"
+                raise DataError(file.path, found, "name one of them with --tier")
         for tier in chosen.values():
             names[tier.participant if wanted.get("participant") else ""] |= {tier.name} if tier.spans else set()
     if not is_by_name and (several := [of for of in names.values() if len(of) > 1]):
@@ -242,7 +249,8 @@ def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iter
     speakers = name_speakers((file.path for file in files), options.corpus, options.speaker_from)
     for file, found in zip(files, media, strict=True):
         spans = [(tier, *span) for tier in file.tiers for span in tier.spans]
-        reason = finder.doubt(file.media, found) if isinstance(found, Path) else found
+        reason = found if isinstance(found, str) else find_offset_fault(found, file.other_media)
+        reason = reason or finder.doubt(file.media, Path(found))
         advice, shift = "; name its folder with --audio_dir" if reason else "", 0.0
         if file.extent[0] and not reason:
             with suppress(AudioError):  # the check of the clips states it
@@ -254,7 +262,8 @@ def _tier_entries(files: Sequence[AnnotationFile], options: TierOptions) -> Iter
             name = file.path.relative_to(options.corpus) if options.corpus.is_dir() else file.path.name
             where = f"{name}: {tier.name}" + ("" if start is None else f", {start:.3f} s")
             if reason or start is None or end is None:
-                yield Rejected(where, str(file.path), reason or f"no time: {txt[:40]!r}", "")
+                why, is_fault = reason or f"no time: {txt[:40]!r}", bool(txt.strip())
+                yield Rejected(where, str(file.path), why, "", is_fault, start, end, txt)
             else:
                 by_tier = {"tier": tier.name, "participant": tier.participant}.get(options.speaker_from)
                 yield Entry(

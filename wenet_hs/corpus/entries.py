@@ -18,7 +18,7 @@ from unicodedata import normalize as normalize_unicode
 
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
-from wenet_hs.corpus.edits import ADDED, EXCLUDED, leave_out_excluded, leave_out_held, read_added
+from wenet_hs.corpus.edits import ADDED, EXCLUDED, fold_name, leave_out_excluded, leave_out_held, read_added
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import (
@@ -140,6 +140,8 @@ def prepare_entries(
     source = normpath(options.corpus)
     facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, OwnOptions)}
     record_corpus(options.out, f"{form} {source}")
+    entries = list(entries)
+    asked = {find_split(one.split) for one in entries if isinstance(one, Entry) and one.split}
     (utterances, given, rejected), checker = _make_utterances(options, entries), options.make_checker()
     usable, faulty = checker.check(utterances, "clips")
     added, of_added = _make_added(options, checker)
@@ -153,6 +155,10 @@ def prepare_entries(
     if len(usable) > 1 and len(texts) == 1:
         found = f"all {len(usable)} transcripts are {texts.pop()!r}"
         raise DataError(source, found, "name the column or tier of the transcripts")
+    for name in () if options.ignore_sets else ("test", "dev"):
+        if name in asked and not any(given.get(u.key) == name for u in usable):
+            found = f"no utterance of the {name} set of the data can be used"
+            raise DataError(source, found, f"see {options.out / 'rejected.tsv'}, or make sets with --ignore_sets")
     splits, left_out, made, sets = _make_splits(options, usable, given, rejected)
     more, held = leave_out_held(added, splits)
     if (options.out / ADDED).is_file():
@@ -160,6 +166,8 @@ def prepare_entries(
         line = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
         logger.info(line, options.out / ADDED, len(more))
         splits["train"] += more
+        plain = {name: [_with_plain_text(u, options.unit) for u in us] for name, us in splits.items()}
+        sets += f"; with the {len(more)} added: {describe_common(plain)} in several sets" if more else ""
     rejected += left_out + held
     facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
     langs: dict[str, dict[str, Any]] = {u.lang or "": {} for u in (*usable, *utterances, *more)}
@@ -248,6 +256,7 @@ def _make_utterances(
     found, rejected = _find_audio(options, entries)
     _report_notes([entry for entry, _, _ in found])
     utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
+    names, joined = dict[str, str](), set[str]()  # "Ana" and "ana" are one speaker
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
         lang = entry.lang or ""
         if key in seen:
@@ -258,8 +267,13 @@ def _make_utterances(
         if entry.split is not None:
             given[key] = find_split(entry.split) or ""
         speaker = entry.speaker and normalize_phones(entry.speaker)  # one form of Unicode: macOS writes another one
+        if speaker and (first := names.setdefault(fold_name(speaker), speaker)) != speaker:
+            joined.add(f"{speaker!r} as {first!r}")
+            speaker = first
         selected = {name: getattr(entry, name) for name in ("start", "end", "channel")}
         utterances.append(Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, **selected))
+    if joined:
+        logger.info("speakers whose names differ only in case are one: %s", list_names(sorted(joined), most=8))
     return utterances, given, rejected
 
 

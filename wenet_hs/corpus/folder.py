@@ -127,6 +127,8 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
         tables = sorted(path.name for path in files if path.suffix in (".tsv", ".csv", ".jsonl", ".json"))
         remedy = f"give one of {list_names(tables)} to `wenet-hs prepare table`" if tables else "see --text_suffix"
         raise DataError(corpus, found, remedy)
+    audio, left_out = _choose_forms(audio, corpus)
+    yield from left_out
     speakers = name_speakers(audio, corpus, options.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
     pairs = _pair(audio, texts, suffix)
@@ -191,6 +193,17 @@ def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, li
 def _stem(path: Path, suffix: str) -> str:
     """The path without the suffix; in NFC, because macOS writes names in NFD."""
     return unicodedata.normalize("NFC", str(path)[: -len(suffix)])
+
+
+def _choose_forms(audio: Sequence[Path], corpus: Path) -> tuple[list[Path], list[Rejected]]:
+    """One file of each recording, and the others: an archive may deliver x.wav and x.mp3."""
+    best = dict[Path, Path]()
+    for path in sorted(audio, key=lambda one: ALL_SUFFIXES.index(one.suffix.lower())):
+        best.setdefault(path.with_suffix(""), path)
+    of_path = {path: best[path.with_suffix("")] for path in audio}
+    others = {path: kept for path, kept in of_path.items() if kept != path}
+    reasons = [_without_partner(path, corpus, f"another form: {kept.name} is used") for path, kept in others.items()]
+    return [path for path in audio if path not in others], reasons
 
 
 def _without_partner(path: Path, corpus: Path, reason: str) -> Rejected:

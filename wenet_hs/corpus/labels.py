@@ -31,6 +31,7 @@ class Label(NamedTuple):
 _TO_ELAN = "import it into ELAN, save it, and use `wenet-hs prepare elan`"
 _TO_SRT = "convert it to SRT or WebVTT"
 _TO_TABLE = "make a table with the columns path, text, start and end, and use `wenet-hs prepare table`"
+_XML = r"(?s)<(?:[?!]|[A-Za-z][^<>]*>.*</[A-Za-z])"  # a transcript may begin with <laugh>
 _OTHER_FORMS = (
     ("a transcript of CLAN (CHAT)", r"@(?:UTF8|Begin|Font|PID|Window)", _TO_ELAN),
     ("a file of ELAN", r"(?s)<.*<?ANNOTATION_DOCUMENT", "use `wenet-hs prepare elan`"),
@@ -38,7 +39,7 @@ _OTHER_FORMS = (
     ("a transcript of EXMARaLDA", r"(?s)<.*<basic-transcription", "export it as an ELAN file there"),
     ("a file of Transcriber", r"(?s)<.*<Trans[ >]", _TO_ELAN),
     ("a text of FLEx", r"(?s)<.*<interlinear-text", _TO_ELAN),
-    ("XML or HTML", r"<[?!A-Za-z]", "save it as plain text, or as SRT or WebVTT if it has times"),
+    ("XML or HTML", _XML, "save it as plain text, or as SRT or WebVTT if it has times"),
     ("a file of Toolbox", r"\\_sh ", _TO_ELAN),
     ("SubStation subtitles", r"\[(?:Script Info|V4\+? Styles)\]", _TO_SRT),
     ("JSON", r'[\[{]\s*["{]', _TO_TABLE),

@@ -206,10 +206,11 @@ def find_overlaps(
     Returns: the earlier one that ends last, the later one, and the seconds from and to which both speak.
     """
     groups = defaultdict[tuple[object, ...], list[tuple[float, float, str, Utterance]]](list)
+    mixed = {u.wav for u in utterances if u.channel is None}  # with all channels: any other one overlaps them
     for u in utterances:
         start = u.start or 0.0
         segment = (start, u.end or start + (u.duration or 0.0), u.key, u)
-        groups[u.wav, u.channel, u.speaker if by_speaker else None].append(segment)
+        groups[u.wav, None if u.wav in mixed else u.channel, u.speaker if by_speaker else None].append(segment)
     for segments in groups.values():
         last, *others = sorted(segments, key=lambda one: one[:3])
         for segment in others:

@@ -7,10 +7,11 @@ others.
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from wenet_hs.corpus.output import Rejected, find_overlaps
-from wenet_hs.corpus.splits import hold_out, hold_out_groups
+from wenet_hs.corpus.splits import UNKNOWN, hold_out, hold_out_groups
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
 
@@ -47,7 +48,11 @@ def hold_out_sets(
         num_groups = len({group_of(u) for u in rest})
         if num_groups <= len(shares):
             continue
+        if rule == "auto":  # those without a name may all be one person
+            rest = [u if u.speaker else replace(u, speaker=UNKNOWN) for u in rest]
         held, rest, lost = _hold_out_by(rule, rest, sizes, group_of, chains if is_apart else {}, seed)
+        own = {u.key: u for u in utterances}
+        held, rest = {name: [own[u.key] for u in us] for name, us in held.items()}, [own[u.key] for u in rest]
         if len(lost) <= MAX_LOSS * len(utterances):
             used = rule if rule == split_by else f"{split_by}: {rule}"
             return {**held, "train": rest + unknown}, lost, used

@@ -16,6 +16,10 @@ _Speaker = tuple[bool, str]
 """(True, speaker) or, for an unknown speaker, (False, key of the utterance)."""
 
 
+UNKNOWN = "\0unknown"
+"""A speaker who may be several, or one of the others: the last to be held out."""
+
+
 def rank(seed: int, purpose: str, name: str) -> bytes:
     """A random but reproducible sort key for a name; each purpose has an independent order."""
     return hashlib.blake2b(f"{seed}\0{purpose}\0{name}".encode(), digest_size=8).digest()
@@ -112,7 +116,8 @@ def _choose_speakers(
     counts = Counter(_speaker(utterance) for utterance in utterances)
     chosen: list[_Speaker] = []
     num_chosen = 0
-    for speaker in sorted(counts, key=lambda s: (counts[s], rank(seed, f"{purpose} speaker", s[1]), s)):
+    order = sorted(counts, key=lambda s: (s[1] == UNKNOWN, counts[s], rank(seed, f"{purpose} speaker", s[1]), s))
+    for speaker in order:
         if num_chosen >= size:
             break
         if num_chosen + counts[speaker] > max(size, max_loss * len(utterances)):

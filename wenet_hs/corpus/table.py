@@ -119,7 +119,8 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
                 raise ValueError("several transcripts: other rows have another text for the whole file; keep one row")
             start, end = _read_times(value, in_ms)
         except ValueError as error:
-            yield Rejected(value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
+            names = (value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
+            yield Rejected(*names, text=value.get("text", ""))
             continue
         audio = value.get("audio", "")
         yield Entry(
@@ -224,8 +225,8 @@ def read_seconds(text: str) -> float:
     """Of `83.5`, `83,5`, `1:23.5` or `0:01:23.5`."""
     *before, last = text.replace(",", ".").split(":")
     try:
-        if len(before) > 2 or (before and not 0.0 <= float(last) < 60.0):
+        if len(before) > 2 or (before and (text.strip().startswith("-") or not 0.0 <= float(last) < 60.0)):
             raise ValueError
         return sum((int(value) * 60**power for power, value in enumerate(reversed(before), start=1)), float(last))
-    except ValueError:
-        raise ValueError(f"times: {text!r} is not a number of seconds, mm:ss or h:mm:ss") from None
+    except (ValueError, OverflowError):
+        raise ValueError(f"times: {text[:40]!r} is not a number of seconds, mm:ss or h:mm:ss") from None

@@ -83,7 +83,7 @@ def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
     if encoding is None:
         encoding = "utf-16" if content[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     try:
-        text = content.decode(encoding)
+        text = content.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
         raise ConfigError(
             f"--encoding {encoding}", "Python knows no such encoding", "examples: utf-8, cp1252"

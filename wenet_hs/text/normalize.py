@@ -43,7 +43,9 @@ _LanguageRules = tuple[tuple[str, str | None], ...]
 _ELISION = (_BEFORE + _TYPED_OR_LETTER, "'")
 """An apostrophe may end a word (un po'). It must then be distinguished from a closing quotation mark."""
 _LETTER_APOSTROPHE = (_INSIDE % _TYPED_OR_LETTER, "ʼ")
-_DEFAULT: _LanguageRules = ((_INSIDE % _TYPED, "'"),)
+_BY_TONE = r"(?<=[\p{L}\p{M}\u02C2-\u02DF\u02E5-\u02FF]|[\p{L}\p{M}]\p{N})(?<![ʼʻ])%s(?=[\p{L}\p{N}])(?![ʼʻ])"
+"""Also beside the number or letter of a tone: tsa'3, ka1'a, ma˥'a."""
+_DEFAULT: _LanguageRules = ((_BY_TONE % _TYPED, "'"),)
 _RULES: dict[str, _LanguageRules] = {
     "ca": ((r"(?<=l)[·•∙‧⋅・](?=l)", "·"), (r"ŀ(?=ŀ*l)", "l·"), _ELISION),
     "fr": (_ELISION,),
