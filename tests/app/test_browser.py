@@ -64,7 +64,7 @@ def test_dropped_files_become_checked_lists(address: str, tmp_path: Path) -> Non
         (tmp_path / "fieldwork/REC_0.pfsx").write_text("settings of ELAN")
         page.set_input_files("input[type=file] >> nth=0", [tmp_path / "fieldwork/REC_0.pfsx", files[0]])
         status = page.locator(".drop [role=status]")
-        playwright.expect(status).to_contain_text("1 of 2 files were not sent. Choose them again. file 'REC_0.pfsx'")
+        playwright.expect(status).to_contain_text("1 of 2 files were not sent: file 'REC_0.pfsx'")
         faults.clear()  # the answer 400
         page.set_input_files("input[type=file] >> nth=1", tmp_path / "fieldwork")  # the folder, with one that is there
         page.wait_for_url("**path=**")
