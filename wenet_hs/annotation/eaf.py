@@ -71,19 +71,23 @@ def read_media(path: Path, document: ElementTree.Element) -> tuple[tuple[str, ..
     The paths are those of the links as they are written, sound before video, and the file's own name. Links with
     another TIME_ORIGIN than the first one are left out, and then the file's own name too: their times differ.
     """
-    links = document.findall("HEADER/MEDIA_DESCRIPTOR")
-    links.sort(key=lambda link: link.get("MIME_TYPE", "").startswith("video"))
-    origins = [int(link.get("TIME_ORIGIN") or 0) for link in links] or [0]
-    paths = [one for link, ms in zip(links, origins, strict=False) if ms == origins[0] for one in link_paths(link)]
-    return (*paths, *([path.stem] if len({*origins}) == 1 else ())), origins[0]
+    links = _media_links(document)
+    origin_ms = links[0][0] if links else 0
+    paths = [one for ms, written in links if ms == origin_ms for one in written]
+    return (*paths, *(() if read_other_media(document) else [path.stem])), origin_ms
 
 
 def read_other_media(document: ElementTree.Element) -> tuple[str, ...]:
     """The paths of the links with another TIME_ORIGIN than the recording of `read_media`."""
+    links = _media_links(document)
+    return tuple(one for ms, written in links if ms != links[0][0] for one in written)
+
+
+def _media_links(document: ElementTree.Element) -> list[tuple[int, list[str]]]:
+    """TIME_ORIGIN in ms and the paths of each link to media, sound before video."""
     links = document.findall("HEADER/MEDIA_DESCRIPTOR")
     links.sort(key=lambda link: link.get("MIME_TYPE", "").startswith("video"))
-    origins = [int(link.get("TIME_ORIGIN") or 0) for link in links] or [0]
-    return tuple(one for link, ms in zip(links, origins, strict=False) if ms != origins[0] for one in link_paths(link))
+    return [(int(link.get("TIME_ORIGIN") or 0), link_paths(link)) for link in links]
 
 
 def find_offset_fault(found: Path, others: Iterable[str]) -> str | None:
@@ -102,13 +106,17 @@ def link_paths(link: ElementTree.Element) -> list[str]:
 
 def read_participants(document: ElementTree.Element) -> dict[str, str]:
     """The participant of each tier of an ELAN file, by TIER_ID: its own, or that of a tier that it depends on."""
-    tiers = {one.get("TIER_ID", ""): one for one in document.iterfind("TIER")}
-    found = dict[str, str]()
+    lineages = _read_lineages(document)
+    return {name: next(filter(None, (one.get("PARTICIPANT") for one in lineages[name])), "") for name in lineages}
+
+
+def _read_lineages(document: ElementTree.Element) -> dict[str, list[ElementTree.Element]]:
+    """Each tier by TIER_ID: itself, the tier that it depends on, and so on up to an independent one."""
+    tiers, found = {one.get("TIER_ID", ""): one for one in document.iterfind("TIER")}, {}
     for name, tier in tiers.items():
-        above = [tier]
+        found[name] = above = [tier]
         while (parent := tiers.get(above[-1].get("PARENT_REF", ""))) is not None and parent not in above:
             above.append(parent)
-        found[name] = next(filter(None, (one.get("PARTICIPANT") for one in above)), "")
     return found
 
 
@@ -159,15 +167,7 @@ def _read_tiers(document: ElementTree.Element, origin_ms: int) -> list[Tier]:
         for one in document.iterfind("TIME_ORDER/TIME_SLOT")
     }
     elements = document.findall("TIER/ANNOTATION/*")
-    parents = {one.get("TIER_ID", ""): one.get("PARENT_REF", "") for one in document.iterfind("TIER")}
-
-    def depth(tier: ElementTree.Element) -> int:
-        names = [tier.get("TIER_ID", "")]
-        while (above := parents.get(names[-1], "")) and above not in names:
-            names.append(above)
-        return len(names)
-
-    for tier in sorted(document.iterfind("TIER"), key=depth):  # a part is divided after the whole
+    for tier, *_ in sorted(_read_lineages(document).values(), key=len):  # a part is divided after the whole
         _interpolate(seconds, tier.findall("ANNOTATION/ALIGNABLE_ANNOTATION"))
     annotations = {one.get("ANNOTATION_ID", ""): one for one in elements}
     if len(annotations) < len(elements):

@@ -181,9 +181,11 @@ def show_transcribe(request: Request) -> Response:
             faults[name] = str(error)
     queue = [(one.name, any(record.is_of(one, model) for record in records)) for one in asked]
     found = browse(request, project, "to_transcribe", (*ALL_SUFFIXES, *ANNOTATED))
-    by_stem = {path.stem: path for path in sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)}
+    annotated = {path.stem for path in found["files"] if path.suffix.lower() in ANNOTATED}
+    by_suffix = sorted(found["files"], key=lambda path: path.suffix.lower() in ANNOTATED)
+    named = {path.stem if path.stem in annotated else path.name: path for path in by_suffix}
     is_new = found["folder"] == project / "to_transcribe"
-    chosen = [path for path in by_stem.values() if is_new and not any(one.is_of(path, one.model) for one in records)]
+    chosen = [path for path in named.values() if is_new and not any(one.is_of(path, one.model) for one in records)]
     values: dict[str, Any] = {"job": job, "queue": queue, "done": done, "chosen": chosen}
     first = next((done[name] for name, count in reviewed.items() if count), None)
     used = read_cached(read_record, first).model if first else ""
@@ -317,9 +319,9 @@ def save_consents(request: Request) -> Response:
         now = dict(match_consent(read_consent(project / CONSENT), given))
         for name, allowed, note, was in zip(*rows, strict=True):
             was = "\t".join(map(str.strip, was.split("\t", 1)))
-            new, known_fields = Consent(parse_allowed(allowed), note), consent_fields(now[name])
-            if consent_fields(new) not in (was, known_fields):
-                if was != known_fields:
+            new, in_file = Consent(parse_allowed(allowed), note), consent_fields(now[name])
+            if consent_fields(new) not in (was, in_file):
+                if was != in_file:
                     found = "its consent was changed in another tab, or in the file, since"
                     raise DataError(f"recording {one_field(name)[:200]!r}", found, "load the page again")
                 consents[name] = new

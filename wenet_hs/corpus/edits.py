@@ -14,9 +14,10 @@ from functools import cache
 from pathlib import Path
 
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import file_sha256, one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)
 
@@ -114,6 +115,17 @@ def leave_out_held(
 def fold_name(name: str) -> str:
     """A name to compare: composed letters, lower case, single spaces."""
     return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split())
+
+
+def join_names(names: Iterable[str | None]) -> dict[str, str]:
+    """Each name → the first one that differs only in case or in the form of Unicode (macOS writes another one)."""
+    first, found = dict[str, str](), dict[str, str]()
+    for name in filter(None, names):
+        normal = normalize_phones(name)
+        found[name] = first.setdefault(fold_name(normal), normal)
+    if joined := sorted({f"{name!r} as {one!r}" for name, one in found.items() if normalize_phones(name) != one}):
+        logger.info("speakers whose names differ only in case are one: %s", list_names(joined, most=8))
+    return found
 
 
 def leave_out_excluded(utterances: Sequence[Utterance], path: Path) -> tuple[list[Utterance], list[Rejected]]:

@@ -18,7 +18,7 @@ from unicodedata import normalize as normalize_unicode
 
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
-from wenet_hs.corpus.edits import ADDED, EXCLUDED, fold_name, leave_out_excluded, leave_out_held, read_added
+from wenet_hs.corpus.edits import ADDED, EXCLUDED, join_names, leave_out_excluded, leave_out_held, read_added
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import (
@@ -256,7 +256,7 @@ def _make_utterances(
     found, rejected = _find_audio(options, entries)
     _report_notes([entry for entry, _, _ in found])
     utterances, given, seen = list[Utterance](), dict[str, str](), dict[str, str]()
-    names, joined = dict[str, str](), set[str]()  # "Ana" and "ana" are one speaker
+    speakers = join_names(entry.speaker for entry, _, _ in found)
     for key, (entry, path, txt) in zip(_make_keys(found), found, strict=True):
         lang = entry.lang or ""
         if key in seen:
@@ -266,14 +266,9 @@ def _make_utterances(
         seen[key] = entry.where
         if entry.split is not None:
             given[key] = find_split(entry.split) or ""
-        speaker = entry.speaker and normalize_phones(entry.speaker)  # one form of Unicode: macOS writes another one
-        if speaker and (first := names.setdefault(fold_name(speaker), speaker)) != speaker:
-            joined.add(f"{speaker!r} as {first!r}")
-            speaker = first
         selected = {name: getattr(entry, name) for name in ("start", "end", "channel")}
+        speaker = entry.speaker and speakers[entry.speaker]
         utterances.append(Utterance(key=key, wav=str(path), txt=txt, lang=lang, speaker=speaker, **selected))
-    if joined:
-        logger.info("speakers whose names differ only in case are one: %s", list_names(sorted(joined), most=8))
     return utterances, given, rejected
 
 

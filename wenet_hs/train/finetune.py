@@ -145,11 +145,8 @@ def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> Fi
     statistics = {"encoder.global_cmvn.mean", "encoder.global_cmvn.istd"} & own.keys() & base.state.keys()
     pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
     if any(ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5) for ours, theirs in pairs):
-        logger.warning(
-            "%s: features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file: its encoder "
-            "was trained on them",
-            base.path,
-        )
+        found = "features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file"
+        logger.warning("%s: %s: its encoder was trained on them", base.path, found)
     load_weights(model, state, str(base.path))
     if isinstance(model.encoder, PretrainedEncoder):
         check_same_outputs(model.encoder.description, base.home / "encoder.json")
