@@ -27,7 +27,7 @@ unit=phone                    # char, phone, or bpe:N with N pieces
 OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree encoder"
 read_options "$@"
 yaml=$config cmvn=(--cmvn "$data/global_cmvn") kept=dataset_conf.cache_features=true not_kept=dataset_conf.cache_features=false
-if [ -n "$encoder" ]; then  # no statistics; kept are the encoder's outputs, of simulated words (25 GB for 14 h) at one speed only
+if [ -n "$encoder" ]; then  # no statistics; kept are the encoder's outputs, of simulated words (19 GB for 14 h) at one speed only
   cmvn=() kept=encoder_conf.cache=$data/encoder_outputs not_kept=dataset_conf.speed_perturb=false
   [ "$config" != "$root/conf/ucla.yaml" ] || yaml=$root/conf/ucla_whisper.yaml
   more=("encoder_conf.path=$encoder" "$kept" "${more[@]}")
