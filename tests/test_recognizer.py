@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import soundfile
 import torch
 from model_folders import HSOFTMAX, TABLE, noise, write_model_folder
 
-import wenet_hs
+import wenet_hs.recognizer
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
@@ -59,6 +60,16 @@ def test_integers_channels_and_other_rates(recognizer: Recognizer, tmp_path: Pat
     resampled = recognizer.transcribe((noise(0.8, rate=44100), 44100))
     assert resampled.duration == pytest.approx(0.8, abs=1e-3)
     assert resampled.text == recognizer.transcribe(tmp_path / "44k.wav").text
+
+
+def test_too_little_memory_is_one_line(recognizer: Recognizer, clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(
+        wenet_hs.recognizer, "decode_pieces", Mock(side_effect=torch.OutOfMemoryError("CUDA out of memory."))
+    )
+    line = rf"^out of memory with a batch of 1, the longest of 0.8 s \({clip} at 0.0 s\); lower --max_segment_s$"
+    for transcribe in (recognizer.transcribe, recognizer.transcribe_recording):
+        with pytest.raises(ConfigError, match=line):
+            transcribe(clip)
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -60,7 +60,7 @@ read_options() {  # sets the options of the command line, and what follows from 
   [ "$kind" != bpe ] || { pieces=(--vocab_size "${unit#bpe:}"); bpe=(--bpe_model "$data/bpe.model"); }
   metric=$([ "$kind" = phone ] && echo per || echo cer)
   _check_folder data && _check_folder exp
-  experiments=() && read -ra more <<< "$override"
+  experiments=() && read -rd '' -a more <<< "$override" || true  # of all lines
   for _seed in $seeds; do for _head in $head; do experiments+=("$exp/$(name_of "$_head" "$_seed")"); done; done
   [ -n "$seeds" ] || fail "--seeds: give at least one seed"
   wenet_hs=(wenet-hs)  # starts a command that shares its work: one process, or one per rank

@@ -32,6 +32,7 @@ from wenet_hs.decode.segments import (
     cut_waveform,
     find_speech,
     limit_segment,
+    out_of_memory_as_error,
     plan_batches,
 )
 from wenet_hs.decode.stream import EndpointRules, RecognitionStream
@@ -225,9 +226,11 @@ class Recognizer:
         self._experiment.frontend.warn_about_windows(name, seconds, CUT_AT_PAUSES)
         job = Job(modes=(mode,), options=self.options, lm=self._lm)
         for batch in plan_batches(pieces, _BATCH_SIZE, max_batch_s=max_batch_s):
-            waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
-            features = {piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()}
-            decoded, too_short = decode_pieces(self._experiment, features, job)
+            begins = [f"{name} at {piece.begin_s:.1f} s" for piece in batch]
+            with out_of_memory_as_error(begins, batch[0].duration_s, "lower --max_segment_s"):
+                waves = {piece: wave for piece in batch if not is_silent(wave := read(piece))}
+                features = {piece: self._experiment.frontend.compute(wave) for piece, wave in waves.items()}
+                decoded, too_short = decode_pieces(self._experiment, features, job)
             if too_short:
                 shortest_s = min(piece.duration_s for piece in too_short)
                 logger.warning("%s: %.3f s is too short for the encoder: its text is empty", name, shortest_s)

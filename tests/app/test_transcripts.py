@@ -456,6 +456,8 @@ def test_old_and_new_model_are_compared_on_the_same_test_set(app: App) -> None:
     assert "The new model is better" in app.get("/p/first/results").text
     scored(app, "exp-2", 30, base=old)
     assert "No difference was detected" in app.get("/p/first/transcribe").text
+    scored(app, "exp-2", 27, base=old)  # three clips differ: the interval excludes 0, but p is 0.25
+    assert "No difference was detected" in app.get("/p/first/transcribe").text
     scored(app, "exp-2", 38, base=old)
     assert "The new model is worse" in app.get("/p/first/transcribe").text
     scored(app, "exp-2", 5, 41, base=old)

@@ -40,6 +40,13 @@ def test_letters_of_every_script_with_keys_whole_and_missing_counted(call: Call)
     assert err == "hyp: 1 of 3 missing\n"
 
 
+def test_a_unit_of_several_characters_on_one_side_only_changes_no_other_unit(call: Call) -> None:
+    Path("ref").write_text("a abc\nb pa\n", "utf-8")
+    out = call("--char=1 --v=1", hyp="a abcd\u0303\nb p\u0254\u0303a\n")[1]
+    assert "\nOverall -> 40.00 % N=5 C=5 S=0 D=0 I=2\n" in out
+    assert "\nEnglish -> 40.00 % N=5 C=5 S=0 D=0 I=2\n" in out
+
+
 def test_every_switch_of_wenets(call: Call) -> None:
     Path("ig").write_text("-\nS\n", "utf-8")
     Path("split").write_text("Tʃ t ʃ\nlonely\n", "utf-8")

@@ -146,12 +146,13 @@ def test_hypotheses_without_a_reference_are_not_counted_and_an_error_unless_allo
 
 def test_every_mode_of_a_folder_is_scored_beside_its_text(capsys: Capsys) -> None:
     printed, _ = score_rows("--hyp hyp --name 'exp, attention' --json one.json --align one.txt", capsys)
-    for mode, texts in (("attention", HYP), ("joint", HYP | {"zz": "x"})):
+    for mode, texts in (("attention", HYP), ("joint", HYP | {"zz": "x"}), ("rescoring", HYP)):
         Path("test", mode).mkdir(parents=True)
         write_text(Path("test", mode, "text"), texts)
     assert call("--hyp test --name exp") == 2, "one mode has a hypothesis without a reference"
     found = capsys.readouterr()
-    assert found.out == "test/attention/score.txt\n" and found.err.startswith("test/joint/text: 1 hypothesis without")
+    assert found.out.split() == [f"test/{mode}/score.txt" for mode in ("attention", "joint", "rescoring")]
+    assert found.err.startswith("test/joint/text: 1 hypothesis without")
     folder = Path("test/attention")
     assert (folder / "score.txt").read_text("utf-8") == printed
     assert (folder / "score.json").read_bytes() == Path("one.json").read_bytes()

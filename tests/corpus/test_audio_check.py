@@ -72,6 +72,7 @@ def test_a_clip_that_crashes_the_decoder_is_rejected(tmp_path: Path) -> None:
     results = run_check(tmp_path, clips, num_workers=2)
     assert results.pop("c07") == "crash: the decoder ended its process or took more than 120 s"
     assert list(results.values()) == [1.0] * 19
+    assert len((tmp_path / "cache").read_text().splitlines()) == 19, "the reason may be a lack of memory"
 
 
 def test_incomplete_clips_of_the_lists_are_counted(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from praatio.data_classes.interval_tier import IntervalTier
 from pympi import Eaf
 
 from wenet_hs.corpus.audio_check import ClipChecker
+from wenet_hs.corpus.channels import find_channel_name
 from wenet_hs.corpus.output import find_overlaps
 from wenet_hs.data.audio import AudioError, read_utterance
 from wenet_hs.data.sampling import UtteranceTable
@@ -284,3 +285,10 @@ def test_a_segment_of_a_channel_that_a_command_does_not_give_is_refused(tmp_path
 def test_commands_that_do_more_are_refused(tmp_path: Path, command: str) -> None:
     with pytest.raises(DataError, match="1 of 1 recordings are commands, such as call: .*; run each once"):
         prepare(tmp_path / "out", write_kaldi(tmp_path / "train", command, ["", ""]))
+
+
+def test_the_name_of_a_person_is_no_name_of_a_channel() -> None:
+    for name in ("Cha", "che", "CHANA", "Chane", "a", "1", "B 2"):
+        assert find_channel_name([name]) is None, name
+    for name in ("ch1", "Ch A", "chan_b", "channel a", "channelA", "chL", "left"):
+        assert find_channel_name(["Ana", name]) == name

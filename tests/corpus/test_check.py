@@ -138,6 +138,11 @@ def test_what_sets_have_in_common(clean: dict[str, list[Utterance]]) -> None:
     checked = check({"train": train, "test": test})
     assert details(checked, "speaker in two sets") == {"copy": "train is also in train"}
     assert details(checked, "sentence in two sets") == {"sentence": "also in train: train5"}
+    written = [replace(clean["dev"][0], txt=f"¡{train[5].txt.capitalize()}!", speaker="TRAIN")]
+    checked = check({"train": train, "test": written})
+    assert details(checked, "sentence in two sets") == {written[0].key: "also in train: train5"}
+    assert details(checked, "speaker in two sets") == {written[0].key: "TRAIN is also in train"}
+    checked = check({"train": train, "test": test})
     assert details(checked, "same audio") == {"copy": "the samples of train3, another transcript"}
 
 

@@ -63,6 +63,14 @@ def test_letters_and_case_of_a_name_may_be_written_in_another_way() -> None:
     assert find_unmatched(lines | {"tal.wav": Consent(False), "y.wav": Consent(True)}, recordings) == ["tal.wav"]
 
 
+def test_no_wins_over_yes_for_one_name_and_no_other_name_is_taken(tmp_path: Path) -> None:
+    path = tmp_path / "consent.tsv"
+    path.write_text("talk.wav\tno\nMasse.wav\tyes\ntalk.wav\tyes\n", "utf-8")
+    found = read_consent(path)
+    assert found["talk.wav"] == Consent(False)
+    assert [one for _, one in match_consent(found, ["/a/masse.WAV", "/a/Maße.wav"])] == [Consent(True), Consent()]
+
+
 def test_the_summary_names_no_recording() -> None:
     assert summarise_consent([Consent(), Consent()]) == []
     found = summarise_consent([Consent(True, "for research"), Consent(True, "for research"), Consent()])

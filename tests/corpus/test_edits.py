@@ -132,7 +132,7 @@ def test_a_recording_of_the_test_set_is_recognised_in_another_form(tmp_path: Pat
 
 def test_rows_of_other_recordings_stay(tmp_path: Path) -> None:
     path = tmp_path / ADDED
-    path.write_text("text\taudio\tspeaker\nby hand\t/home/me/x.wav\tW\nold\t/y.wav\t\n", "utf-8")
+    path.write_text("text\taudio\tspeaker\nby hand\t/home/me/x.wav\tW\nold\t/y.wav\t\n\n \t\n", "utf-8")
     for text in ("new", "newer"):
         write_added(path, [{"audio": "/y.wav", "text": text}], recordings={"/y.wav"})
     rows = [{name: value for name, value in row.items() if value} for _, row in read_added(path)]

@@ -4,6 +4,7 @@
 import io
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import av
 import numpy as np
@@ -15,7 +16,9 @@ from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_eaf
 from wenet_hs.annotation.textgrid import read_textgrid
+from wenet_hs.corpus.audio_check import CheckMode, ClipChecker
 from wenet_hs.corpus.table_files import decode_text
+from wenet_hs.data import audio
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.data.shards import open_list, write_shards
@@ -61,6 +64,20 @@ def test_a_folder_of_phone_recordings(tmp_path: Path, monkeypatch: pytest.Monkey
     assert len(found) == 3
     [reason] = {*rejected.values()}
     assert reason == "m4a, AAC or video: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
+    monkeypatch.undo()
+    found, rejected = prepare(tmp_path / "without", f"folder --corpus {tmp_path / 'phone'}")
+    assert len(found) == len(TEXTS) and not rejected, "PyAV was installed"
+
+
+def test_what_is_not_a_fault_of_the_file_is_checked_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clip = Utterance(key="a", wav=str(write_audio(tmp_path / "a.wav", 1.0)), txt="")
+    modes: tuple[CheckMode, ...] = ("full", "exists")
+    with monkeypatch.context() as patched:
+        patched.setattr(audio, "open_decoder", Mock(side_effect=PermissionError(13, "Permission denied")))
+        for mode in modes:
+            _, [found] = ClipChecker(tmp_path / "cache").check([clip], "clips", mode)
+            assert "cannot be read (Permission denied)" in found.reason
+    assert [ClipChecker(tmp_path / "cache").check([clip], "clips", mode)[1] for mode in modes] == [[], []]
 
 
 def test_the_file_at_the_path_is_used_not_audio_of_its_name_in_another_folder(tmp_path: Path) -> None:
@@ -86,6 +103,15 @@ def test_elan_links_to_video_and_audio_beside_it_is_preferred(tmp_path: Path) ->
     found, _ = prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
     assert {(txt[-1], Path(u.wav).name) for txt, u in found.items()} == {("a", "a.mp4"), ("b", "b.flac")}
     assert len(found) == 2 * len(TEXTS)
+
+
+def test_a_video_does_not_decide_between_two_recordings(tmp_path: Path) -> None:
+    for name in ("s1/Z1.WAV", "s2/Z1.WAV", "camera/Z1.MOV"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).touch()
+    finder, folder = MediaFinder(tmp_path), tmp_path / "eaf"
+    assert str(finder.find(("Z1.WAV", "Z1"), folder)).startswith("ambiguous: ")
+    assert finder.find(("Z1.WAV", "Z1.MOV"), folder) == tmp_path / "camera/Z1.MOV", "it is named"
 
 
 def test_every_suffix_that_can_be_read_is_found(tmp_path: Path) -> None:

@@ -75,3 +75,5 @@ def test_overlaps_are_counted_for_each_two_sets() -> None:
         "train-test": {"speakers": 2, "sentences": 2},
         "dev-test": {"speakers": 0, "sentences": 0},
     }
+    both = {"train": corpus([("a", "Tʃa ba.")]), "test": corpus([("b", "tʃa ba")])}
+    assert [count_shared(both, unit)["train-test"]["sentences"] for unit in ("char", "phone")] == [1, 0]

@@ -9,6 +9,7 @@ from made_up_release import prepare_line, read_lists
 from praatio import textgrid
 from pympi import Eaf
 
+from wenet_hs.corpus.intervals import join_tiers
 from wenet_hs.corpus.output import read_rejected
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
@@ -264,6 +265,12 @@ def test_words_become_utterances_between_pauses(tmp_path: Path, caplog: pytest.L
     for wrong in ("0", "-1", "nan"):
         with pytest.raises(ConfigError, match=f"--join_intervals {wrong}: must be above 0, in seconds, such as 0.5"):
             prepare(tmp_path / "out", f"{form} --corpus {tmp_path} --join_intervals {wrong}")
+
+
+def test_pau_is_a_pause_between_phones_and_else_a_word() -> None:
+    spans = [(0.0, 0.3, "ua"), (0.3, 0.9, "pau"), (0.9, 1.2, "hana")]
+    assert join_tiers([spans], 0.5, "char") == [[(0.0, 1.2, "ua pau hana")]]
+    assert join_tiers([spans], 0.5, "phone") == [[(0.0, 0.3, "ua"), (0.9, 1.2, "hana")]]
 
 
 def test_utterances_get_no_hint(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -170,6 +170,7 @@ def test_words_of_byte_pieces_and_of_a_table_with_the_unit_space(tmp_path: Path)
             [("好", 1, 4), ("的", 4, 7), ("a", 7, 8), ("bé�", 8, 12)],
         ),
         (bpe, ["▁a", *好[:2], "▁b"], [("a�", 0, 3), ("b", 3, 4)]),
+        (bpe, ["▁a", "<0xC2>", "<0xA0>", "b"], [("a", 0, 1), ("b", 3, 4)]),  # NO-BREAK SPACE
         (char, [char.table.units[unit] for unit in char.encode("ab a")], [("ab", 0, 2), ("a", 3, 4)]),
     ):
         timed = [TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)]

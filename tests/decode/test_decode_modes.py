@@ -177,6 +177,13 @@ def test_wrong_calls_and_wrong_models() -> None:
             check_options(model, DecodeOptions(**setting), modes, Mock() if "lm_weight" in setting else None)
     with pytest.raises(ValueError, match=r"decode needs the model in eval mode; call model.eval\(\)"):
         decode(model.train(), features, lengths, MODES)
+    damaged = small_model()
+    with torch.no_grad():
+        damaged.decoder.after_norm.weight[0] = float("nan")
+    for mode in ("attention", "attention_beam_search", "joint", "attention_rescoring"):
+        if mode in MODES:
+            with pytest.raises(CheckpointError, match=r"(scores of the search|decoder output): NaN; the weights are"):
+                decode(damaged, features, lengths, [mode])
     with torch.no_grad():
         next(model.eval().ctc.head.parameters())[0] = float("nan")
     with pytest.raises(CheckpointError, match=r"CTC output: NaN; .* use another checkpoint"):

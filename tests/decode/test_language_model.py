@@ -18,6 +18,7 @@ from wenet_hs.decode.ctc_search import prefix_beam_search_with_lm
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
+from wenet_hs.lm import backoff
 from wenet_hs.lm.backoff import KenlmModel, NgramModel
 from wenet_hs.lm.language_model import LanguageModel, TextModel
 from wenet_hs.lm.loader import load_language_model
@@ -218,6 +219,33 @@ def test_a_binary_file_is_read_by_kenlm(tmp_path: Path, monkeypatch: pytest.Monk
     kenlm.Model.side_effect = OSError
     with pytest.raises(DataError, match=r"lm.bin: kenlm cannot read it; build it again with build_binary"):
         load(path, UNITS)
+
+
+class MadeUpState(list[str]):
+    """As kenlm's: the history as far as the model needs it, with a hash."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(tuple(self))
+
+
+def test_kenlm_keeps_a_state_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a search of any length needs no more memory than the model has contexts."""
+    kenlm = MagicMock(State=MadeUpState)
+
+    def score(state: list[str], word: str, after: list[str]) -> float:
+        after[:] = [word]
+        return -1.0 - len(state)
+
+    kenlm.Model.return_value.BaseScore.side_effect = score
+    monkeypatch.setitem(sys.modules, "kenlm", kenlm)
+    monkeypatch.setattr(backoff, "_MAX_SEEN", 5)
+    lm = KenlmModel(tmp_path / "lm.bin", UNITS)
+    states = lm.start(2)
+    for ids in ([3, 4], [4, 3], [3, 4], [5, 6], [3, 4]):
+        expected = torch.tensor([[-2.302585] if state == 0 else [-4.60517] for state in states.tolist()])
+        torch.testing.assert_close(lm.score(states, torch.tensor([ids]).T), expected)
+        states = lm.advance(states, torch.tensor(ids))
+    assert len(lm._states) == 5 and len(lm._seen) <= 5
 
 
 def test_kenlm_gives_the_same_scores(tmp_path: Path) -> None:

@@ -264,6 +264,12 @@ def test_names_and_settings_are_checked_before_the_first_stage(
     assert run_command(check_options, ["--config", str(ROOT / "conf/wikitext.yaml"), "--head", "hsoftmax"]) == 0
 
 
+def test_settings_on_several_lines_are_all_passed_on(checkout: Path) -> None:
+    _, calls = call(checkout, "mini", "--override", "seed=3 log_interval=7\n max_epoch=5\n", "--head", "softmax")
+    trainings = [one for one in calls if one[0] == "train"]
+    assert trainings and all({"seed=3", "log_interval=7", "max_epoch=5"} <= {*one} for one in trainings)
+
+
 def test_no_stage_begins_if_the_options_are_refused(checkout: Path) -> None:
     set_command(checkout, f'[ $1 != check-options ] || exit 2; echo "$@" >> {checkout}/calls.txt')
     for recipe in RECIPES:

@@ -495,6 +495,10 @@ def test_recordings_of_the_model_that_it_started_from_block_it_too(tmp_path: Pat
     model = write_project(tmp_path / "second", command=started)
     with pytest.raises(DataError, match="1 recording of the training not allowed"):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+    (tmp_path / "second/consent.tsv").write_text("talk.wav\tyes\n", "utf-8")  # another recording of this name
+    with pytest.raises(DataError, match="1 recording of the training not allowed"):
+        pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
+    (tmp_path / "second/consent.tsv").unlink()
     base.rename(tmp_path / "first/exp/moved")
     pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
     (tmp_path / "second/consent.tsv").write_text("elsewhere.wav\tno\n", "utf-8")

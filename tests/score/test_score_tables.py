@@ -24,7 +24,7 @@ from wenet_hs.score.alignments import (
 )
 from wenet_hs.score.error_rate import by_length, by_speaker
 from wenet_hs.score.tables import format_confusions, format_report
-from wenet_hs.text.units import show_unit
+from wenet_hs.text.units import show_two, show_unit
 
 CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}
@@ -190,7 +190,17 @@ def test_confusions_by_hand() -> None:
 
 def test_every_unit_is_visible() -> None:
     shown = {" ": "▁", "\u0301": "◌\u0301", "é": "é", "\u200d": "U+200D", "<unk>": "<unk>", "\u093e": "◌\u093e"}
+    shown |= {"\u3000": "U+3000", "\u200c\u200d": "U+200C U+200D", "می\u200cروم": "می\u200cروم", "": ""}
     assert {unit: show_unit(unit) for unit in shown} == shown
+    assert show_two("می\u200cروم", "میروم") == ("میU+200Cروم", "میروم")
+    assert show_two("می\u200cروم", "رفت") == ("می\u200cروم", "رفت")
+
+
+def test_words_that_differ_in_what_is_invisible_are_told_apart() -> None:
+    report = score({"k": "می\u200cروم a"}, {"k": "میروم a"}, rules=Rules(metric="wer"))
+    assert "میU+200Cروم" in format_alignments(report)
+    found = count_confusions(report.utterances.values(), report.rules, 3)
+    assert "میU+200Cروم" in "\n".join(format_confusions(found.overall))
 
 
 def test_lines_of_text() -> None:

@@ -28,7 +28,7 @@ from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.rules import normalize_words, split_units
-from wenet_hs.text.units import show_unit
+from wenet_hs.text.units import show_two, show_unit
 
 PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")
@@ -220,7 +220,7 @@ def _aligned_cells(runs: Iterable[Run], padding: str) -> tuple[list[str], list[s
             hyps += shown
             continue
         for ref_unit, hyp_unit in zip_longest(ref_run, hyp_run, fillvalue=""):
-            ref, hyp = show_unit(ref_unit), show_unit(hyp_unit)
+            ref, hyp = show_two(ref_unit, hyp_unit)
             excess = cell_len(ref) - cell_len(hyp)
             refs.append(ref + padding * -excess)
             hyps.append(hyp + padding * excess)

@@ -81,15 +81,18 @@ def run(args: argparse.Namespace) -> None:
     texts = sorted(args.hyp.glob("*/text"))
     if not texts:
         raise DataError(args.hyp, "contains no MODE/text", "give the --result_dir of `wenet-hs recognize`")
+    checks: list[Callable[[], None]] = []
     for text in texts:
         mode = text.parent
         files = {"hyp": text, "json": mode / "score.json", "align": mode / "alignment.txt"}
         name = ", ".join((*filter(None, [args.name]), mode.name))
         of_mode = argparse.Namespace(**{**vars(args), **files, "name": name})
         printed, check = _score(of_mode, dict(reference), utterances)
+        checks.append(check)
         write_atomic(mode / "score.txt", printed)
-        check()
         print(mode / "score.txt")
+    for check in checks:  # when all modes are written
+        check()
 
 
 def _score(

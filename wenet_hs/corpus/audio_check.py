@@ -46,6 +46,8 @@ class CheckedClip(NamedTuple):
     """Why the clip cannot be used, or None."""
     is_incomplete: bool = False
     """Whether it lacks a little of the length in its header, and is used nevertheless."""
+    is_of_file: bool = True
+    """Whether the file alone decides this, so that it is not checked again."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,16 +107,16 @@ class ClipChecker:
                 unknown,
                 num_workers=self._num_workers,
                 description=description,
-                on_crash=lambda _: CheckedClip(None, CRASHED),
+                on_crash=lambda _: CheckedClip(None, CRASHED, is_of_file=False),
             )
             self._cache.parent.mkdir(parents=True, exist_ok=True)
             with self._cache.open("a", encoding="utf-8") as cache:
                 for utterance, result in zip(unknown, found, strict=True):
                     results[utterance.key] = result
-                    if result.reason != _MISSING:  # that is cheap to check again, and the file may be added later
+                    if result.is_of_file:
                         cache_key = cache_keys[utterance.key]
                         self._known[cache_key] = result
-                        cache.write(json.dumps([cache_key, *result], ensure_ascii=True) + "\n")
+                        cache.write(json.dumps([cache_key, *result[:-1]], ensure_ascii=True) + "\n")
         usable, rejected = [], []
         for utterance in utterances:
             result = results.get(utterance.key, CheckedClip(utterance.duration))
@@ -134,13 +136,13 @@ class ClipChecker:
 
 def _check_one(mode: CheckMode, utterance: Utterance) -> CheckedClip:
     if not os.path.isfile(utterance.wav):  # noqa: PTH113  # False, not an error, for a name that no disk can hold
-        return CheckedClip(None, _MISSING)
+        return CheckedClip(None, _MISSING, is_of_file=False)
     if mode == "full":
         return check_clip(utterance)
     try:
         return CheckedClip(utterance.duration or round(segment_duration(utterance), 3))
     except AudioError as error:
-        return CheckedClip(None, f"unreadable: {error}")
+        return CheckedClip(None, f"unreadable: {error}", is_of_file=error.is_of_file)
 
 
 def check_clip(utterance: Utterance) -> CheckedClip:
@@ -148,7 +150,7 @@ def check_clip(utterance: Utterance) -> CheckedClip:
     try:
         waveform, rate, missing_s = read_segment(utterance)
     except AudioError as error:
-        return CheckedClip(None, error.found)
+        return CheckedClip(None, error.found, is_of_file=error.is_of_file)
     expected_s = utterance.duration
     duration_s = len(waveform) / rate
     reason = None if expected_s is None else length_fault(duration_s, expected_s, "the corpus")

@@ -16,6 +16,8 @@ logger = logging.getLogger(__name__)
 _NAME = re.compile(
     r"(?P<word>channel|chan|ch)?[ _.-]*((?P<side>left|right|[a-hlr])|(?P<number>\d+)(\.0)?)([ _.-]*channel)?", re.I
 )
+_NO_CHANNEL = re.compile("[^a-z]*[a-z]?[^a-z]*|ch(an)?[a-h]", re.I)
+"""Fewer than two letters, or what may be the name of a person."""
 _SIDES = {"left": 0, "l": 0, "right": 1, "r": 1} | {letter: number for number, letter in enumerate("abcdefgh")}
 _ALL = ("-1", "mono", "stereo", "mix", "mixed", "both", "all", "average", "mean")
 _REMEDY = "write left, right, A or B"
@@ -31,8 +33,8 @@ def count_channels(path: Path | str) -> int:
 
 
 def find_channel_name(names: Sequence[str]) -> str | None:
-    """The first name of a tier or participant that is the name of a channel as a whole (left, ch1), not A or 1."""
-    return next((one for one in names if _NAME.fullmatch(one) and re.search("[a-z]{2}", one, re.I)), None)
+    """The first name of a tier or participant that is the name of a channel as a whole (left, ch1), not A, 1 or Cha."""
+    return next((one for one in names if _NAME.fullmatch(one) and not _NO_CHANNEL.fullmatch(one)), None)
 
 
 def resolve_channels(written: Sequence[tuple[int | str | None, Path]]) -> list[int | str | None]:

@@ -20,8 +20,10 @@ import torch
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CRASHED, parallel_map
+from wenet_hs.corpus.edits import fold_speaker
 from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
 from wenet_hs.corpus.output import find_implausible, find_overlaps
+from wenet_hs.corpus.splits import plain_text
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
 from wenet_hs.errors import DataError
@@ -185,7 +187,7 @@ def check_lists(
     split = make_tokenizer(unit, UnitTable.from_units(())).split
     units = Counter(x for u in utterances for x in split(u.txt))
     findings += find_lengths(sets, units, unit, config)
-    findings += find_shared(sets, clips, made_sets)
+    findings += find_shared(sets, clips, unit, made_sets)
     findings += find_overlapping(sets)
     findings += find_in_texts(sets, unit)
     findings += find_rare_units(sets, units, unit, min_count)
@@ -288,19 +290,23 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
 # ---- what utterances have in common
 
 
-def find_shared(sets: Sets, clips: Mapping[str, Clip], made_sets: Collection[str] = ()) -> Iterator[Finding]:
+def find_shared(
+    sets: Sets, clips: Mapping[str, Clip], unit: Unit, made_sets: Collection[str] = ()
+) -> Iterator[Finding]:
     """Sentences and speakers that an earlier set has too, and audio that an earlier utterance has too.
 
     Speakers of `made_sets` are not compared.
     """
     sentences, speakers, audio = dict[object, tuple[str, str]](), dict[str, str](), dict[bytes, Utterance]()
     for name, u in _each(sets):
-        if u.txt.strip():
-            in_set, key = sentences.setdefault((u.lang, u.txt), (name, u.key))
+        if text := plain_text(u, unit).strip():
+            in_set, key = sentences.setdefault((u.lang, text), (name, u.key))
             if in_set != name:
                 yield Finding(name, u.key, "sentence in two sets", f"also in {in_set}: {key}")
-        if u.speaker is not None and name not in made_sets and (in_set := speakers.setdefault(u.speaker, name)) != name:
-            yield Finding(name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}")
+        if u.speaker is not None and name not in made_sets:
+            in_set = speakers.setdefault(fold_speaker(u.speaker), name)
+            if in_set != name:
+                yield Finding(name, u.key, "speaker in two sets", f"{u.speaker} is also in {in_set}")
         clip = clips[u.key]
         if clip.digest and not clip.is_silent and (same := audio.setdefault(clip.digest, u)) is not u:
             what = "same" if same.txt == u.txt else "another"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from unicodedata import normalize
 
-from wenet_hs.corpus.edits import fold_name
+from wenet_hs.data.media import fold_name
 from wenet_hs.errors import DataError
 from wenet_hs.files import one_field, read_lines, write_atomic
 
@@ -30,8 +30,11 @@ class Consent:
 
 
 def read_consent(path: Path) -> dict[str, Consent]:
-    """Recording → its consent; empty if there is no file. Raises DataError for a line of another form."""
-    found = dict[str, Consent]()
+    """Recording → its consent, of several lines that which is not allowed; empty if there is no file.
+
+    Raises DataError for a line of another form.
+    """
+    found = list[tuple[str, Consent]]()
     for number, line in enumerate(read_lines(path) if path.is_file() else [], 1):
         cells = [cell.strip() for cell in line.split("\t")]
         if number == 1 and cells == [*HEADER] or not any(cells):
@@ -40,8 +43,8 @@ def read_consent(path: Path) -> dict[str, Consent]:
         if len(cells) > 3 or not recording or allowed.lower() not in _ALLOWED:
             to_do = "write the recording, yes, no or nothing, and a note, with tabs between them"
             raise DataError(f"{path}:{number}", "not a line of consent", to_do)
-        found[recording] = Consent(_ALLOWED[allowed.lower()], note)
-    return found
+        found.append((recording, Consent(_ALLOWED[allowed.lower()], note)))
+    return join_consents(found)
 
 
 def parse_allowed(word: str) -> bool | None:
@@ -65,8 +68,8 @@ def match_consent(consents: Mapping[str, Consent], recordings: Iterable[str]) ->
 
     Composed and decomposed letters are equal, and upper and lower case of the file name, unless a line has its case.
     """
-    exact = _index((normalize("NFC", name), one) for name, one in consents.items())
-    folded = _index((_fold_name(name), one) for name, one in consents.items())
+    exact = join_consents((normalize("NFC", name), one) for name, one in consents.items())
+    folded = join_consents((_fold_name(name), one) for name, one in consents.items())
     for recording in recordings:
         parts = PurePath(normalize("NFC", one_field(recording))).parts  # as the file has it
         ends = [str(PurePath(*parts[start:])) for start in range(len(parts))]
@@ -81,8 +84,8 @@ def find_unmatched(consents: Mapping[str, Consent], recordings: Iterable[str]) -
     return [name for name, one in consents.items() if one.is_allowed is False and _fold_name(name) not in ends]
 
 
-def _index(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
-    """By name; of several with one name that which is not allowed."""
+def join_consents(consents: Iterable[tuple[str, Consent]]) -> dict[str, Consent]:
+    """By name; of several with one name that which is not allowed, or the last one."""
     found = dict[str, Consent]()
     for name, one in consents:
         if found.setdefault(name, one).is_allowed is not False:

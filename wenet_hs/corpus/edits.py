@@ -14,6 +14,7 @@ from functools import cache
 from pathlib import Path
 
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.data.media import fold_name
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import file_sha256, one_field, read_lines, write_atomic
 from wenet_hs.manifest import Utterance
@@ -40,6 +41,8 @@ def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
         )
     rows = list[tuple[int, dict[str, str]]]()
     for number, cells in enumerate(lines, start=2):
+        if not any(map(str.strip, cells)):
+            continue
         if len(cells) != len(header):
             found = f"{len(cells)} cells, the first line has {len(header)}"
             raise DataError(f"{path}:{number}", found, "separate the cells by tabs")
@@ -79,7 +82,7 @@ def leave_out_held(
         return [], []
     recordings = {Path(wav).resolve(): name for name, us in held.items() for wav in {u.wav for u in us}}
     stems = {fold_name(path.stem): name for path, name in recordings.items()}
-    speakers = {fold_name(u.speaker): name for name, us in held.items() for u in us if u.speaker}
+    speakers = {fold_speaker(u.speaker): name for name, us in held.items() for u in us if u.speaker}
     by_size = dict[int, list[Path]]()
     for path in filter(Path.is_file, recordings):
         by_size.setdefault(path.stat().st_size, []).append(path)
@@ -98,7 +101,7 @@ def leave_out_held(
     known = {u.key for us in splits.values() for u in us}
     for u in added:
         reason = f"its recording is in the {name} set" if (name := find_set(u.wav)) else ""
-        if not reason and u.speaker and (name := speakers.get(fold_name(u.speaker))):
+        if not reason and u.speaker and (name := speakers.get(fold_speaker(u.speaker))):
             reason = f"its speaker is in the {name} set"
         if not reason and speakers and not u.speaker:
             reason = "no speaker: it may be one of dev or test, which have names; name who speaks"
@@ -112,8 +115,8 @@ def leave_out_held(
     return kept, rejected
 
 
-def fold_name(name: str) -> str:
-    """A name to compare: composed letters, lower case, single spaces."""
+def fold_speaker(name: str) -> str:
+    """The name of a person to compare: composed letters, without case (Weiß is WEISS), single spaces."""
     return " ".join(unicodedata.normalize("NFC", unicodedata.normalize("NFC", name).casefold()).split())
 
 
@@ -122,7 +125,7 @@ def join_names(names: Iterable[str | None]) -> dict[str, str]:
     first, found = dict[str, str](), dict[str, str]()
     for name in filter(None, names):
         normal = normalize_phones(name)
-        found[name] = first.setdefault(fold_name(normal), normal)
+        found[name] = first.setdefault(fold_speaker(normal), normal)
     if joined := sorted({f"{name!r} as {one!r}" for name, one in found.items() if normalize_phones(name) != one}):
         logger.info("speakers whose names differ only in case are one: %s", list_names(joined, most=8))
     return found

@@ -53,7 +53,8 @@ class TierOptions(OwnOptions):
     join_intervals: float | None = option(
         None,
         "intervals are words or phones: join those between pauses of at least S seconds; "
-        f"{' '.join(filter(None, PAUSES))} and no label are pauses, at {' '.join(UNKNOWN)} an utterance ends too",
+        f"{' '.join(filter(None, PAUSES))}, with phones pau, and no label are pauses, "
+        f"at {' '.join(UNKNOWN)} an utterance ends too",
         metavar="S",
     )
     speaker_from: str
@@ -120,7 +121,7 @@ def prepare_files(
     if num_unnamed > 1 and options.speaker_from in ("participant", "none"):
         hint = "--speaker_from tier takes the tiers' names, if these are people"
         logger.info("%d of the tiers used name no participant, so their speakers are unknown; %s", num_unnamed, hint)
-    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), options.join_intervals))
+    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), options.join_intervals, options.unit))
     joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
     return prepare_entries(options, form, [*unreadable, *without, *_tier_entries(joined, options)], facts)

@@ -32,12 +32,13 @@ from wenet_hs.corpus.output import (
     write_rejected,
 )
 from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy, describe_common, hold_out_sets
+from wenet_hs.corpus.splits import plain_text
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import one_field, write_atomic
 from wenet_hs.manifest import Utterance
 from wenet_hs.options import option, recorded_options
-from wenet_hs.text.normalize import APOSTROPHES, normalize, normalize_counted, normalize_phones
+from wenet_hs.text.normalize import APOSTROPHES, normalize_counted, normalize_phones
 from wenet_hs.text.units import show_unit
 
 logger = logging.getLogger(__name__)
@@ -166,7 +167,7 @@ def prepare_entries(
         line = "%s: %d utterances are added to the training set; the others are in rejected.tsv"
         logger.info(line, options.out / ADDED, len(more))
         splits["train"] += more
-        plain = {name: [_with_plain_text(u, options.unit) for u in us] for name, us in splits.items()}
+        plain = _with_plain_texts(splits, options.unit)
         sets += f"; with the {len(more)} added: {describe_common(plain)} in several sets" if more else ""
     rejected += left_out + held
     facts |= {"sets": sets, "made_sets": made, "num_incomplete": checker.count_incomplete(splits)}
@@ -382,8 +383,8 @@ def _make_splits(
             why = f"name the folder of the audio with --audio_dir; {why}"
         raise DataError(normpath(options.corpus), f"{found}: too few for a recogniser", f"{why}give more data")
     rule, lost = "given", list[Rejected]()
-    as_written = {u.key: u for u in utterances}  # upper case and punctuation make no other sentence
-    splits = {name: [_with_plain_text(u, options.unit) for u in chosen] for name, chosen in splits.items()}
+    as_written = {u.key: u for u in utterances}
+    splits = _with_plain_texts(splits, options.unit)
     if absent:
         shares = {"test": options.test_share, "dev": options.dev_share}
         shares = {name: shares[name] for name in absent}
@@ -395,6 +396,5 @@ def _make_splits(
     return splits, left_out + lost, absent, line
 
 
-def _with_plain_text(utterance: Utterance, unit: str) -> Utterance:
-    """The utterance with normalised text; that of phones is."""
-    return utterance if unit == "phone" else replace(utterance, txt=normalize(utterance.txt, utterance.lang))
+def _with_plain_texts(splits: Mapping[str, Sequence[Utterance]], unit: str) -> dict[str, list[Utterance]]:
+    return {name: [replace(u, txt=plain_text(u, unit)) for u in us] for name, us in splits.items()}

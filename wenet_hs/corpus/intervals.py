@@ -10,32 +10,34 @@ from wenet_hs.annotation.tiers import Span
 
 logger = logging.getLogger(__name__)
 
-PAUSES = ("", "sil", "<sil>", "sp", "<eps>", "<p:>", "pau", "h#")
+PAUSES = ("", "sil", "<sil>", "sp", "<eps>", "<p:>", "h#")
 """Labels of silence, in any case."""
+PAUSES_OF_PHONES = (*PAUSES, "pau")
+"""With phones; it is a word of Hawaiian and Portuguese."""
 UNKNOWN = ("spn", "<unk>")
 """Labels of speech that the aligner does not know: an utterance ends there."""
 
 
-def join_tiers(tiers: Iterable[Sequence[Span]], pause_s: float | None) -> list[Sequence[Span]]:
+def join_tiers(tiers: Iterable[Sequence[Span]], pause_s: float | None, unit: str) -> list[Sequence[Span]]:
     """The annotations of each tier, joined between pauses of this length. None: as they are; words are stated."""
-    before = list(tiers)
+    before, pauses = list(tiers), PAUSES_OF_PHONES if unit == "phone" else PAUSES
     if pause_s is None:
         if num_words := sum(len(spans) for spans in before if _are_words(spans)):
             hint = "--join_intervals 0.5 makes utterances between pauses of 0.5 s"
             logger.info("%d intervals touch and have one word each, as words or phones do; %s", num_words, hint)
         return before
-    after: list[Sequence[Span]] = [_join(spans, pause_s) for spans in before]
+    after: list[Sequence[Span]] = [_join(spans, pause_s, pauses) for spans in before]
     sizes = [sum(map(len, of_all)) for of_all in (before, after)]
-    counts = Counter(label for spans in before for *_, text in spans if (label := _label(text)) in (*PAUSES, *UNKNOWN))
+    counts = Counter(label for spans in before for *_, text in spans if (label := _label(text)) in (*pauses, *UNKNOWN))
     named = ", ".join(f"{label or 'no label'} ({num})" for label, num in counts.most_common())
     logger.info("%d intervals became %d utterances; pauses and unknown words: %s", *sizes, named or "no labels")
     return after
 
 
-def _join(spans: Sequence[Span], pause_s: float) -> list[Span]:
+def _join(spans: Sequence[Span], pause_s: float, pauses: Sequence[str]) -> list[Span]:
     joined, is_open = list[Span](), False
     for begin, end, text in spans:
-        if _label(text) in PAUSES:  # its length is between the words
+        if _label(text) in pauses:  # its length is between the words
             continue
         before = joined[-1] if is_open else (None, None, "")
         if begin is None or end is None or _label(text) in UNKNOWN:

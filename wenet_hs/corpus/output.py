@@ -105,7 +105,7 @@ def write_corpus(
     Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.
     """
     _check_keys(splits)
-    total = _count(splits, rejected)
+    total = _count(splits, rejected, unit)
     for folder in (out, *(out / name for name in SPLITS)):
         for incomplete in folder.glob(".*.tmp"):  # of a run that was killed
             incomplete.unlink()
@@ -136,7 +136,7 @@ def write_corpus(
     by_lang = {}
     for lang, of_lang in langs.items():
         sets = {name: [u for u in utterances if u.lang == lang] for name, utterances in splits.items()}
-        by_lang[lang] = {**of_lang, **_count(sets, [clip for clip in rejected if clip.lang == lang])}
+        by_lang[lang] = {**of_lang, **_count(sets, [clip for clip in rejected if clip.lang == lang], unit)}
     num_in = total.pop("num_in")
     content = {"format": "wenet_hs.prepare/1", **facts, "num_in": num_in, "num_implausible": len(implausible)}
     content |= {"langs": by_lang, "total": total}
@@ -232,14 +232,14 @@ def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
             )
 
 
-def _count(splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected]) -> dict[str, Any]:
+def _count(splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], unit: str) -> dict[str, Any]:
     """The counts that `stats.json` has for each language and in total."""
     return {
         "num_in": sum(map(len, splits.values())) + len(rejected),
         "utterances": {name: len(utterances) for name, utterances in splits.items()},
         "hours": {name: round(hours_of(utterances), 4) for name, utterances in splits.items()},
         "speakers": {name: len({u.speaker for u in utterances} - {None}) for name, utterances in splits.items()},
-        "in_both": count_shared(splits),
+        "in_both": count_shared(splits, unit),
         "rejected": count_kinds(clip for clip in rejected if clip.is_fault),
         "left_out": count_kinds(clip for clip in rejected if not clip.is_fault),
     }

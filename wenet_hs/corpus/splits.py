@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 
 from wenet_hs.manifest import Utterance
+from wenet_hs.text.normalize import normalize
 
 _Speaker = tuple[bool, str]
 """(True, speaker) or, for an unknown speaker, (False, key of the utterance)."""
@@ -95,10 +96,15 @@ def hold_out_groups(
     return held, [utterance for utterance in utterances if group_of(utterance) not in chosen]
 
 
-def count_shared(splits: Mapping[str, Sequence[Utterance]]) -> dict[str, dict[str, int]]:
+def plain_text(utterance: Utterance, unit: str) -> str:
+    """The sentence to compare: upper case and punctuation make no other one. Phones are as they are."""
+    return utterance.txt if unit == "phone" else normalize(utterance.txt, utterance.lang)
+
+
+def count_shared(splits: Mapping[str, Sequence[Utterance]], unit: str = "char") -> dict[str, dict[str, int]]:
     """For each pair of sets, such as `train-test`: the number of speakers and sentences in both."""
     speakers = {name: {u.speaker for u in utterances} - {None} for name, utterances in splits.items()}
-    sentences = {name: {u.txt for u in utterances} for name, utterances in splits.items()}
+    sentences = {name: {plain_text(u, unit) for u in utterances} for name, utterances in splits.items()}
     return {
         f"{a}-{b}": {"speakers": len(speakers[a] & speakers[b]), "sentences": len(sentences[a] & sentences[b])}
         for a, b in combinations(splits, 2)

@@ -50,6 +50,9 @@ Samples = NDArray[np.float32]
 class AudioError(DataError):
     """Audio that cannot be used."""
 
+    is_of_file = True
+    """See `SourceError`."""
+
 
 class TooLongError(AudioError):
     """Audio of more than MAX_HOURS."""
@@ -241,19 +244,21 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
                 if path.exists():
                     raise SourceError("not a file", "give the path of an audio file")
                 where = "" if path.is_absolute() else f" (looked for in the current folder {Path.cwd()})"
-                raise SourceError(f"missing{where}")
+                raise SourceError(f"missing{where}", is_of_file=False)
             declared_over_present, first = containers.read_sizes(content)
             opened, num_frames = open_decoder(content, first)
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):  # these are not faults of the file
                 raise
-            raise SourceError(f"cannot be read ({error.strerror})") from error
+            raise SourceError(f"cannot be read ({error.strerror})", is_of_file=False) from error
         with opened as file:
             _check_header(file, name)
             present_s = num_frames / file.samplerate
             yield file, num_frames, check_length(present_s, present_s * declared_over_present)
     except SourceError as fault:
-        raise AudioError(name, str(fault), fault.remedy) from fault
+        failed = AudioError(name, str(fault), fault.remedy)
+        failed.is_of_file = fault.is_of_file
+        raise failed from fault
 
 
 def _check_header(file: Any, name: str) -> None:
@@ -348,7 +353,7 @@ def open_local(path: str) -> BinaryIO:
     try:
         return Path(path).open("rb")
     except OSError as error:
-        raise SourceError(f"cannot be read ({error.strerror})") from error
+        raise SourceError(f"cannot be read ({error.strerror})", is_of_file=False) from error
 
 
 def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
@@ -362,4 +367,4 @@ def call_fsspec(url: str, call: Callable[[Any, str], Any]) -> Any:
         return call(filesystem, path)
     except Exception as error:
         text = str(error) or type(error).__name__
-        raise SourceError(f"cannot be read ({' '.join(text.split())})") from error
+        raise SourceError(f"cannot be read ({' '.join(text.split())})", is_of_file=False) from error

@@ -31,11 +31,16 @@ _DIVISORS = {3: 1, 2: 2, 0: 4}
 
 
 class SourceError(Exception):
-    """A source that cannot be read. The message does not contain its name: the caller adds it (see `AudioError`)."""
+    """A source that cannot be read. The message does not contain its name: the caller adds it (see `AudioError`).
 
-    def __init__(self, reason: str, remedy: str = "restore the file, or leave it out") -> None:
+    is_of_file: whether the content of the file alone is the reason, not this computer, its network or its programs.
+    """
+
+    def __init__(
+        self, reason: str, remedy: str = "restore the file, or leave it out", *, is_of_file: bool = True
+    ) -> None:
         super().__init__(reason)
-        self.remedy = remedy
+        self.remedy, self.is_of_file = remedy, is_of_file
 
 
 def open_bytes(source: str | Path | bytes) -> BinaryIO:

@@ -109,7 +109,8 @@ class MediaFile:
         try:
             import av  # noqa: F401
         except ImportError as error:
-            raise SourceError(f"{fault}; PyAV reads it: pip install 'wenet_hs[media]'", f"or {CONVERT}") from error
+            found = f"{fault}; PyAV reads it: pip install 'wenet_hs[media]'"
+            raise SourceError(found, f"or {CONVERT}", is_of_file=False) from error
         self._content = content
         self._sound = (
             _probe(content) if isinstance(content, bytes) else _probe_file(content, *containers.file_state(content))

@@ -83,6 +83,8 @@ class MediaFinder:
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
         ambiguous = ""
         for suffixes in (AUDIO_SUFFIXES, MEDIA_SUFFIXES):
+            if ambiguous:  # a video of this name may be of any of these recordings: only one that is named is taken
+                names = [name for name in names if name.suffix.lower() in suffixes]
             for written in audio:  # a backslash may be a part of a name on the disk
                 if "\\" in written and (found := _exact(Path(written), roots, suffixes)):
                     return self._link(found, names, math.inf)

@@ -94,13 +94,13 @@ def align_utterances(
     for piece in pieces:
         if piece.duration_s > whole_s:
             utterance = utterances[piece.row]
-            with out_of_memory_as_error([utterance], piece.duration_s, "cut the recording"):
+            with out_of_memory_as_error([utterance.key], piece.duration_s, "cut the recording"):
                 results[utterance.key] = _align_long(experiment, utterance, piece.duration_s)
             on_progress(1, len(utterances))
     whole = [piece for piece in pieces if piece.duration_s <= whole_s]
     for batch in plan_batches(whole, batch_size, max_batch_s=encoder.max_batch_s):
         in_batch = [utterances[piece.row] for piece in batch]
-        with out_of_memory_as_error(in_batch, batch[0].duration_s, remedy):
+        with out_of_memory_as_error([one.key for one in in_batch], batch[0].duration_s, remedy):
             results |= _align_batch(experiment, in_batch, [piece.duration_s for piece in batch])
         on_progress(len(batch), len(utterances))
     return results

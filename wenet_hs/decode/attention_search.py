@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from wenet_hs.decode.ctc_search import DIVERGED
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.errors import CheckpointError
 from wenet_hs.gpu import copy_to
 from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import NewNodes
@@ -171,13 +173,16 @@ class BeamSearch(ABC):
         """The units between <sos> and <eos>, and the score, of each hypothesis that is possible, per utterance.
 
         units: (B', N, L), scores: (B', N). They are read together, because each reading waits for the device.
+        Raises CheckpointError for a score that is NaN.
         """
         found: list[list[tuple[tuple[int, ...], float]]] = []
         for rows in torch.cat([scores.double()[..., None], units.double()], dim=-1).tolist():
             found.append([])
             for score, _, *values in rows:
-                ids = [int(value) for value in values]
+                if math.isnan(score):
+                    raise CheckpointError("scores of the search", "NaN", DIVERGED)
                 if score > -math.inf:
+                    ids = [int(value) for value in values]
                     found[-1].append((tuple(ids[: ids.index(self._eos)] if self._eos in ids else ids), score))
         return found
 

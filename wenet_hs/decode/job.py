@@ -279,8 +279,8 @@ def _decode_batches(
     loaded = iter((load_ahead if is_gpu(device) else map)(load, range(len(of_position))))
     for number, batch in batches.items():
         times = StageTimes(device)
-        clips = [piece.select(utterances) for piece in batch]
-        with out_of_memory_as_error(clips, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
+        keys = [piece.select(utterances).key for piece in batch]
+        with out_of_memory_as_error(keys, batch[0].duration_s, "lower --batch_size or --max_segment_s"):
             with times.measure(FEATURES):
                 ready = next(loaded)
             result = _decode_batch(experiment, ready, job, times)

@@ -81,7 +81,7 @@ def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedT
     for unit, text in zip(units, tokenizer.texts(unit.text for unit in units), strict=True):
         if text.startswith(SPACE):
             groups.append([])
-        if text != SPACE:
+        if text != SPACE and (text or groups[-1]):  # without the rest of a space that is written in bytes
             groups[-1].append((unit, text))
     return [
         TimedText(

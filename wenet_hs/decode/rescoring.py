@@ -17,7 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wenet_hs.decode.ctc_search import DIVERGED
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.errors import CheckpointError
 from wenet_hs.gpu import copy_to
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.lm.language_model import LanguageModel
@@ -126,7 +128,10 @@ def score_sequences(
     sequences: _Sequences,
     special: SpecialIds,
 ) -> list[float]:
-    """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its lengths (B,)."""
+    """Log-probability of each sequence and its end; memory: (B, T, D) encoder output and its lengths (B,).
+
+    Raises CheckpointError for a decoder whose output is NaN.
+    """
     trees, scores = list[PrefixTree](), [0.0] * len(sequences)
     for number, (row, ids) in enumerate(sequences):
         if not trees or trees[-1].row != row or len(trees[-1].nodes) + len(ids) >= MAX_NODES:
@@ -134,6 +139,8 @@ def score_sequences(
         trees[-1].add(number, ids, special.eos)
     for batch in _batch_trees(trees):
         for tree, costs_E in zip(batch, _edge_costs(decoder, head, memory, batch), strict=True):
+            if np.isnan(costs_E).any():
+                raise CheckpointError("decoder output", "NaN", DIVERGED)
             for number, path in tree.paths:
                 scores[number] = -float(costs_E[path].sum())
     return scores

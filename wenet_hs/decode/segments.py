@@ -112,8 +112,8 @@ def plan_batches(
 
 
 @contextmanager
-def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, remedy: str) -> Iterator[None]:
-    """Raise ConfigError with the keys of the batch if the block runs out of memory.
+def out_of_memory_as_error(names: Sequence[str], longest_s: float, remedy: str) -> Iterator[None]:
+    """Raise ConfigError with the names of the clips of the batch if the block runs out of memory.
 
     `longest_s`: seconds of the longest clip, to which the others are padded.
     """
@@ -122,8 +122,7 @@ def out_of_memory_as_error(utterances: Sequence[Utterance], longest_s: float, re
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        named = list_names([utterance.key for utterance in utterances])
-        what = f"out of memory with a batch of {len(utterances)}, the longest of {longest_s:.1f} s ({named})"
+        what = f"out of memory with a batch of {len(names)}, the longest of {longest_s:.1f} s ({list_names(names)})"
         raise ConfigError(what, to_do=remedy) from error
 
 

@@ -24,6 +24,8 @@ _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
 _OTHER_NAMES = {"<UNK>": UNKNOWN, OTHER_SPACE: SPACE}
+_MAX_SEEN = 2**18
+"""Scores of KenLM that are kept, about 50 MB."""
 _FIELD_END = re.compile("[ \t]+")
 
 Words = tuple[int, ...]
@@ -198,7 +200,10 @@ class ArpaReader:
 
 
 class KenlmModel(LanguageModel):
-    """A binary file of KenLM, read by its own library. A state is the number of a history that was seen before."""
+    """A binary file of KenLM, read by its own library. A state is the number of a state of KenLM that was seen before.
+
+    KenLM's states are no longer than the model needs, so there are at most as many as the model has contexts.
+    """
 
     def __init__(self, path: Path, units: UnitTable) -> None:
         """Raises ConfigError if kenlm is not installed, DataError if it cannot read the file."""
@@ -219,7 +224,8 @@ class KenlmModel(LanguageModel):
         self._units[units.special.eos] = END
         begin = kenlm.State()
         self._model.BeginSentenceWrite(begin)
-        self._states, self._seen = [begin], dict[tuple[int, int], tuple[float, int]]()
+        self._states, self._number_of = [begin], {begin: 0}
+        self._seen = dict[tuple[int, int], tuple[float, int]]()
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
         return torch.zeros(count, dtype=torch.int64, device=device)
@@ -238,6 +244,10 @@ class KenlmModel(LanguageModel):
         if found is None:
             after = self._kenlm.State()
             log10 = self._model.BaseScore(self._states[state], self._units[unit], after)
-            self._states.append(after)
-            found = self._seen[state, unit] = (log10 * _LN_10, len(self._states) - 1)
+            number = self._number_of.setdefault(after, len(self._states))
+            if number == len(self._states):
+                self._states.append(after)
+            if len(self._seen) >= _MAX_SEEN:
+                self._seen.clear()
+            found = self._seen[state, unit] = (log10 * _LN_10, number)
         return found

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.config.load import load_config
-from wenet_hs.corpus.consent import CONSENT, Consent, find_unmatched, match_consent, read_consent
+from wenet_hs.corpus.consent import CONSENT, Consent, find_unmatched, join_consents, match_consent, read_consent
 from wenet_hs.corpus.output import read_rejected
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.experiment import SHA256_OF, Experiment
@@ -44,7 +44,7 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
     """
     if path is not None and not path.is_file():
         raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
-    consents, recordings, unknown, files = dict[str, Consent](), dict[str, None](), list[Path](), dict[Path, None]()
+    recordings, unknown, files = dict[str, None](), list[Path](), dict[Path, None]()
     projects = list[Path]()
     for folder, recorded in _trace_training(experiment):
         projects.append(folder.resolve().parent.parent)
@@ -52,8 +52,8 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
         clips = read_training_lists(recorded, folder)
         recordings |= dict.fromkeys(clip.wav for clip in clips)
         unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
-    for file in files:
-        consents |= read_consent(file)
+    # Recordings of two projects may have one name: then one `no` is enough.
+    consents = join_consents(item for file in files for item in read_consent(file).items())
     found = dict(match_consent(consents, recordings))
     where = " and ".join(str(file) for file in files if file.is_file())
     if refused := [name for name, one in found.items() if one.is_allowed is False]:

@@ -12,10 +12,10 @@ from typing import TextIO
 
 from rich.cells import cell_len
 
-from wenet_hs.score.edit_distance import align
+from wenet_hs.score.edit_distance import Operation, align
 from wenet_hs.score.error_rate import UNDEFINED, Report, ScoredUtterance, count_of, percent, worst_first
 from wenet_hs.score.rules import Rules, word_lengths
-from wenet_hs.text.units import script_of, show_unit
+from wenet_hs.text.units import script_of, show_two, show_unit
 
 GAP = "*"  # printed opposite a deleted or an inserted unit
 _width = lru_cache(maxsize=2**14)(cell_len)
@@ -77,7 +77,7 @@ def _columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[tuple[str, st
             if num_units in starts:
                 yield "", "", ""
             num_units += 1
-        cells = [GAP if unit is None else show_unit(unit) for unit in (operation.ref, operation.hyp)]
+        cells = _show_units(operation, GAP)
         cells.append("" if operation.kind == "C" else operation.kind)
         width = max(map(_width, cells))
         ref, hyp, mark = (cell + " " * (width - _width(cell)) for cell in cells)
@@ -212,8 +212,14 @@ def _rank(pairs: Counter[tuple[str | None, str | None]], units: Counter[str], mo
 
 def show_pair(pair: Confusion, *, gap: str, name_scripts: bool) -> list[str]:
     """Both units as `show_unit`, `gap` for none, and their scripts if two scripts are confused: they may look alike."""
-    units = [gap if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
+    units = _show_units(pair, gap)
     scripts = [script_of(unit) for unit in (pair.ref, pair.hyp) if unit is not None]
     if name_scripts and len(set(scripts)) == 2 and all(scripts):
         return [f"{unit} ({script})" for unit, script in zip(units, scripts, strict=True)]
     return units
+
+
+def _show_units(pair: Confusion | Operation, gap: str) -> list[str]:
+    if pair.ref is None or pair.hyp is None:
+        return [gap if unit is None else show_unit(unit) for unit in (pair.ref, pair.hyp)]
+    return [*show_two(pair.ref, pair.hyp)]

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.score.bootstrap import SEED, Interval, percentile_interval, resample
+from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, percentile_interval, resample
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 
 MACRO, MICRO = "macro average", "micro average"
@@ -29,6 +29,11 @@ class Significance:
     """Two-sided: twice the share of resamples whose difference is 0 or has the other sign, with one resample added to
     both counts, because R resamples cannot show a p below 1 / R (Davison & Hinkley 1997, section 4.2). At most 1, and
     at least 2^(1 - n) if n clusters differ at all, which is the smallest p of a sign test."""
+
+    @property
+    def is_difference(self) -> bool:
+        """Whether p is below 0.05. The interval alone is too narrow where few clusters differ."""
+        return self.p is not None and self.p < 1 - CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)

@@ -76,7 +76,8 @@ Run = tuple[Sequence[str], Sequence[str]]
 def align_runs(ref: Sequence[str], hyp: Sequence[str]) -> Iterator[Run]:
     """The alignment in runs: equally many units on both sides (all equal or all substituted), or none on one side."""
     for code in Levenshtein.opcodes(*_as_ids(ref, hyp)):
-        yield ref[code.src_start : code.src_end], hyp[code.dest_start : code.dest_end]
+        # Lists: one side may be a `str` and the other a list, and the caller compares them.
+        yield list(ref[code.src_start : code.src_end]), list(hyp[code.dest_start : code.dest_end])
 
 
 def count_errors(ref: Sequence[str], hyp: Sequence[str]) -> ErrorCounts:

@@ -56,9 +56,17 @@ _RULES: dict[str, _LanguageRules] = {
     # oʻ and gʻ are letters of the alphabet (U+02BB); any other apostrophe in a word is the tutuq belgisi (U+02BC).
     "uz": ((f"(?<=[og]){_TYPED_OR_LETTER}", "ʻ"), _LETTER_APOSTROPHE),
 }
+_HEBREW: _LanguageRules = (
+    # Keyboards have neither geresh nor gershayim; some people type two apostrophes, of which the second is removed.
+    (r"(?<=\p{Hebr})[\"“”״](?=\p{Hebr})|(?<=\p{Hebr})'(?='\p{Hebr})", "״"),
+    (rf"(?<=\p{{Hebr}})[{APOSTROPHES}׳](?=\p{{Hebr}})", "׳"),
+    *_DEFAULT,
+)
+_RULES |= dict.fromkeys(("he", "yi"), _HEBREW)
 _DOTLESS_I = ("tr", "az", "crh", "gag")
 """Languages in which I is the capital of ı, and İ of i."""
 _SHORT_CODES = {
+    **{"heb": "he", "iw": "he", "yid": "yi", "ydd": "yi"},
     **{"aze": "az", "azj": "az", "bel": "be", "cat": "ca", "fra": "fr", "fre": "fr", "ita": "it"},
     **{"oci": "oc", "tur": "tr", "ukr": "uk", "uzb": "uz", "uzn": "uz"},
 }

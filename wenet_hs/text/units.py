@@ -25,6 +25,7 @@ EOS = "<eos>"
 MOST_UNKNOWN = 0.5
 """If so large a share of a text is `<unk>`, text and unit table do not belong together. WikiText-2 has 2.6 %."""
 SPECIAL_UNITS = (BLANK, UNK, SOS_EOS)
+_SHAPELESS = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs")
 _MOST_FAULTS = 10_000  # that are counted in a table, which may come from others
 _MARKED = re.compile(r"<(?!0x[0-9A-F]{2}>)[^<>\s]+>|\[[^\[\]\s]+\]")  # `<0xC3>` is a byte
 
@@ -165,10 +166,22 @@ def script_of(unit: str) -> str:
 
 
 @lru_cache(maxsize=2**14)
-def show_unit(unit: str) -> str:
-    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, the code points of controls."""
-    if unit == " ":
-        return "▁"
-    if all(unicodedata.category(character) in ("Cc", "Cf") for character in unit):
-        return " ".join(f"U+{ord(character):04X}" for character in unit)
-    return f"◌{unit}" if unicodedata.category(unit[0]).startswith("M") else unit
+def show_unit(unit: str, *, in_full: bool = False) -> str:
+    """A visible form of a unit: ▁ for a space, ◌ before a mark without its letter, code points if nothing is visible.
+
+    in_full: also the code points of what is invisible inside a unit. Some scripts have joiners in most words.
+    """
+    has_letter = not unit or unicodedata.category(unit[0])[0] != "M"
+    shown = unit.replace(" ", "▁") if has_letter else f"◌{unit}"
+    hidden = {one: f"U+{ord(one):04X}" for one in shown if unicodedata.category(one) in _SHAPELESS}
+    if hidden.keys() >= set(shown):
+        return " ".join(hidden[one] for one in shown)
+    return "".join(hidden.get(one, one) for one in shown) if in_full else shown
+
+
+def show_two(one: str, other: str) -> tuple[str, str]:
+    """Two units as `show_unit`, and in full if only what is invisible differs."""
+    shown = show_unit(one), show_unit(other)
+    visible = [[char for char in unit if unicodedata.category(char) not in _SHAPELESS] for unit in shown]
+    is_alike = one != other and visible[0] == visible[1]
+    return (show_unit(one, in_full=True), show_unit(other, in_full=True)) if is_alike else shown

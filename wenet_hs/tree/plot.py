@@ -10,7 +10,6 @@ The page opens branches and searches units. It needs no network, and its content
 
 import heapq
 import io
-import unicodedata
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any, NamedTuple
 
 from rich.cells import cell_len
 
+from wenet_hs.text.units import show_unit
 from wenet_hs.tree.tree import Tree
 from wenet_hs.tree.unit_tree import UnitTree
 
@@ -33,7 +33,6 @@ CHARACTER_WIDTH = 8.5
 MAX_LABEL = 24
 MAX_CODE = 40
 INK, QUIET, FAINT, PAPER = "#1c1e21", "#5c6370", "#9aa2af", "#ffffff"
-_SHAPELESS = ("Cc", "Cf", "Cn", "Co", "Zl", "Zp", "Zs")
 
 
 class TreeRow(NamedTuple):
@@ -238,14 +237,8 @@ def _open_branches(tree: UnitTree, max_leaves: int) -> tuple[dict[int, list[int]
 
 
 def unit_label(unit: str, *, longest: int = MAX_LABEL) -> str:
-    """A unit as readable text: a space as ▁, a combining mark on ◌, an invisible character as U+…; cut if long."""
-    unit = unit.replace(" ", "▁")
-    if unicodedata.category(unit[0]).startswith("M"):
-        unit = "◌" + unit
-    shown = "".join(
-        f"U+{ord(character):04X}" if unicodedata.category(character) in _SHAPELESS else character for character in unit
-    )
-    return _cut(shown, longest)
+    """A unit as `show_unit` in full; cut if long."""
+    return _cut(show_unit(unit, in_full=True), longest)
 
 
 def percent(share: float) -> str:
