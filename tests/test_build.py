@@ -53,6 +53,9 @@ def test_a_config_and_its_seed_become_a_model() -> None:
     assert model.loss_weights == LossWeights(ctc=0.25, smoothing=0.05)
     assert (len(model.encoder.encoders), len(model.decoder.decoders)) == (3, 2)
     assert (model.num_units, model.ctc.blank, model.special) == (NUM_UNITS, 0, SPECIAL)
+    for first, last, trained in ((0.0, 0.3, 0.3), (0.5, 0.0, 0.5), (0.5, 0.3, 0.3)):
+        conf = {"ctc_weight": first, "ctc_weight_final": last, "ctc_weight_steps": 9}
+        assert small_model(model_conf=conf).loss_weights.ctc == trained
     both = small_model(decoder="bitransformer", decoder_conf={"r_num_blocks": 1}, model_conf={"reverse_weight": 0.3})
     assert isinstance(both.decoder, BiTransformerDecoder)
     assert (len(both.decoder.left_decoder.decoders), len(both.decoder.right_decoder.decoders)) == (2, 1)

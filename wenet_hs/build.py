@@ -78,7 +78,7 @@ def build_model(
     model = AsrModel(encoder, decoder, head=head, right_head=right_head, ctc=ctc, special=special)
     weights = config.model_conf
     model.loss_weights = LossWeights(
-        ctc=weights.ctc_weight,
+        ctc=weights.trained_ctc_weight,
         reverse=weights.reverse_weight,
         smoothing=weights.lsm_weight,
         smoothing_kind=weights.lsm_kind,

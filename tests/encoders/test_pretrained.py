@@ -117,6 +117,14 @@ def test_how_long_audio_is_encoded_as_one_whole() -> None:
     assert (whisper.max_batch_s, other.max_batch_s, EncoderStack.max_batch_s) == (120, 120, math.inf)
 
 
+@pytest.mark.parametrize("name", ["wav2vec2", "wav2vec2-adapter", "w2v-bert-adapter", "whisper"])
+@pytest.mark.parametrize("layers", ["last", "weighted", 2])
+def test_frames_times_stride_is_the_length_of_the_audio(name: str, layers: int | str) -> None:
+    encoder = make_encoder(name, layers=layers)
+    [memory] = memories(encoder, [torch.randn(16000 * 4)])
+    assert len(memory) * encoder.stride * encoder.own_frontend.frame_s == pytest.approx(4.0, abs=0.2)
+
+
 @pytest.mark.parametrize("name", ["xls-r", "w2v-bert-adapter", "whisper"])
 def test_the_layers_that_make_the_memory(name: str) -> None:
     last, second = make_encoder(name), make_encoder(name, layers=2)

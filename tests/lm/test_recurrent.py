@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recurrent language models: running text, exact scores with every head, sampled losses, training, resume, fusion."""
 
+import errno
 import itertools
 import json
 import lzma
 import math
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -303,6 +306,8 @@ def test_a_cosine_schedule_without_an_end_ends_with_the_last_epoch(corpus: Path,
     steps = records("m", "train")
     text = read_running_text([Path("train.txt")], make_tokenizer("word", TABLE))
     assert steps[-1]["step"] == 2 * text.num_batches(2, 13) and steps[-1]["lr"] == 0 < steps[-2]["lr"]
+    refused = train("m", *FLAT, *schedule, "text_conf.num_steps=13", "max_epoch=3")
+    assert "m/train.yaml: max_epoch was 2, is now 3; a resumed run must be the same" in error_line(refused, capsys)
     fault = "scheduler_conf.warmup_steps: 500, but 2 epochs have "
     assert error_line(
         train("n", *FLAT, *schedule, "max_epoch=2", "scheduler_conf.warmup_steps=500"), capsys
@@ -376,6 +381,14 @@ def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytes
     capsys.readouterr()
     assert train("cut", "max_epoch=3") == 2
     assert "was trained with another training text" in capsys.readouterr().err
+
+
+def test_a_full_folder_of_temporary_files_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    full = OSError(errno.ENOSPC, "No space left on device")
+    monkeypatch.setattr(tempfile, "TemporaryFile", Mock(side_effect=full))
+    with pytest.raises(DataError, match=rf"^{tmp_path}: No space left on device; the units .* folder in TMPDIR$"):
+        running_text(tmp_path, ["one two"])
 
 
 # ---- recognition

@@ -29,7 +29,7 @@ from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.train import speech, state
+from wenet_hs.train import speech, state, training
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.speech_steps import run_epoch, validate
@@ -174,8 +174,17 @@ def train_together(rank: int, folder: Path, corpus: TinyCorpus) -> None:
         os.environ["WORLD_SIZE"] = "2"
         cut_back(folder / "alone", folder / "changed", 2)
     speech.train(options(folder / "changed"))
+    save = training.save_checkpoint
+    os.environ[TIMEOUT_VARIABLE] = "8"
+    with mock.patch.object(training, "save_checkpoint", lambda *given: (time.sleep(10), save(*given))[1]):
+        slow = options(folder / "slow", "save_interval=100", "max_epoch=1")
+        slow_end = ending(partial(speech.train, slow))  # the first rank saves for longer than a collective may last
+    os.environ[TIMEOUT_VARIABLE] = "60"
     altered = ("optim_conf.lr=0.1",) if rank else ()
-    found: dict[str, Any] = {"altered": ending(partial(speech.train, options(folder / "altered", *altered)))}
+    found: dict[str, Any] = {
+        "slow": slow_end,
+        "altered": ending(partial(speech.train, options(folder / "altered", *altered))),
+    }
     config = folder / "nowhere.yaml" if rank else corpus.config
     found["missing"] = ending(partial(speech.train, options(folder / "missing", config=config)))
     (folder / f"found{rank}.json").write_text(json.dumps({**found, "wrappers": wrappers, "reserved": len(reserved)}))
@@ -265,8 +274,9 @@ def test_the_order_of_batches_is_that_of_one_process(pair: Path, trained: Path) 
 def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(pair: Path) -> None:
     """Torch may otherwise wait for ever at the end of a training: gloo is closed while Python's lock is held."""
     results = [json.loads((pair / f"found{rank}.json").read_text()) for rank in range(2)]
-    assert [one["reserved"] for one in results] == [8, 0], "of four trainings, training and validation set"
+    assert [one["reserved"] for one in results] == [10, 0], "of five trainings, training and validation set"
     assert sorted(one["altered"] for one in results) == [f"ConfigError: {ALTERED}", "exit 2"]
+    assert [one["slow"] for one in results] == ["done", "done"]
     assert results[0]["missing"] == "exit 2"
     assert results[1]["missing"].startswith("ConfigError: ") and "nowhere.yaml" in results[1]["missing"]
     for one in results:

@@ -26,6 +26,7 @@ from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.model import AsrModel
+from wenet_hs.score.pairing import first_weights
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import (
     FineTuneReport,
@@ -344,6 +345,7 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     folder = tiny_corpus.train(tmp_path / "m", "max_epoch=1", checkpoint=base)
     first = file_sha256(base / "final.pt")
     assert recorded(folder) == first and recorded(trained) == "none"
+    assert first_weights(load_config(folder / "train.yaml").provenance) == [str(base)]
     part, older = cut_back(folder, tmp_path / "part", 2), cut_back(folder, tmp_path / "older", 2)
     weights = newest(base) / "model.pt"
     assert hash_weights(weights.parent) == hash_weights(weights) == file_sha256(weights)
@@ -366,6 +368,7 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     tiny_corpus.train(older, "max_epoch=1", checkpoint=base)
     assert recorded(older) is None, "an older folder records no weights, so they cannot be checked"
     tiny_corpus.train(part, "max_epoch=1")
+    assert first_weights(load_config(part / "train.yaml").provenance) == [str(base)], "that command named no weights"
     assert recorded(part) == first and outcome(part) == outcome(folder)
 
 

@@ -61,7 +61,9 @@ def test_a_second_run_in_one_folder_is_refused_until_the_first_is_killed(
         assert [path.name for path in folder.iterdir()] == [".lock"]
         process.kill()
         process.wait()
+        (folder / ".final.pt.868d2ee9.tmp").write_text("of a killed run")
         assert (tiny_corpus.train(folder, ONE_STEP) / "final.pt").exists()
+    assert not [*folder.glob(".final.pt*")]
     assert (folder / ".lock").read_text() == f"process {os.getpid()} on {platform.node()}\n"
 
 
@@ -224,9 +226,11 @@ def test_changed_lists_are_refused_and_moved_audio_in_two_lists_is_the_same(
     copy, shorter = cut_back(trained, tmp_path / "m", 7), tmp_path / "a.list"
     write_data_list(shorter, read_data_list(tiny_corpus.train_data)[1:])
     flags: tuple[dict[str, Any], ...] = ({"train_data": (shorter,)}, {"cv_data": shorter})
+    described = (copy / "train.yaml").read_bytes()
     for given, what in zip(flags, ("training", "validation"), strict=True):
         with pytest.raises(CheckpointError, match=f"step-00000007: was trained with another {what} list; use another"):
             tiny_corpus.train(copy, **given)
+        assert (copy / "train.yaml").read_bytes() == described, "the model is still of the first lists"
     clips = shutil.copytree(tiny_corpus.folder / "clips", tmp_path / "clips")
     moved = [replace(u, wav=str(clips / Path(u.wav).name)) for u in read_data_list(tiny_corpus.train_data)]
     write_data_list(tmp_path / "a.list", moved[:4])

@@ -21,7 +21,7 @@ from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
 from wenet_hs.checkpoint import Content, list_checkpoints, save_checkpoint, step_of
 from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError, Stopped
+from wenet_hs.errors import CheckpointError, ConfigError, Stopped
 from wenet_hs.train import speech, training
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import build_optimizer
@@ -123,6 +123,9 @@ def test_training_resumes_from_a_named_checkpoint(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = cut_back(trained, tmp_path / "m", 8)
+    with pytest.raises(ConfigError, match="optim_conf.lr was"):
+        tiny_corpus.train(copy, "optim_conf.lr=0.1", resume=str(copy / "checkpoints" / "step-00000006"))
+    assert not [*(copy / "checkpoints").glob("*.old")], "a refused resume sets no checkpoint aside"
     with caplog.at_level(logging.INFO):
         tiny_corpus.train(copy, resume=str(copy / "checkpoints" / "step-00000006"))
     assert "step-00000006 (epoch 1, step 6)" in caplog.text

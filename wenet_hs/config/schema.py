@@ -111,6 +111,16 @@ class ModelConf(Section):
     interctc_layer: CountOrZero = 0
     """The number of that layer, from 1 to below `encoder_conf.num_blocks`."""
 
+    @property
+    def last_ctc_weight(self) -> float:
+        """Weight of the CTC loss at the end of its change."""
+        return self.ctc_weight if self.ctc_weight_final is None else self.ctc_weight_final
+
+    @property
+    def trained_ctc_weight(self) -> float:
+        """The last weight of the CTC loss beside the decoder's that is not 0; 0: CTC is of no use in recognition."""
+        return self.last_ctc_weight or self.ctc_weight
+
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.attention_guide and not self.attention_guide_steps:
             yield "attention_guide_steps", "must be at least 1 where attention_guide is given"
@@ -327,8 +337,7 @@ class ExperimentConfig(TrainingConfig):
 
     def why_unmeasured(self, metric: Metric) -> str | None:
         """A branch of weight 0 is not computed, so its metric is the same at each validation."""
-        model = self.model_conf
-        share = model.ctc_weight if model.ctc_weight_final is None else model.ctc_weight_final
+        share = self.model_conf.last_ctc_weight
         if metric == "loss" or share != (0.0 if metric == "loss_ctc" else 1.0):
             return None
         return f"{metric} is not measured at ctc_weight {share:g}"

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.ctc_search import DIVERGED
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.errors import CheckpointError
 from wenet_hs.gpu import copy_to
 from wenet_hs.nn.layers import length_mask

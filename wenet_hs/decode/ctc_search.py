@@ -14,15 +14,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.decode.hypothesis import Alignment, DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DIVERGED, Alignment, DecodeOptions, Hypothesis
 from wenet_hs.errors import CheckpointError
 from wenet_hs.gpu import copy_to
 from wenet_hs.heads.ctc import Alphabet, Ctc, begins_unit, compact_alphabet
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.nn.layers import length_mask
 
-DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
-"""What to do if an output is NaN."""
 _IMPOSSIBLE = -math.inf
 _BLOCK = 2000
 """Frames whose steps are kept at a time by the alignment: an hour of 90,000 frames and 50,000 labels needs 45 MB."""

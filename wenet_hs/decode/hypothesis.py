@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.options import check_values, option
 
+DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
+"""What to do if an output is NaN."""
+
 
 @dataclass(frozen=True, slots=True)
 class Alignment:

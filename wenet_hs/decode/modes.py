@@ -22,13 +22,12 @@ from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.attention_search import AttentionSearch
 from wenet_hs.decode.ctc_search import (
-    DIVERGED,
     align_units,
     greedy_search,
     prefix_beam_search,
     prefix_beam_search_with_lm,
 )
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
 from wenet_hs.encoders.stream import encode_streamed

@@ -17,8 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.decode.ctc_search import DIVERGED
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.errors import CheckpointError
 from wenet_hs.gpu import copy_to
 from wenet_hs.heads.base import OutputHead

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.data.samples import Bytes, Samples, SampleStream
-from wenet_hs.decode.ctc_search import DIVERGED, PrefixSearch
-from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
+from wenet_hs.decode.ctc_search import PrefixSearch
+from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import (
     READS_WHOLE,
     STREAMING_SETTINGS,

@@ -89,12 +89,12 @@ class EncoderDescription:
 
     @cached_property
     def frame_geometry(self) -> tuple[int, int]:
-        """Input frames that one output frame is computed from, and from one output frame to the next."""
+        """Input frames that one frame of the layers is computed from, and from one such frame to the next."""
         # Whisper's frame 2 t is the middle of output t: the convolutions are padded.
         frames, stride = {"wav2vec2-bert": (2, 2), "whisper": (1, 2)}.get(self.kind, (1, 1))
         for kernel, step in self.convolutions if self.kind in WAVEFORM_KINDS else ():
             frames, stride = frames + (kernel - 1) * stride, stride * step
-        return frames, stride * 2**self.adapter_layers
+        return frames, stride
 
     def frontend(self, silence_s: float) -> Frontend:
         """What computes the input of the encoder. `silence_s`: after the audio, for Whisper."""

@@ -64,13 +64,15 @@ class PretrainedEncoder(SpeechEncoder):
         self.layer_weights = nn.Parameter(torch.zeros(num_layers + 1)) if self.is_weighted else None
         self.upper = upper
         self.num_layers = num_layers if upper is None else upper.num_layers
-        self._has_end = num_layers == description.num_layers and not self.is_weighted
-        if not self._has_end and hasattr(self.pretrained, "adapter"):
+        has_end = num_layers == description.num_layers and not self.is_weighted
+        self._num_adapters = description.adapter_layers if has_end else 0
+        if not has_end and hasattr(self.pretrained, "adapter"):
             self.pretrained.adapter = None
         self.output_size = memory_size(description, conf)
         self.num_states = num_layers + 1 if self.is_weighted else 1
         self.state_size = state_size(description, conf)
-        self.min_frames, self.stride = description.frame_geometry
+        self.min_frames, stride = description.frame_geometry
+        self.stride = stride * 2**self._num_adapters
         self.takes_outputs = self.is_held = False
 
     def frozen_parts(self) -> list[str]:
@@ -105,7 +107,7 @@ class PretrainedEncoder(SpeechEncoder):
     def states_length(self, length: Frames) -> Frames:
         """How many frames the outputs of `length` input frames have; (B,) → (B,)."""
         length = self._layer_length(length)
-        for _ in range(self.description.adapter_layers if self._has_end else 0):
+        for _ in range(self._num_adapters):
             length = self.description.adapter_length(length)
         return length
 

@@ -10,6 +10,7 @@ import tempfile
 import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import DataError
-from wenet_hs.files import iterate_lines
+from wenet_hs.files import NO_SPACE, iterate_lines
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import MOST_UNKNOWN
 
@@ -84,16 +85,28 @@ class RunningText:
         return -(-len(self.ids) // batch_size)
 
 
+@contextmanager
+def _report_full_folder() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_SPACE:
+            raise
+        found = f"{error.strerror}; the units of the text are written there"
+        raise DataError(tempfile.gettempdir(), found, "free disk space, or name another folder in TMPDIR") from error
+
+
 def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False) -> RunningText:
     """Encode text files, one sentence per line; the ids are in a temporary file, so the text may exceed the memory.
 
-    Raises DataError if a file cannot be read, there is no unit, or a share of `MOST_UNKNOWN` of the units is unknown.
+    Raises DataError if a file cannot be read, there is no unit, a share of `MOST_UNKNOWN` of the units is unknown, or
+    the folder of temporary files is full.
     """
     special = tokenizer.table.special
     num_sentences = num_empty = num_unknown = num_characters = 0
     names = ", ".join(map(str, paths := list(paths)))
     buffer = array("i")
-    with tempfile.TemporaryFile(prefix="wenet_hs-ids-") as file:
+    with _report_full_folder(), tempfile.TemporaryFile(prefix="wenet_hs-ids-") as file:
         for path in paths:
             for line in iterate_lines(path):
                 text = unicodedata.normalize("NFC", line.strip(" \t"))

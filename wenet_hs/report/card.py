@@ -24,7 +24,7 @@ from wenet_hs.options import REQUIRED, option
 from wenet_hs.report.collect import SIMULATED_KEY, read_json, sort_modes
 from wenet_hs.report.trained_on import read_training_lists
 from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
-from wenet_hs.score.pairing import command_values
+from wenet_hs.score.pairing import first_weights
 from wenet_hs.score.tables import read_report
 from wenet_hs.shared_model import WEIGHTS, is_packed, split_hub_name
 
@@ -117,7 +117,7 @@ def write_card(
     scorings, clips = read_scorings(model_dir), read_training_lists(recorded, model_dir)
     langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
     ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
-    named = [split_hub_name(one)[0] for one in command_values(recorded, "--checkpoint") if one.startswith("hf:")]
+    named = [split_hub_name(one)[0] for one in first_weights(recorded) if one.startswith("hf:")]
     encoder = model.encoder.description if isinstance(model.encoder, PretrainedEncoder) else None
     sha256 = recorded.get(f"{SHA256_OF}checkpoint") if encoder is None else recorded.get(f"{SHA256_OF}encoder weights")
     base = options.base_model or next(iter(named), None)

@@ -18,7 +18,7 @@ from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
-from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, command_values, training_of
+from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, command_values, first_weights, training_of
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, compare_reports, correct_p
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
@@ -72,7 +72,7 @@ class ExperimentResults:
     @property
     def is_pretrained_on_simulated(self) -> bool:
         """Whether the training began from a model of simulated speech, which recipes name `…simulated…`."""
-        return any("simulated" in value for value in command_values(self.provenance, "--checkpoint"))
+        return any("simulated" in value for value in first_weights(self.provenance))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -260,7 +260,7 @@ def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str
         seed = str(found.settings.get("seed", UNDEFINED))
         files = {key: value for key, value in found.provenance.items() if str(key).startswith("sha256")}
         # Each seed may start from weights of its own.
-        files["sha256 of checkpoint"] = bool(command_values(found.provenance, "--checkpoint"))
+        files["sha256 of checkpoint"] = bool(first_weights(found.provenance))
         settings = repr((found.settings | {"seed": None}, sorted(files.items())))
         key = (settings, used[settings + seed]) if "seed" in found.settings else found.name
         used[settings + seed] += 1  # a second experiment with equal settings and seed is another system

@@ -30,7 +30,7 @@ from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_exper
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report, ScoredUtterance
-from wenet_hs.score.pairing import Training, command_values, training_of
+from wenet_hs.score.pairing import Training, command_values, first_weights, training_of
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import split_units
 from wenet_hs.train.monitor import TAKE_OFF_NATS
@@ -253,7 +253,7 @@ def _take_off(curves: Curves) -> float | None:
 
 def _read_first_part(provenance: Mapping[str, Any]) -> TrainingPart | None:
     """The training of the folder that `--checkpoint` names; None if it is no folder of a training."""
-    for folder in map(Path, command_values(provenance, "--checkpoint")):
+    for folder in map(Path, first_weights(provenance)):
         if (folder / "train.yaml").is_file() and (folder / "metrics.jsonl").is_file():
             (first,) = read_experiments([folder])
             return _part_of(first, _read_lists(first))

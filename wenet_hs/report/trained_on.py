@@ -14,7 +14,7 @@ from wenet_hs.experiment import SHA256_OF, Experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.score.error_rate import count_of
-from wenet_hs.score.pairing import command_values
+from wenet_hs.score.pairing import command_values, first_weights
 from wenet_hs.shared_model import WEIGHTS, unpacked_models
 
 
@@ -86,7 +86,7 @@ def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, Mapping[str,
     while folder not in seen:
         yield folder, recorded
         seen.add(folder)
-        named = [one for one in command_values(recorded, "--checkpoint") if not one.startswith("hf:")]
+        named = [one for one in first_weights(recorded) if not one.startswith("hf:")]
         for start in (Path(one) for one in named if not one.lower().endswith(".zip")):
             if start.is_relative_to(unpacked_models()):
                 continue

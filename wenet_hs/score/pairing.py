@@ -30,6 +30,8 @@ _RECORDED = {
     _START: "sha256 of checkpoint",
 }
 """What a pair has in common → its key in the provenance."""
+CHECKPOINT = "checkpoint"
+"""The key of the weights that a training started with, as they were written."""
 SAME_COMPUTATION = ("seed", "dtype", "processor", "torch")
 """What also systems with other training data or units have in common."""
 _SHA256 = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
@@ -62,6 +64,11 @@ def command_values(provenance: Mapping[str, Any], *flags: str) -> list[str]:
         is_asked = flag in flags if flag else is_asked
         values += [value] if is_asked and value else []
     return values
+
+
+def first_weights(provenance: Mapping[str, Any]) -> list[str]:
+    """The `--checkpoint` with which a training started; its last command may be a resume without it. At most one."""
+    return [str(provenance[CHECKPOINT])] if CHECKPOINT in provenance else command_values(provenance, "--checkpoint")
 
 
 def training_of(name: str, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> Training:

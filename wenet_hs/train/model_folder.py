@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from wenet_hs.checkpoint import hash_weights
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf, UpperConf
 from wenet_hs.config.heads import REMOVED
-from wenet_hs.config.load import Config, config_changes, dump_config, flatten, load_config
+from wenet_hs.config.load import Config, config_changes, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.shards import DataType
 from wenet_hs.devices import has_native_bf16, has_native_fp16
@@ -33,6 +33,7 @@ from wenet_hs.errors import ConfigError
 from wenet_hs.experiment import SHA256_OF, TREE_FILES, head_confs
 from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.gpu import is_gpu
+from wenet_hs.score.pairing import CHECKPOINT, first_weights
 from wenet_hs.text.units import UnitTable
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,8 @@ FREE_TO_CHANGE = frozenset(
         f"encoder_conf.upper.{_CHECKPOINTING}",
     )
 )
-"""Settings that a resumed run may change: they do not change what a step computes. (`max_minutes` does with
-`warmup_cosine`, see `_may_change`.)"""
+"""Settings that a resumed run may change: they do not change what a step computes. (What ends the
+schedule of `warmup_cosine` does, see `_may_change`.)"""
 OUTPUT_CACHE = "encoder_conf.cache"
 """A resumed run may name another folder, but not begin or end to use one: a cache rounds to float16."""
 _SAME_RUN = "a resumed run must be the same: restore it, or use another --model_dir"
@@ -112,17 +113,19 @@ def resolve_auto(config: Config, options: TrainOptions, device: torch.device, *,
 
 def prepare_folder(
     options: TrainOptions, config: Config, *, is_resumed: bool, hardware: Mapping[str, str] | None
-) -> tuple[Config, dict[str, str]]:
-    """Copy units, trees, CMVN and BPE model into the model folder and write `train.yaml`.
+) -> tuple[Config, dict[str, str], dict[str, str]]:
+    """Copy units, trees, CMVN and BPE model into the model folder.
 
-    The folder is complete from the start, so it can be moved and decoded on another machine.
+    With `train.yaml` the folder is complete from the start, so it can be moved and decoded on another machine. That
+    file is written when nothing can be refused any more: it says with which lists the model in the folder is trained.
 
     Args:
         is_resumed: whether the folder's own config and files must be equal to these.
         hardware: processor and number of ranks, for the provenance. A resumed run adds its own to the recorded ones:
             `A; B`. None: this rank neither writes nor compares the folder.
 
-    Returns: the config with base names, and SHA-256 of each copied file by name, and of the settings as `config`.
+    Returns: the config with base names; SHA-256 of each copied file by name, and of the settings as `config`; and the
+        provenance for `train.yaml`, empty without `hardware`.
     Raises: ConfigError if a resumed run has another config or file than before.
     """
     model_dir = options.model_dir
@@ -141,7 +144,7 @@ def prepare_folder(
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     hashes = {**sums, "config": _hash_settings(_fixed_settings(config))}
     if hardware is None:
-        return config, hashes
+        return config, hashes, {}
     before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
     if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
@@ -163,8 +166,7 @@ def prepare_folder(
         f"{SHA256_OF}training list": " ".join(lists),
         **start,
     }
-    dump_config(config, model_dir / "train.yaml", provenance=provenance)
-    return config, hashes
+    return config, hashes, provenance
 
 
 def pretrained_folder(options: TrainOptions) -> Path:
@@ -176,7 +178,7 @@ def pretrained_folder(options: TrainOptions) -> Path:
 
 
 def _hash_start(options: TrainOptions, config: TrainingConfig, recorded: Mapping[str, Any] | None) -> dict[str, str]:
-    """The provenance of the first weights: the hash of those of `--checkpoint`, or `none`.
+    """The provenance of the first weights: path and hash of those of `--checkpoint`, or the hash `none`.
 
     A resumed run keeps what is `recorded`, which is nothing in older folders, and may omit `--checkpoint`.
     Raises ConfigError if it names other weights.
@@ -188,6 +190,8 @@ def _hash_start(options: TrainOptions, config: TrainingConfig, recorded: Mapping
         found = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
         raise ConfigError(options.model_dir / "train.yaml", found, _SAME_RUN)
     start = {} if before is None else {key: str(before)}
+    if named := [str(checkpoint)] if checkpoint is not None else first_weights(recorded or {}):
+        start[CHECKPOINT] = named[0]
     key, conf = f"{SHA256_OF}encoder weights", config.encoder_conf if isinstance(config, ExperimentConfig) else None
     if recorded is not None and key in recorded:
         start[key] = str(recorded[key])
@@ -271,6 +275,7 @@ def former_hashes(config: TrainingConfig) -> frozenset[str]:
     """The hashes that checkpoints from before 2026-11-27 have for these settings, with each value of those removed
     since, which change no result."""
     fixed = _fixed_settings(config)
+    fixed.pop("max_epoch", None)  # of a language model whose schedule ends with it: it could be changed
     removed = {f"{section}.{name}": (None, *REMOVED[name]) for section in head_confs(config) for name in REMOVED}
     if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
         removed |= {f"encoder_conf.{name}": values for name, values in REMOVED_OF_TRANSFORMER.items()}
@@ -282,8 +287,10 @@ def former_hashes(config: TrainingConfig) -> frozenset[str]:
 
 
 def _may_change(setting: str, config: TrainingConfig) -> bool:
-    is_schedule = setting == "max_minutes" and config.scheduler == "warmup_cosine"
-    return setting in FREE_TO_CHANGE and not is_schedule
+    ends = ["max_minutes"] if config.scheduler == "warmup_cosine" else []
+    if ends and config.has_equal_epochs and config.scheduler_conf.total_steps is None and config.max_minutes is None:
+        ends.append("max_epoch")
+    return setting in FREE_TO_CHANGE and setting not in ends
 
 
 def _git_hash() -> str:

@@ -174,7 +174,7 @@ class SpeechTask(Task):
 
     def plateau_ctc(self) -> float | None:
         targets, num_frames = self.valid_set.sample_targets(PLATEAU_UTTERANCES)
-        if not targets or (self.config.model_conf.ctc_weight == 0 and not self.config.model_conf.ctc_only_steps):
+        if not targets or not (self.config.model_conf.trained_ctc_weight or self.config.model_conf.ctc_only_steps):
             return None
         return constant_output_loss(targets, num_frames, self.state.model.ctc.blank)
 

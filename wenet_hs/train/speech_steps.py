@@ -271,8 +271,7 @@ def validate(model: AsrModel, batches: Iterable[Batch], config: ExperimentConfig
     """Losses over a data set in evaluation mode, with the final CTC weight of the config."""
     was_training, weights, precision = model.training, model.loss_weights, Precision(config.dtype, device)
     model.eval()
-    final = config.model_conf.ctc_weight_final
-    model.loss_weights = replace(weights, ctc=config.model_conf.ctc_weight if final is None else final)
+    model.loss_weights = replace(weights, ctc=config.model_conf.last_ctc_weight)
     sums = LossSum()
     for batch in batches:
         with translate_torch_errors(batch, "validation"), precision.autocast():

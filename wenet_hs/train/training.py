@@ -30,7 +30,7 @@ from wenet_hs.checkpoint import (
     save_checkpoint,
     set_aside_newer,
 )
-from wenet_hs.config.load import Config, load_config
+from wenet_hs.config.load import Config, dump_config, load_config
 from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.devices import processor_name
 from wenet_hs.distributed import World
@@ -292,6 +292,7 @@ class Training:
         if self.world.is_first:
             newest = save_checkpoint(self._checkpoints, progress.step, files)
             rotate(self._checkpoints, {newest, *checkpoints_to_keep(self._checkpoints, self.config)})
+        self.world.barrier()  # without a time limit: the first rank writes and reads for minutes
 
     def _write_final(self) -> None:
         """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
@@ -327,13 +328,17 @@ def train_as_rank(
     checkpoints = options.model_dir / "checkpoints"
     lock = locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
     with report_full_disk(options.model_dir, checkpoints), lock if world.is_first else nullcontext():
-        config, hashes, resume_from = _prepare_folder(options, world, kind)
+        config, hashes, provenance, resume_from = _prepare_folder(options, world, kind)
         task = load_task(config, options, hashes, world)
         state = task.state
         world.check_equal_across_ranks(state.fingerprint)
         if resume_from is not None:
             state.restore(resume_from)
             logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+        if world.is_first:  # nothing is refused any more
+            if resume_from is not None:
+                set_aside_newer(resume_from)
+            dump_config(config, options.model_dir / "train.yaml", provenance=provenance)
         task.begin(options, is_resumed=resume_from is not None)
         logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
         if world.size > 1:
@@ -343,24 +348,27 @@ def train_as_rank(
 
 def _prepare_folder(
     options: TrainOptions, world: World, kind: type[Config]
-) -> tuple[Config, dict[str, str], Path | None]:
+) -> tuple[Config, dict[str, str], dict[str, str], Path | None]:
     """Write the folder on rank 0. Returns what `prepare_folder` returns, and the checkpoint to resume from."""
     checkpoints = options.model_dir / "checkpoints"
     config = load_config(options.config, options.override_config, kind)
     if world.is_first:
         remove_incomplete(checkpoints)
+        for path in options.model_dir.glob(".final.pt.*.tmp"):  # of a killed run
+            path.unlink()
     found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
+    world.barrier()  # without a time limit: reading a large checkpoint takes minutes
     newest = world.all_gather(None if found is None else found.name)[0]
     is_resumed = newest is not None
     config = resolve_auto(config, options, world.device, is_resumed=is_resumed)
     processors = sorted(set(world.all_gather(processor_name(world.device))))
     hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
     with world.first_before_others():
-        config, hashes = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
+        config, hashes, provenance = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
     sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
     world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
-    return config, hashes, None if newest is None else checkpoints / newest
+    return config, hashes, provenance, None if newest is None else checkpoints / newest
 
 
 def find_resume(options: TrainOptions) -> Path | None:
@@ -371,9 +379,8 @@ def find_resume(options: TrainOptions) -> Path | None:
         if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
             found = f"not auto, never or one of {folder}/step-*"
             raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
-        check_intact(path)  # before others are renamed
+        check_intact(path)  # before newer ones are set aside
         read_frozen(path)
-        set_aside_newer(folder / path.name)
         return folder / path.name
     if options.resume == "never" and list_checkpoints(folder):
         found = "holds checkpoints and --resume is never"
