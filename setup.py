@@ -50,6 +50,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.11",
+    package_dir={"": "."},  # so an editable install also works in the folder above a folder that is called wenet_hs
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
     package_data={
         "wenet_hs": ["py.typed"],

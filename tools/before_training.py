@@ -10,6 +10,7 @@ machine, with random weights.
 """
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -113,12 +114,16 @@ def expected_time(config: ExperimentConfig, path: Path, hours: float) -> str:
     of_clip, of_batch, num_values, num_clips = measure(config, path, device)
     has_cache = conf.cache is not None
     training = steps * config.accum_grad * (of_batch + (0 if has_cache else num_clips * of_clip))
-    parts = [f"{format_duration(training)} for {steps} steps"]
+    limit_s = math.inf if config.max_minutes is None else 60 * config.max_minutes
+    at_most = "at most " if config.max_minutes else ""
+    parts = [f"{format_duration(min(training, limit_s))} for {at_most}{steps} steps"]
     if has_cache:
         speeds = SPEED_FACTORS if config.dataset_conf.speed_perturb else (1.0,)
         clips = 3600 * hours / CLIP_S * sum(1 / speed for speed in speeds)
         size = f"{clips * num_values * 2 / 1e9:.2g} GB in {conf.cache}"
-        parts.insert(0, f"{format_duration(clips * of_clip)} for the outputs of the encoder, once ({size})")
+        parts.insert(
+            0, f"{format_duration(min(clips * of_clip, limit_s))} for the outputs of the encoder, once ({size})"
+        )
     return describe_time(", ".join(parts), num_clips, device)
 
 

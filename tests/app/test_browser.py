@@ -84,6 +84,12 @@ def test_dropped_files_become_checked_lists(address: str, tmp_path: Path) -> Non
         assert re.search(
             r"--elan \S+ --lang mdw --prepare --tier=utterance@Ana ", page.text_content("form .command code")
         )
+        page.get_by_label("Language").fill("Mbosi-xq")
+        page.get_by_role("button", name="Make the lists").click()
+        playwright.expect(page.locator("form [role=alert]")).to_contain_text("Mbosi-xq")  # refused: all choices stay
+        assert page.get_by_label("Stop with less training speech").input_value() == "0"
+        faults.clear()
+        page.get_by_label("Language").fill("Mbosi")
         page.get_by_role("button", name="Make the lists").focus()
         page.keyboard.press("Enter")
         page.wait_for_url("**/check")

@@ -57,6 +57,7 @@ def page(address: str, project: Path, tmp_path: Path) -> Iterator[Any]:
         page, faults = browser.new_context().new_page(), list[str]()
         page.on("console", lambda one: faults.append(one.text) if one.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("dialog", lambda dialog: dialog.accept())  # leave the page
         page.goto(address)
         yield page
         browser.close()
@@ -194,6 +195,8 @@ def test_a_speaker_and_a_card_are_saved_where_they_are(page: Any, project: Path)
 
     (project / "cards").mkdir()
     (project / "cards/mine.md").write_text("old")
+    asked = list[str]()
+    page.on("dialog", lambda dialog: asked.append(dialog.type))
     for view, label, field, value in (
         ("text?name=talk", "Save the speaker", "[name=speaker]", "Carla"),
         ("share", "Save", "textarea[name=text]", "a new card"),
@@ -216,6 +219,7 @@ def test_a_speaker_and_a_card_are_saved_where_they_are(page: Any, project: Path)
     page.get_by_role("button", name="Save", exact=True).first.click()
     expect(status).to_contain_text("not saved: ")
     expect(status).to_contain_text("changed in another tab, or in the file, since")
+    assert asked == ["beforeunload"], "the speaker was left unsaved"
 
 
 def test_a_recording_of_the_microphone_is_ready_to_be_transcribed(page: Any, project: Path) -> None:
@@ -241,6 +245,7 @@ def test_a_recording_of_the_microphone_is_ready_to_be_transcribed(page: Any, pro
     page.wait_for_timeout(500)
     page.get_by_role("button", name="Stop and save").click()
     expect(page.locator("#mic [role=status]")).to_contain_text("has a file 'my word.wav' already")
+    expect(page.get_by_role("button", name="Record", exact=True)).to_be_disabled()  # it would replace this one
     page.get_by_label("Name of the recording").fill("another")
     page.get_by_role("button", name="Save again").click()
     assert within(10, lambda: (project / "to_transcribe/another.wav").exists())

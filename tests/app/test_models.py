@@ -218,7 +218,13 @@ def test_results_in_a_sentence_and_the_worst_utterances_first(app: App) -> None:
     assert "&lt;" in html and "<b>" not in html
     assert 'class="u D' in html and 'class="u S' in html
     assert "Page 3 of 3" in app.get("/p/first/results?page=3").text
-    assert app.get("/p/first/results?mode=none").status_code == 400
+    other = app.get("/p/first/results?mode=ctc_greedy_search")  # that of the training shown before
+    assert 'value="attention_rescoring" selected' in other.text
+    of_langs = score(
+        references, texts, rules=Rules(metric="cer"), num_resamples=50, langs=dict.fromkeys(texts, "es") | {"u7": "gn"}
+    )
+    write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(of_langs))
+    assert "are wrong, as the mean of 2 languages that count equally" in app.get("/p/first/results").text
     assert app.get("/p/first/report?training=exp/softmax").status_code == 400
 
 

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths and names of requests: nothing outside of the allowed folders, also by links."""
 
+import re
 import shutil
 import time
 import unicodedata
+from html import unescape
 from pathlib import Path
 from urllib.parse import quote
 
@@ -164,6 +166,16 @@ def test_links_do_not_lead_uploads_and_results_out_of_a_project(app: App, outsid
     (app.project / "exp/report.html").symlink_to(outside.parent / "report.html")
     answer = app.get("/p/first/report?training=exp/softmax")
     assert answer.status_code == 400 and "outside of the folders" in answer.text
+
+
+def test_all_folders_of_the_user_are_reached_from_the_uploads(app: App) -> None:
+    (app.project / "recordings").mkdir()
+    html = app.get("/p/first/recordings").text
+    for folder in (app.project, app.project.parent, app.home):
+        [above] = re.findall(r'href="([^"]*)">↑', html)
+        html = app.get("/p/first/recordings" + unescape(above)).text
+        assert str(folder) in re.findall(r'<section class="browser"><h3>(.*?)</h3>', html)[0]
+    assert "talk.wav" in html and "↑" not in html
 
 
 def test_names_in_all_scripts(app: App) -> None:

@@ -201,7 +201,8 @@ def test_excluded_utterances_are_kept_as_a_list(app: App) -> None:
     assert app.post("/p/first/exclude", key="u0", excluded="yes").status_code == 303
     assert (app.project / "data" / EXCLUDED).read_text() == "u0\n"
     assert "Excluded utterances: 1" in app.get("/p/first/check").text
-    app.post("/p/first/exclude", key="u0", excluded="no")
+    back = app.post("/p/first/exclude", key="u0", excluded="no").headers["location"]
+    assert '<h3 id="found">clipped</h3>' in app.get(back).text
     assert (app.project / "data" / EXCLUDED).read_text() == ""
 
 

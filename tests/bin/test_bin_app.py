@@ -50,6 +50,9 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsy
     (tmp_path / "file").touch()
     found = error_line(run_line(app, f"--dir {tmp_path / 'file'}"), capsys)
     assert found == f"--dir {tmp_path / 'file'}: not a folder; name another one"
+    program = Path(app.__file__).parents[2]
+    found = error_line(run_line(app, f"--dir {program}"), capsys)
+    assert found == f"--dir {program}: the folder of the program, which an update replaces; name another one"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

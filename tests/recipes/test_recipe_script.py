@@ -188,9 +188,14 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
     _, calls = call(checkout, "mini", "--nproc", "3", "--stage", "4", "--stop_stage", "4")
     calls = [arguments for arguments in calls if not arguments[1].endswith("progress.py")]
     assert [flag(arguments, "--nproc_per_node") for arguments in calls] == ["3", "3"]
-    limit = load_config(ROOT / "conf" / "mini.yaml").dataset_conf.batch_conf.max_frames_in_batch
-    assert limit == 1500
+    assert load_config(ROOT / "conf/mini.yaml").dataset_conf.batch_conf.max_frames_in_batch == 1500
     assert all("dataset_conf.batch_conf.max_frames_in_batch=500" in arguments for arguments in calls)
+    options = ["--nproc", "2", "--stage", "4", "--stop_stage", "4", "--head", "softmax", "--config"]
+    _, calls = call(checkout, "mini", "--exp", str(checkout / "own"), *options, str(checkout / "conf/own.yaml"))
+    assert any("dataset_conf.batch_conf.max_frames_in_batch=1000" in one for one in calls), "half of 2,000"
+    (checkout / "plain.yaml").write_text("max_epoch: 1\n")
+    error, _ = call(checkout, "mini", "--exp", str(checkout / "plain"), *options, str(checkout / "plain.yaml"), code=1)
+    assert "plain.yaml has no max_frames_in_batch to divide by --nproc" in error
     _, calls = call(checkout, "mini", "--stage", "4", "--stop_stage", "4")
     assert not [word for arguments in calls for word in arguments if "max_frames" in word]  # that of --config
 
@@ -262,6 +267,14 @@ def test_names_and_settings_are_checked_before_the_first_stage(
     good = "--head softmax class --tree brown --modes joint --seeds 1 2 --unit bpe:60 --override_config seed=3"
     assert run_command(check_options, [*line[:2], *good.split()]) == 0
     assert run_command(check_options, ["--config", str(ROOT / "conf/wikitext.yaml"), "--head", "hsoftmax"]) == 0
+
+
+def test_tools_of_another_system_are_named(checkout: Path) -> None:
+    set_command(checkout, "exit 1")
+    (checkout / "bin/wenet-hs").rename(checkout / "bin/realpath")  # as macOS's, which lacks -m
+    error, calls = call(checkout, "mini", code=2)
+    assert "recipes need bash 4.4 and the GNU versions of coreutils, sed and findutils; on macOS run 'brew" in error
+    assert not calls
 
 
 def test_settings_on_several_lines_are_all_passed_on(checkout: Path) -> None:

@@ -98,6 +98,10 @@ def test_the_expected_time_of_a_training(
         load_config(path, [f"encoder_conf.path={folder}", "dtype=fp32", *smaller, *cached]), path, 1.0
     )
     assert line.startswith(f"expected time of a training: {expected} (measured with 4 clips of 10 s on ")
+    limited = load_config(path, [f"encoder_conf.path={folder}", "dtype=fp32", "max_minutes=20", *smaller, *cached])
+    first = "20 min for the outputs of the encoder, once (0.07 GB in o), " if cached else ""
+    steps = limited.scheduler_conf.total_steps
+    assert f": {first}20 min for at most {steps} steps (" in tool.expected_time(limited, path, 1.0)
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def show_check(request: Request) -> Response:
     project, query = project_of(request), request.query_params
     stats, found = lists.read_stats(project), lists.read_findings(project)
     kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
-    kind = query.get("kind", kinds[0][0] if kinds else "")
+    kind = query.get("kind") or (kinds[0][0] if kinds else "")
     shown = lists.page_of(found.get(kind, ()), query.get("page", ""))
     left_out = lists.read_excluded(project)
     values: dict[str, Any] = {"stats": stats, "kinds": kinds, "kind": kind, "shown": shown, "left_out": left_out}

@@ -145,7 +145,7 @@ def browse(request: Request, project: Project, uploads: str, suffixes: Sequence[
     folders, files = places.list_folder(folder)
     above = None
     with suppress(DataError):
-        above = places.resolve(folder.parent) if folder not in places.roots else None
+        above = places.resolve(folder.parent)
     named = [path for path in files if path.name.lower().endswith(tuple(suffixes))]
     shown = page_of(named, query.get("page", ""), 500)
     values = {"project": project, "folder": folder, "above": above, "folders": folders}

@@ -34,14 +34,12 @@ def find_expected_time(project: Project, command: Sequence[str]) -> str:
 
 
 def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | None:
-    """The scores in this mode, or the usual one; None if nothing is scored. Raises DataError for another mode."""
+    """The scores in this mode, or in the usual one if it is not scored; None if nothing is scored."""
     paths = score_files(training.folder)
     modes = sort_modes(paths)
     if not modes:
         return None
-    chosen = mode or usual_mode(modes)
-    if chosen not in paths:
-        raise DataError(f"mode {chosen[:40]!r}", "not scored", f"there are: {', '.join(modes)}")
+    chosen = mode if mode in paths else usual_mode(modes)  # the form sends that of the training shown before
     scores = read_cached(read_scores, paths[chosen])
     score = scores.report.macro if len(scores.report.languages) > 1 else scores.report.micro
     found = {"mode": chosen, "modes": modes, "score": score, "shown": page_of(scores.worst, page, 10)}
@@ -69,7 +67,8 @@ def _read_difference(project: Project, old: Training, new: Training) -> dict[str
         of, unit, test = _compare(project, *paths, *(path.stat().st_mtime_ns for path in paths))
     except DataError as error:
         return {"mode": mode, "fault": str(error)}
-    return {"mode": mode, "fault": "", "of": of, "unit": unit, "test": test}
+    num_langs = len(read_cached(read_scores, paths[1]).report.languages)
+    return {"mode": mode, "fault": "", "of": of, "unit": unit, "test": test, "num_langs": num_langs}
 
 
 @lru_cache(maxsize=64)

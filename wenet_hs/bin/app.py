@@ -40,7 +40,7 @@ Categories=AudioVideo;Education;
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags."""
-    folder = Path("~/wenet_hs")
+    folder = Path("~/wenet_hs_projects")
     parser.add_argument("--dir", type=Path, default=folder, help=f"folder of the projects (default: {folder})")
     port_help = f"port of the address on this computer (default: {_PORT}; 0: any free one)"
     parser.add_argument("--port", type=int, default=_PORT, help=port_help)
@@ -56,6 +56,9 @@ def run(args: argparse.Namespace) -> None:
     folder: Path = args.dir.expanduser().absolute()
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"--dir {args.dir}", "not a folder", "name another one")
+    if (folder / "wenet_hs" / "__init__.py").exists():
+        found = "the folder of the program, which an update replaces"
+        raise ConfigError(f"--dir {args.dir}", found, "name another one")
     try:
         from wenet_hs.app.server import serve
     except ImportError as error:

@@ -41,7 +41,8 @@ fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  shared=(); [ "$nproc" = 1 ] || shared=("dataset_conf.batch_conf.max_frames_in_batch=$((1500 / nproc))")  # of conf/mini.yaml
+  shared=() frames=$(sed -n 's/^.*max_frames_in_batch: *\([0-9]*\).*/\1/p' "$config")
+  [ "$nproc" = 1 ] || shared=("dataset_conf.batch_conf.max_frames_in_batch=$((${frames:?"$config has no max_frames_in_batch to divide by --nproc"} / nproc))")
   for seed in $seeds; do
     for one in $head; do
       name=$(name_of "$one" "$seed")

@@ -24,6 +24,23 @@ for (const form of all("form[data-preview]")) {
   };
   form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(show, 250); });
   show();
+  // A refused form stays as it is, with the reason below.
+  const fault = Object.assign(document.createElement("p"), { className: "fault" });
+  fault.setAttribute("role", "alert");
+  form.append(fault);
+  form.addEventListener("submit", async event => {
+    if (event.submitter?.formMethod === "get") return;  // a button that shows the page again
+    event.preventDefault();
+    const body = new URLSearchParams(new FormData(form, event.submitter));
+    fault.textContent = "";
+    if (event.submitter) event.submitter.disabled = true;
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
+      if (answer.redirected) location.assign(answer.url);
+      else fault.textContent = await answer.text();
+    } catch (error) { fault.textContent = error.message; }
+    if (event.submitter) event.submitter.disabled = false;
+  });
 }
 
 for (const label of all("label[data-when]")) {
@@ -120,6 +137,7 @@ document.addEventListener("click", event => {
 // ---- forms that are saved where they are
 for (const form of all("form[data-save]")) {
   const status = form.querySelector("[role=status]");
+  addEventListener("beforeunload", event => { if ([...form.elements].some(isChanged)) event.preventDefault(); });
   form.addEventListener("input", () => { status.textContent = ""; });
   form.addEventListener("submit", async event => {
     event.preventDefault();

@@ -20,6 +20,7 @@ const upload = async () => {
   const name = box.querySelector("input").value.trim() || "recording-" + now.slice(0, 19).replace("T", "-").replaceAll(":", "");
   status.textContent = texts.sending;
   again.hidden = true;
+  button.disabled = true;  // the next recording would replace this one
   const headers = { "Content-Type": "application/octet-stream" }, address = texts.upload + "&name=" + encodeURIComponent(name + ".wav");
   let reason = "";
   try {
@@ -29,6 +30,7 @@ const upload = async () => {
   again.hidden = !reason;
   if (reason) { status.textContent = texts.failed.replace("{reason}", reason); return; }
   unsaved = null;
+  button.disabled = false;
   location.assign(texts.next + "&saved=" + encodeURIComponent(name + ".wav") + "#mic");
 };
 const explain = error => ({ NotAllowedError: texts.denied, SecurityError: texts.denied, NotFoundError: texts.none,
