@@ -10,7 +10,8 @@ import pytest
 from numba import config
 from numba.core import caching
 
-from wenet_hs.compiled import njit, temporary_cache_folder
+from wenet_hs import compiled
+from wenet_hs.compiled import KERNELS, njit, temporary_cache_folder
 
 ROOT = Path(__file__).parents[1]
 
@@ -65,3 +66,24 @@ def test_every_kernel_has_this_decorator() -> None:
     assert len(kernels) == 8
     direct = [path.name for path, text in sources.items() if "numba import njit" in text or "numba.njit" in text]
     assert direct == ["compiled.py"]
+
+
+def test_every_file_with_kernels_is_known() -> None:
+    package = ROOT / "wenet_hs"
+    known = {path for pattern in KERNELS for path in package.glob(pattern)}
+    using = {path for path in package.rglob("*.py") if "from wenet_hs.compiled import" in path.read_text("utf-8")}
+    assert using <= known
+
+
+def test_code_is_compiled_again_after_a_change_of_another_file_with_kernels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a kernel calls may be in another file, and is compiled into it."""
+    monkeypatch.setattr(config, "CACHE_DIR", str(tmp_path))
+    hits = []
+    for digest in ("a", "a", "b", "b"):
+        monkeypatch.setattr(compiled, "_digest_of_kernels", lambda digest=digest: digest)
+        function = njit(double)
+        assert function(21) == 42
+        hits.append(sum(function.stats.cache_hits.values()))
+    assert hits == [0, 1, 0, 1]

@@ -4,10 +4,12 @@
 This module imports numba, which takes 0.3 s. Import it inside the function that runs a kernel.
 """
 
+import hashlib
 import logging
 import os
 import tempfile
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,23 +20,41 @@ __all__ = ["njit", "prange"]
 
 logger = logging.getLogger(__name__)
 
+KERNELS = (
+    *("heads/kernels/*numba*.py", "heads/kernels/classes.py", "lm/word2vec_numba.py", "decode/ctc_kernels.py"),
+    *("nn/cpu.py", "tree/brown.py"),
+)
+"""The files with kernels."""
+
 
 def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """`numba.njit` with a cache: beside the source, in the user's cache folder or, if both are read-only, in the
     temporary folder. If that is impossible too, each process compiles again. The environment variable NUMBA_CACHE_DIR
-    names another folder."""
+    names another folder. Code is compiled again after a change of any file with kernels: Numba looks at that of the
+    kernel only, but those of other files may be compiled into it."""
     if function is None:
         return lambda function: njit(function, **options)
     for use_temporary in (False, True):
         if use_temporary:
             numba.config.CACHE_DIR = temporary_cache_folder() or numba.config.CACHE_DIR
         try:
-            return numba.njit(cache=True, **options)(function)
+            compiled = numba.njit(cache=True, **options)(function)
+            file = compiled._cache._cache_file
+            file._source_stamp = (file._source_stamp, _digest_of_kernels())
+            return compiled
         except RuntimeError as error:
             if "no locator" not in str(error):
                 raise
     logger.warning("%s is compiled in each process: set NUMBA_CACHE_DIR to a folder to write to", function.__name__)
     return numba.njit(**options)(function)
+
+
+@cache
+def _digest_of_kernels() -> str:
+    package, found = Path(__file__).parent, hashlib.blake2b(digest_size=16)
+    for path in sorted(path for pattern in KERNELS for path in package.glob(pattern)):
+        found.update(path.read_bytes())
+    return found.hexdigest()
 
 
 def temporary_cache_folder() -> str | None:

@@ -106,3 +106,12 @@ def test_a_fault_is_one_line(folder: Path, flags: str, message: str, capsys: Cap
     write_data_list("tab.list", [Utterance(key="t", wav="x", txt="a\tb")])
     assert error_line(call(flags), capsys).startswith(message)
     assert not Path("out").exists()
+
+
+def test_units_of_several_characters_are_those_of_the_recogniser() -> None:
+    Path("text").write_text("a <noise> a\na b\n", "utf-8")
+    UnitTable.from_units(["a", "b", "▁", "<noise>"]).write(Path("units.txt"))
+    flags = "--text text --tokenizer char --order 2 --discount_fallback"
+    for more, units in (("", [*"a▁<noise>b"]), (" --units units.txt", ["a", "▁", "<noise>", "b"])):
+        assert call(flags + more) == 0
+        assert {*units_of_model()} == {*units}

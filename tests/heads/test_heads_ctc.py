@@ -202,4 +202,6 @@ def test_no_constant_output_has_a_lower_loss_than_the_plateau(
 def test_plateau_by_hand() -> None:
     # "a" in two frames: aa, a- or -a; always a. "ab" in two frames: a and b, half the frames each: P = 1/4, 3 targets.
     assert constant_output_loss([[1]], [2], 0) == pytest.approx(0, abs=5e-3)
+    any_blank = constant_output_loss([[0, 1, 1]], [9], 7)
+    assert any_blank == pytest.approx(constant_output_loss([[1, 2, 2]], [9], 0), rel=1e-12)
     assert constant_output_loss([[1, 2]], [2], 0) == pytest.approx(math.log(4) / 3, abs=5e-3)

@@ -72,3 +72,18 @@ def test_products_in_bfloat16_change_the_gradient_a_little() -> None:
         gradients.append(torch.cat([hidden.grad.flatten(), *(x.grad.flatten() for x in head.parameters())]))  # type: ignore[union-attr]
     exact, rounded = gradients
     assert 1e-6 < float((exact - rounded).norm() / exact.norm()) < 1e-3
+
+
+def test_without_gradients_many_rows_are_computed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    head, hidden, targets = SoftmaxHead(4, 6), torch.randn(10, 4), torch.arange(10) % 6
+    expected = head.nll(hidden, targets), head.loss(hidden, targets, 0.1)
+    sizes = list[int]()
+    whole = head._log_probs
+    monkeypatch.setattr(head, "_log_probs", lambda rows: (sizes.append(len(rows)), whole(rows))[1])
+    monkeypatch.setattr(softmax, "TOPK_MAX_SCORES", 20)
+    with torch.no_grad():
+        found = head.nll(hidden, targets), head.loss(hidden, targets, 0.1)
+    assert sizes == [3, 3, 3, 1] * 2
+    for one, other in zip(found, expected, strict=True):
+        torch.testing.assert_close(one, other)

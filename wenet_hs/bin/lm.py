@@ -156,6 +156,8 @@ def _add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
     tokenizer_help = "as in the config; word: units between white space (default: char, with --text word)"
     add("--tokenizer", choices=TOKENIZERS, help=tokenizer_help)
     add("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
+    units_help = "units.txt of the recogniser: its units of several characters, such as <noise>, are one unit here too"
+    add("--units", type=Path, help=units_help)
     add("--order", type=int, default=4, metavar="N", help="the longest n-grams (default: %(default)s)")
     fallback_help = "use the discounts 0.5, 1 and 1.5 for each order whose own cannot be estimated, as for few units"
     add("--discount_fallback", action="store_true", help=fallback_help)
@@ -168,7 +170,8 @@ def _ngram(args: argparse.Namespace) -> None:
     check_bpe_model(kind, args.bpe_model)
     if args.out.suffix in (".gz", ".xz"):
         raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
-    tokenizer = make_tokenizer(kind, UnitTable.from_units(()), args.bpe_model)
+    table = UnitTable.from_units(()) if args.units is None else UnitTable.read(args.units)
+    tokenizer = make_tokenizer(kind, table, args.bpe_model)
     utterances = read_transcripts(args)
     prefix = "" if args.text else "utterance "
     sentences = ((prefix + utterance.key, tokenizer.split(utterance.txt)) for utterance in utterances)

@@ -153,7 +153,7 @@ def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[
     targets_BL = pad_sequence([torch.tensor(ids) for ids in targets], batch_first=True)
     frames_B = torch.tensor(num_frames)
     alphabet = compact_alphabet(targets_BL, lengths_B, blank)
-    counts_V = torch.bincount(targets_BL[length_mask(lengths_B, targets_BL.size(1))]).double()
+    counts_V = torch.bincount(targets_BL[length_mask(lengths_B, targets_BL.size(1))], minlength=blank + 1).double()
     losses = []
     for blank_share in (0.05, 0.5, 0.95):  # the loss may have several minima
         probs_V = (1 - blank_share) * counts_V / counts_V.sum()

@@ -5,6 +5,7 @@ Dimension key: N rows, D width, V unit ids, U units that are left, K best.
 """
 
 import math
+from collections import Counter
 from collections.abc import Mapping
 
 import torch
@@ -46,7 +47,8 @@ class RestrictedHead(OutputHead):
         sources, all_units = list(source_of.values()), list(range(head.num_units))
         self._is_renumbering = sources == all_units
         self._is_normalized = sorted(set(sources)) == all_units
-        shares = [-math.log(sources.count(source)) for source in sources]
+        counts = Counter(sources)
+        shares = [-math.log(counts[source]) for source in sources]
         self.register_buffer("unit_ids", torch.tensor(list(source_of)), persistent=False)
         self.register_buffer("sources", torch.tensor(sources), persistent=False)
         self.register_buffer("log_shares", torch.tensor(shares, dtype=torch.float64), persistent=False)

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.gpu import is_gpu
-from wenet_hs.heads.base import OutputHead, SmoothingKind, divergence, weighted_cost
+from wenet_hs.heads.base import TOPK_MAX_SCORES, OutputHead, SmoothingKind, divergence, weighted_cost
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.nn.cpu import Linear, linear
 
@@ -34,7 +34,10 @@ class SoftmaxHead(OutputHead):
         return F.log_softmax(linear(hidden_ND, weight, bias), dim=-1)
 
     def _cross_entropy(self, hidden_ND: Tensor, targets_N: Tensor, on_target: float, on_all: float) -> Tensor:
-        weight = self.output.weight
+        weight, num_rows = self.output.weight, max(1, TOPK_MAX_SCORES // self.num_units)
+        if len(hidden_ND) > num_rows and not self._wants_gradient(hidden_ND):
+            pairs = zip(hidden_ND.split(num_rows), targets_N.split(num_rows), strict=True)  # type: ignore[no-untyped-call]
+            return torch.cat([self._cross_entropy(*pair, on_target, on_all) for pair in pairs])
         if self.num_units < MANY_UNITS or weight.dtype != hidden_ND.dtype or not self._wants_gradient(hidden_ND):
             return weighted_cost(self._log_probs(hidden_ND), targets_N, on_target, on_all)
         given = (hidden_ND, weight, self.output.bias, targets_N, on_target, on_all)

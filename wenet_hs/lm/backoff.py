@@ -8,6 +8,7 @@ Dimension key: M hypotheses, K candidates per hypothesis, V units of the recogni
 import math
 import re
 from pathlib import Path
+from unicodedata import normalize
 
 import numpy as np
 import torch
@@ -41,12 +42,16 @@ class NgramModel(LanguageModel):
 
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
         """Raises DataError if the model knows none of the units."""
-        words_V = np.array([file.words.get(unit, -1) for unit in units.units], np.int64)
+        known = dict[str, int]()  # in NFC as the units; of two words that are equal in it the first
+        for word, number in file.words.items():
+            known.setdefault(normalize("NFC", word), number)
+        names = [normalize("NFC", unit) for unit in units.units]
+        words_V = np.array([known.get(name, -1) for name in names], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
             found = f"knows none of the {len(units)} units of units.txt"
             raise DataError(file.path, found, "build it from text that is split into units")
-        self.unknown = [unit for _, unit in text_units(units) if unit not in file.words]
+        self.unknown = [unit for index, unit in text_units(units) if names[index] not in known]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
         self._num_words = len(file.words) + 1
@@ -218,7 +223,7 @@ class KenlmModel(LanguageModel):
         except OSError as error:
             raise DataError(path, "kenlm cannot read it", "build it again with build_binary") from error
         space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
-        names = [space if unit == SPACE else unit for unit in units.units]
+        names = [space if unit == SPACE else self._spelling(unit) for unit in units.units]
         self.unknown = [unit for index, unit in text_units(units) if names[index] not in self._model]
         self._units = [UNKNOWN if index in units.special_ids else name for index, name in enumerate(names)]
         self._units[units.special.eos] = END
@@ -226,6 +231,11 @@ class KenlmModel(LanguageModel):
         self._model.BeginSentenceWrite(begin)
         self._states, self._number_of = [begin], {begin: 0}
         self._seen = dict[tuple[int, int], tuple[float, int]]()
+
+    def _spelling(self, unit: str) -> str:
+        """The form of Unicode in which the model has the unit, or else the unit."""
+        forms = (unit, normalize("NFC", unit), normalize("NFD", unit))
+        return next((form for form in forms if form in self._model), unit)
 
     def start(self, count: int, device: torch.device | None = None) -> Tensor:
         return torch.zeros(count, dtype=torch.int64, device=device)

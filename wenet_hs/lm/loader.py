@@ -90,7 +90,7 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
         named = list_names(sorted(lm.unknown, key=lambda unit: unit != SPACE), " ")
         logger.warning(
             "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it from text that is "
-            "split into this model's units",
+            "split into this model's units (`wenet-hs lm ngram --units`)",
             *(path, len(lm.unknown), len(text_units(tokenizer.table)), named),
         )
     return lm
