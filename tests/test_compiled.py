@@ -3,6 +3,8 @@
 
 import logging
 import os
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -87,3 +89,10 @@ def test_code_is_compiled_again_after_a_change_of_another_file_with_kernels(
         assert function(21) == 42
         hits.append(sum(function.stats.cache_hits.values()))
     assert hits == [0, 1, 0, 1]
+
+
+def test_kernels_run_without_a_compiler() -> None:
+    code = "from wenet_hs.compiled import njit; print(njit(nogil=True)(lambda value: 2 * value)(21))"
+    environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "42\n"

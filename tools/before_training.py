@@ -147,7 +147,7 @@ def time_of_steps(config: ExperimentConfig, path: Path, first_steps: int) -> str
         optimizer.step()
 
     times = list[float]()
-    for number, ctc in [(first_steps, 1.0)] * (first_steps > 0) + [(steps, config.model_conf.ctc_weight)]:
+    for number, ctc in [(first_steps, 1.0)] * (first_steps > 0) + [(steps, config.model_conf.last_ctc_weight)]:
         model.loss_weights = replace(model.loss_weights, ctc=ctc)
         seconds = number * config.accum_grad * median(measure_seconds(step) for _ in range(NUM_MEASURED))
         times.append(seconds if config.max_minutes is None else min(seconds, 60 * config.max_minutes))

@@ -39,8 +39,9 @@ def njit(function: Callable[..., Any] | None = None, **options: Any) -> Any:
             numba.config.CACHE_DIR = temporary_cache_folder() or numba.config.CACHE_DIR
         try:
             compiled = numba.njit(cache=True, **options)(function)
-            file = compiled._cache._cache_file
-            file._source_stamp = (file._source_stamp, _digest_of_kernels())
+            file: Any = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
+            if hasattr(file, "_source_stamp"):  # private, so another version may not have it
+                file._source_stamp = (file._source_stamp, _digest_of_kernels())
             return compiled
         except RuntimeError as error:
             if "no locator" not in str(error):

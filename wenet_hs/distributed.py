@@ -120,31 +120,61 @@ class World:
     def first_before_others(self) -> Iterator[None]:
         """Rank 0 runs the block, then the other ranks do.
 
-        The others wait for rank 0 without a time limit. Rank 0 does not wait: its next collective notices within the
-        time limit if one of the others has died.
+        The others wait as long as rank 0 shows that it lives. Rank 0 does not wait: its next collective notices within
+        the time limit if one of the others has died.
         """
         if self.store is None:
             yield
             return
-        key = f"{self._next_key()}/done"
+        key = self._next_key()
         if not self.is_first:
-            self._wait_for(key)
-        yield
-        if self.is_first:
-            self.store.set(key, "1")
+            self._wait_for(f"{key}/done", beats=f"{key}/beats")
+            yield
+            return
+        with _beats(self.store, f"{key}/beats"):
+            yield
+        self.store.set(f"{key}/done", "1")
 
     def _next_key(self) -> str:
         """A key of the store, the same on all ranks for the same call."""
         assert self.store is not None
         return f"wait/{self.store.add(f'waits/{self.rank}', 1)}"
 
-    def _wait_for(self, key: str) -> None:
-        """Wait until the key is set. Raises RankLost if a rank ends with an error in the meantime."""
+    def _wait_for(self, key: str, *, beats: str = "") -> None:
+        """Wait until the key is set.
+
+        `beats`: the key that the rank which is waited for counts up; it must, within the time limit.
+        Raises RankLost if it does not, or if a rank ends with an error in the meantime.
+        """
         assert self.store is not None
+        limit_s, count, since = _timeout().total_seconds(), -1, time.monotonic()
         while not self.store.check([key]):
             if self.store.check(["error"]):
                 raise RankLost(f"rank {self.rank}", "another rank has ended with an error", "read its message")
+            before, count = count, self.store.add(beats, 0) if beats else count + 1
+            since = time.monotonic() if count != before else since
+            if time.monotonic() - since > limit_s:
+                raise _rank_lost(self.rank, TimeoutError("timed out"))
             time.sleep(_POLL_S)
+
+
+@contextmanager
+def _beats(store: Store, key: str) -> Iterator[None]:
+    """A thread counts the key up each second of the block."""
+    own, end = store.clone(), Event()  # type: ignore[attr-defined]  # a connection of its own, as in `Watch`
+
+    def run() -> None:
+        with suppress(RuntimeError):  # the store ended with the launcher
+            while not end.wait(BEAT_S):
+                own.add(key, 1)
+
+    thread = Thread(target=run, name="beats", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        end.set()
+        thread.join()
 
 
 @contextmanager

@@ -214,6 +214,8 @@ def test_a_speaker_and_a_card_are_saved_where_they_are(page: Any, project: Path)
     page.get_by_role("button", name="Save", exact=True).first.click()
     expect(status).to_have_text("saved")  # a second time: the field of what was seen follows
     assert (project / "cards/mine.md").read_text() == "a new card!"
+    page.reload()
+    assert asked == ["beforeunload"], "what is saved is left without a question"
     (project / "cards/mine.md").write_text("by hand")
     page.locator(field).fill("of an old page")
     page.get_by_role("button", name="Save", exact=True).first.click()

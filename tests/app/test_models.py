@@ -97,6 +97,9 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     assert line in html and '<option value="tiny" selected>' in html, "the form has the choice that was measured"
     write_atomic(app.project / "data/stats.json", (app.project / "data/stats.json").read_text())
     assert expected(size="tiny") != line, "the lists were made again"
+    answer = app.post("/p/first/train", {"Accept": "text/plain"}, start="nothing", size="tiny", only_time="yes")
+    assert (answer.status_code, answer.headers["X-Next"]) == (200, "/p/first/train#new"), "for a script"
+    assert within(20, lambda: state(app, "0002-time") == "done")
 
 
 def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> None:

@@ -140,7 +140,7 @@ def line_of(corpus: Path, more: str) -> str:
 def contents(out: Path) -> dict[str, bytes]:
     """The lists, rejected.tsv, implausible.tsv and stats.json, and nothing else but the cache of checks."""
     found = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
-    del found[".checked.jsonl"]
+    del found[".checked_clips.jsonl"]
     assert len(found) == 3 * 2 + 3
     return found
 

@@ -111,7 +111,12 @@ def test_a_video_does_not_decide_between_two_recordings(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     finder, folder = MediaFinder(tmp_path), tmp_path / "eaf"
     assert str(finder.find(("Z1.WAV", "Z1"), folder)).startswith("ambiguous: ")
-    assert finder.find(("Z1.WAV", "Z1.MOV"), folder) == tmp_path / "camera/Z1.MOV", "it is named"
+    links = (r"C:\rec\audio\Z1.WAV", r"C:\rec\video\Z1.MOV")
+    assert (found := finder.find(links, folder)) == tmp_path / "camera/Z1.MOV", "it is named"
+    assert isinstance(found, Path) and finder.doubt(links, found) is None
+    (tmp_path / "eaf").mkdir()
+    (tmp_path / "eaf/talk3.mp4").touch()
+    assert MediaFinder(tmp_path).find(("Z1.WAV", "talk3"), folder) == tmp_path / "eaf/talk3.mp4", "beside the file"
 
 
 def test_every_suffix_that_can_be_read_is_found(tmp_path: Path) -> None:

@@ -122,14 +122,15 @@ def test_the_probabilities_of_every_history_sum_to_one(
 def test_words_in_another_form_of_unicode_are_known(tmp_path: Path) -> None:
     """Units are in NFC; files of other programs may not be."""
     words = ("cafe\u0301", "\u0932\u095c\u0915\u093e")
-    lines = ["\\data\\", "ngram 1=5", "", "\\1-grams:", "-5\t<unk>", "-99\t<s>", "-1\t</s>"]
-    lines += [*(f"-0.5\t{one}" for one in words), "", "\\end\\", ""]
+    rare = ["-6\te\u0301", "-0.5\t\u00e9", "-6\te\u0301x"]  # of two spellings that of the units counts
+    lines = ["\\data\\", "ngram 1=8", "", "\\1-grams:", "-5\t<unk>", "-99\t<s>", "-1\t</s>"]
+    lines += [*(f"-0.5\t{one}" for one in words), *rare, "", "\\end\\", ""]
     (tmp_path / "lm.arpa").write_text("\n".join(lines), "utf-8")
-    table = UnitTable.from_units([normalize("NFC", word) for word in words])
+    table = UnitTable.from_units([normalize("NFC", word) for word in (*words, "\u00e9")])
     lm = NgramModel(ArpaReader(tmp_path / "lm.arpa"), table)
     assert lm.unknown == []
-    ids = torch.tensor([[table.id_of(unit) for unit in table.units[-2:]]])
-    assert lm.score(lm.start(1), ids)[0].tolist() == pytest.approx([-0.5 * math.log(10)] * 2)
+    ids = torch.tensor([[table.id_of(unit) for unit in table.units[-3:]]])
+    assert lm.score(lm.start(1), ids)[0].tolist() == pytest.approx([-0.5 * math.log(10)] * 3)
 
 
 def test_recognition_and_kenlm_read_the_file(tmp_path: Path) -> None:

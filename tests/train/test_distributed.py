@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from typing import Any
 from unittest import mock
 
@@ -27,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from wenet_hs import distributed
 from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
-from wenet_hs.distributed import TIMEOUT_VARIABLE, World, join_process_group
+from wenet_hs.distributed import TIMEOUT_VARIABLE, RankLost, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.train import speech, state, training
 from wenet_hs.train.model_folder import TrainOptions
@@ -282,6 +282,26 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
     for one in results:
         assert len(one["wrappers"]) >= 4
         assert set(one["wrappers"]) == {0}
+
+
+def test_the_first_rank_may_take_any_time_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributed, "BEAT_S", 0.02)
+    monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
+    store, turns = dist.HashStore(), list[int]()
+
+    def take_turn(rank: int) -> None:
+        with World(rank, 2, CPU, store).first_before_others():
+            time.sleep(1.5 * (rank == 0))  # longer than the limit
+            turns.append(rank)
+
+    other = Thread(target=take_turn, args=(1,))
+    other.start()
+    take_turn(0)
+    other.join(20)
+    assert turns == [0, 1]
+    lost = pytest.raises(RankLost, match=r"rank 1: another rank has not answered for 1 s; .* to resume")
+    with lost, World(1, 2, CPU, store).first_before_others():
+        pytest.fail("the first rank was killed, and did not take its turn")
 
 
 @pytest.mark.slow

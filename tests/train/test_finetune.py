@@ -6,6 +6,7 @@ import logging
 import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from wenet_hs.train.finetune import (
     match_units,
     mix_rows,
 )
+from wenet_hs.train.model_folder import _hash_start
 from wenet_hs.tree import NaryTree, Tree
 
 AnyTree = Tree | NaryTree
@@ -346,6 +348,8 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     first = file_sha256(base / "final.pt")
     assert recorded(folder) == first and recorded(trained) == "none"
     assert first_weights(load_config(folder / "train.yaml").provenance) == [str(base)]
+    of_hub = replace(tiny_corpus.options(tmp_path / "h", checkpoint=base), written_checkpoint="hf:/user/name")
+    assert _hash_start(of_hub, load_config(folder / "train.yaml"), None)["checkpoint"] == "hf:/user/name"
     part, older = cut_back(folder, tmp_path / "part", 2), cut_back(folder, tmp_path / "older", 2)
     weights = newest(base) / "model.pt"
     assert hash_weights(weights.parent) == hash_weights(weights) == file_sha256(weights)

@@ -186,6 +186,12 @@ def test_each_setting_is_named_if_a_resume_would_change_it(
     assert (copy / "metrics.jsonl").read_bytes() == before
 
 
+def test_a_first_run_describes_its_folder_before_it_reads_the_lists(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    with pytest.raises(DataError):
+        tiny_corpus.train(tmp_path / "m", cv_data=tmp_path / "none.list")
+    assert load_config(tmp_path / "m/train.yaml").provenance["sha256 of training list"]
+
+
 def test_settings_that_do_not_change_a_step_may_change(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:
     copy = cut_back(trained, tmp_path / "m", 3)
     free = (

@@ -14,7 +14,7 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, Record, read_record
 from wenet_hs.app import commands, lists
-from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start, text
+from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, show_next, site_of, start, text
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_results
@@ -108,7 +108,7 @@ def train(request: Request) -> Response:
     write = partial(write_corrected, project, site_of(request).places)
     if form.get("corrected") and form.get("only_table") and "preview" not in form:
         write()
-        return go_to(project, "transcribe")
+        return show_next(request, project, "transcribe")
     kind, step = ("time", "train#new") if form.get("only_time") else ("train", "train")
     answer = start(request, project, kind, command, step, before=write if form.get("corrected") else lambda: None)
     if "preview" in form:

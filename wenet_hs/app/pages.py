@@ -128,7 +128,15 @@ def start(
         before()
 
     start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=check_and_change)
-    return go_to(project, step)
+    return show_next(request, project, step)
+
+
+def show_next(request: Request, project: Project, step: str) -> Response:
+    """After a form: show a step; for a script its address, because a redirection has no fragment there."""
+    answer = go_to(project, step)
+    if "text/html" in request.headers.get("accept", ""):
+        return answer
+    return PlainTextResponse("", headers={"X-Next": answer.headers["location"]})
 
 
 def go_to(project: Project, step: str, **values: str) -> Response:

@@ -71,7 +71,7 @@ class AudioOptions(OutputOptions):
 
     def make_checker(self) -> "ClipChecker":
         """A checker with its cache in the output folder."""
-        return ClipChecker(self.out / ".checked.jsonl", mode=self.check_audio, num_workers=self.num_workers)
+        return ClipChecker(self.out / ".checked_clips.jsonl", mode=self.check_audio, num_workers=self.num_workers)
 
 
 class ClipChecker:

@@ -81,14 +81,14 @@ class MediaFinder:
             return "no audio is named"
         folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
-        ambiguous = ""
+        ambiguous, several = "", set[str]()
         for suffixes in (AUDIO_SUFFIXES, MEDIA_SUFFIXES):
-            if ambiguous:  # a video of this name may be of any of these recordings: only one that is named is taken
-                names = [name for name in names if name.suffix.lower() in suffixes]
             for written in audio:  # a backslash may be a part of a name on the disk
                 if "\\" in written and (found := _exact(Path(written), roots, suffixes)):
                     return self._link(found, names, math.inf)
             for name in names:
+                if _stem(name) in several and name.suffix.lower() not in suffixes:
+                    continue  # a video of this name may be of any of the recordings; one that is named is taken
                 same = [one for one in names if one.name == name.name]  # several links to one file: search none first
                 if found := next(filter(None, (_exact(one, roots, suffixes) for one in same)), None):
                     return self._link(found, names, math.inf)
@@ -102,6 +102,7 @@ class MediaFinder:
                     if len(alike) == 1:
                         return self._link(alike[0], names, num_common)
                     if alike:
+                        several.add(_stem(name))
                         ambiguous = f"{list_names(sorted(map(str, alike)), most=2)}; name the folder in the path"
                         break
         if ambiguous:
@@ -207,6 +208,10 @@ def _nfc(name: str) -> str:
 def fold_name(name: str) -> str:
     """The name without case and Unicode form. Not `casefold`: Maße.wav and Masse.wav are two files."""
     return _nfc(name).lower()
+
+
+def _stem(name: Path) -> str:
+    return fold_name(name.stem if name.suffix.lower() in ALL_SUFFIXES else name.name)
 
 
 def local_paths(written: str) -> list[Path]:

@@ -42,9 +42,8 @@ class NgramModel(LanguageModel):
 
     def __init__(self, file: "ArpaReader", units: UnitTable) -> None:
         """Raises DataError if the model knows none of the units."""
-        known = dict[str, int]()  # in NFC as the units; of two words that are equal in it the first
-        for word, number in file.words.items():
-            known.setdefault(normalize("NFC", word), number)
+        known = {normalize("NFC", word): number for word, number in file.words.items()}
+        known |= {word: number for word, number in file.words.items() if word in known}  # the form of the units counts
         names = [normalize("NFC", unit) for unit in units.units]
         words_V = np.array([known.get(name, -1) for name in names], np.int64)
         words_V[list(units.special_ids)] = -1

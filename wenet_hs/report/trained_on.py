@@ -53,8 +53,9 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
         recordings |= dict.fromkeys(clip.wav for clip in clips)
         unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
     # Recordings of two projects may have one name: then one `no` is enough.
-    consents = join_consents(item for file in files for item in read_consent(file).items())
-    found = dict(match_consent(consents, recordings))
+    of_files = [read_consent(file) for file in files]
+    found = join_consents(pair for consents in of_files for pair in match_consent(consents, recordings))
+    consents = join_consents(pair for consents in of_files for pair in consents.items())
     where = " and ".join(str(file) for file in files if file.is_file())
     if refused := [name for name, one in found.items() if one.is_allowed is False]:
         names = list_names([Path(name).name for name in refused], most=3)

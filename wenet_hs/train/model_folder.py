@@ -76,6 +76,8 @@ class TrainOptions:
     override_config: Sequence[str] = ()
     resume: str = "auto"
     checkpoint: Path | None = None
+    written_checkpoint: str | None = None
+    """`checkpoint` as it was written, such as `hf://user/name`, where that is no path."""
     device: str = "auto"
     data_type: DataType = "raw"
 
@@ -117,7 +119,8 @@ def prepare_folder(
     """Copy units, trees, CMVN and BPE model into the model folder.
 
     With `train.yaml` the folder is complete from the start, so it can be moved and decoded on another machine. That
-    file is written when nothing can be refused any more: it says with which lists the model in the folder is trained.
+    file says with which lists the model in the folder is trained: where there is one, it is written when nothing can be
+    refused any more.
 
     Args:
         is_resumed: whether the folder's own config and files must be equal to these.
@@ -190,7 +193,8 @@ def _hash_start(options: TrainOptions, config: TrainingConfig, recorded: Mapping
         found = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
         raise ConfigError(options.model_dir / "train.yaml", found, _SAME_RUN)
     start = {} if before is None else {key: str(before)}
-    if named := [str(checkpoint)] if checkpoint is not None else first_weights(recorded or {}):
+    written = options.written_checkpoint or (None if checkpoint is None else str(checkpoint))
+    if named := [written] if written else first_weights(recorded or {}):
         start[CHECKPOINT] = named[0]
     key, conf = f"{SHA256_OF}encoder weights", config.encoder_conf if isinstance(config, ExperimentConfig) else None
     if recorded is not None and key in recorded:

@@ -59,7 +59,8 @@ PLATEAU_UTTERANCES = 200
 def train(options: TrainOptions) -> Path:
     """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
     if options.checkpoint is not None:
-        options = replace(options, checkpoint=resolve_model(options.checkpoint))
+        written = str(options.checkpoint)
+        options = replace(options, checkpoint=resolve_model(options.checkpoint), written_checkpoint=written)
     with join_process_group(find_device(options.device)) as world:
         train_as_rank(options, world, ExperimentConfig, load_task)
     return options.model_dir / "final.pt"

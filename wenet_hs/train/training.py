@@ -13,6 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -289,10 +290,10 @@ class Training:
         if self.world.is_first:
             self.state.leave_out_frozen(self._checkpoints)
         files = self.state.to_files()
-        if self.world.is_first:
-            newest = save_checkpoint(self._checkpoints, progress.step, files)
-            rotate(self._checkpoints, {newest, *checkpoints_to_keep(self._checkpoints, self.config)})
-        self.world.barrier()  # without a time limit: the first rank writes and reads for minutes
+        with self.world.first_before_others():  # that writes and reads, maybe for longer than a collective may last
+            if self.world.is_first:
+                newest = save_checkpoint(self._checkpoints, progress.step, files)
+                rotate(self._checkpoints, {newest, *checkpoints_to_keep(self._checkpoints, self.config)})
 
     def _write_final(self) -> None:
         """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
@@ -329,16 +330,18 @@ def train_as_rank(
     lock = locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
     with report_full_disk(options.model_dir, checkpoints), lock if world.is_first else nullcontext():
         config, hashes, provenance, resume_from = _prepare_folder(options, world, kind)
+        describe = partial(dump_config, config, options.model_dir / "train.yaml", provenance=provenance)
+        if world.is_first and resume_from is None:
+            describe()
         task = load_task(config, options, hashes, world)
         state = task.state
         world.check_equal_across_ranks(state.fingerprint)
         if resume_from is not None:
             state.restore(resume_from)
             logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
-        if world.is_first:  # nothing is refused any more
-            if resume_from is not None:
+            if world.is_first:  # nothing is refused any more
                 set_aside_newer(resume_from)
-            dump_config(config, options.model_dir / "train.yaml", provenance=provenance)
+                describe()
         task.begin(options, is_resumed=resume_from is not None)
         logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
         if world.size > 1:
@@ -352,12 +355,13 @@ def _prepare_folder(
     """Write the folder on rank 0. Returns what `prepare_folder` returns, and the checkpoint to resume from."""
     checkpoints = options.model_dir / "checkpoints"
     config = load_config(options.config, options.override_config, kind)
-    if world.is_first:
-        remove_incomplete(checkpoints)
-        for path in options.model_dir.glob(".final.pt.*.tmp"):  # of a killed run
-            path.unlink()
-    found = find_resume(options) if world.is_first else None  # it may rename damaged checkpoints
-    world.barrier()  # without a time limit: reading a large checkpoint takes minutes
+    found = None
+    with world.first_before_others():  # that reads whole checkpoints, maybe for longer than a collective may last
+        if world.is_first:
+            remove_incomplete(checkpoints)
+            for path in options.model_dir.glob(".final.pt.*.tmp"):  # of a killed run
+                path.unlink()
+            found = find_resume(options)  # it may rename damaged checkpoints
     newest = world.all_gather(None if found is None else found.name)[0]
     is_resumed = newest is not None
     config = resolve_auto(config, options, world.device, is_resumed=is_resumed)

@@ -41,7 +41,7 @@ fi
 
 if at 4 "training (logs: $exp/*.log)"; then
   keep_options exp
-  shared=() frames=$(sed -n 's/^.*max_frames_in_batch: *\([0-9]*\).*/\1/p' "$config")
+  shared=() frames=$(sed -n '/^[^#]*max_frames_in_batch:/{s/.*max_frames_in_batch: *\([0-9]*\).*/\1/p;q}' "$config")
   [ "$nproc" = 1 ] || shared=("dataset_conf.batch_conf.max_frames_in_batch=$((${frames:?"$config has no max_frames_in_batch to divide by --nproc"} / nproc))")
   for seed in $seeds; do
     for one in $head; do

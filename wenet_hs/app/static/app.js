@@ -14,6 +14,13 @@ for (const button of all(".copy"))
     button.textContent = texts.copied;
     setTimeout(() => { button.textContent = label; }, 1500);
   });
+// Shows an address, also where only its fragment is another one.
+const visit = address => {
+  const { pathname, search } = new URL(address, location);
+  const isHere = pathname === location.pathname && search === location.search;
+  location.assign(address);
+  if (isHere) location.reload();
+};
 for (const form of all("form[data-preview]")) {
   const code = form.querySelector(".command code");
   let timer = 0;
@@ -36,7 +43,8 @@ for (const form of all("form[data-preview]")) {
     if (event.submitter) event.submitter.disabled = true;
     try {
       const answer = await fetch(form.action, { method: "POST", body, headers: { Accept: "text/plain" } });
-      if (answer.redirected) location.assign(answer.url);
+      const next = answer.headers.get("X-Next");
+      if (next) visit(next);
       else fault.textContent = await answer.text();
     } catch (error) { fault.textContent = error.message; }
     if (event.submitter) event.submitter.disabled = false;
@@ -137,7 +145,7 @@ document.addEventListener("click", event => {
 // ---- forms that are saved where they are
 for (const form of all("form[data-save]")) {
   const status = form.querySelector("[role=status]");
-  addEventListener("beforeunload", event => { if ([...form.elements].some(isChanged)) event.preventDefault(); });
+  addEventListener("beforeunload", event => { if (all("input:not([type=hidden]), select, textarea", form).some(isChanged)) event.preventDefault(); });
   form.addEventListener("input", () => { status.textContent = ""; });
   form.addEventListener("submit", async event => {
     event.preventDefault();
