@@ -22,12 +22,9 @@ threads=1                     # cores of each training
 data=$here/data               # folder for lists, units, trees and statistics
 exp=$here/exp                 # folder for experiments
 results=                      # folder for a small results file of each experiment, for the tables of a study
-
 fail() { echo "$0: $1" >&2; exit 2; }
-if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)) || ! { realpath -sm / && sed --version; } > /dev/null 2>&1; then  # macOS has others
+((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) && { realpath -sm / && sed --version; } > /dev/null 2>&1 ||  # macOS has others
   fail "recipes need bash 4.4 and the GNU versions of coreutils, sed and findutils; on macOS run 'brew install bash coreutils gnu-sed findutils' and add their gnubin folders to PATH"
-fi
-
 _defaults() {  # one line per option: its name, its value, its comment
   while IFS='=' read -r _name _rest; do
     _value=${!_name}; [[ $_value != *" "* ]] || _value="\"$_value\""
