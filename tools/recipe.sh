@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2030,SC2031,SC2034,SC2086,SC2154
+# shellcheck shell=bash disable=SC2015,SC2030,SC2031,SC2034,SC2086,SC2154
 # What every run.sh shares: options with `--help`, `at`, and trainings side by side. A run.sh sources this file, sets its
 # own options and defaults, and calls `read_options "$@"`. An option is a line `name=value  # comment` of either file.
 # OF_DATA, OF_EXP: options that change what the folders $data and $exp contain. NOT_HERE: options that the recipe lacks.
