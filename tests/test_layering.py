@@ -30,7 +30,7 @@ LAYERS = (
     "manifest config",
     "distributed checkpoint curves",
     "devices",
-    "shared_model jobs",
+    "shared_model jobs heartbeat",
     "files compiled options",
     "errors gpu",
 )

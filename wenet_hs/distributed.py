@@ -10,11 +10,10 @@ import re
 import time
 import traceback
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
-from threading import Event, Thread
 from typing import Any, TypeVar
 
 import torch
@@ -26,14 +25,11 @@ from torch.distributed.nn.functional import all_reduce
 
 from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.gpu import is_gpu
+from wenet_hs.heartbeat import Watch, beating
 
 TIMEOUT_VARIABLE = "WENET_HS_RANK_TIMEOUT_S"
 """How long a rank waits for the others, in seconds; 300 if it is not set."""
 _POLL_S = 0.02
-BEAT_S, LOST_S = 1.0, 20.0
-"""How often a rank on a GPU shows that it lives, and after how long without it the others end."""
-_HAS_LEFT = 2**40
-"""Beats of a rank that has ended without an error."""
 _GRACE_S = 0.5
 """A rank that ends without a message waits so long: the launcher ends the others as soon as one rank has ended."""
 
@@ -131,7 +127,7 @@ class World:
             self._wait_for(f"{key}/done", beats=f"{key}/beats")
             yield
             return
-        with _beats(self.store, f"{key}/beats"):
+        with beating(self.store, f"{key}/beats"):
             yield
         self.store.set(f"{key}/done", "1")
 
@@ -147,34 +143,15 @@ class World:
         Raises RankLost if it does not, or if a rank ends with an error in the meantime.
         """
         assert self.store is not None
-        limit_s, count, since = _timeout().total_seconds(), -1, time.monotonic()
+        num_beats, last_beat = -1, time.monotonic()
         while not self.store.check([key]):
             if self.store.check(["error"]):
                 raise RankLost(f"rank {self.rank}", "another rank has ended with an error", "read its message")
-            before, count = count, self.store.add(beats, 0) if beats else count + 1
-            since = time.monotonic() if count != before else since
-            if time.monotonic() - since > limit_s:
+            if beats and (now := self.store.add(beats, 0)) != num_beats:
+                num_beats, last_beat = now, time.monotonic()
+            if beats and time.monotonic() - last_beat > _timeout().total_seconds():
                 raise _rank_lost(self.rank, TimeoutError("timed out"))
             time.sleep(_POLL_S)
-
-
-@contextmanager
-def _beats(store: Store, key: str) -> Iterator[None]:
-    """A thread counts the key up each second of the block."""
-    own, end = store.clone(), Event()  # type: ignore[attr-defined]  # a connection of its own, as in `Watch`
-
-    def run() -> None:
-        with suppress(RuntimeError):  # the store ended with the launcher
-            while not end.wait(BEAT_S):
-                own.add(key, 1)
-
-    thread = Thread(target=run, name="beats", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        end.set()
-        thread.join()
 
 
 @contextmanager
@@ -201,56 +178,12 @@ def join_process_group(device: torch.device) -> Iterator[World]:
         raise _rank_lost(rank, error) from error
     world = World(rank, size, device, store)
     try:
-        with _prefixed_log(world), Watch(world, _abort_nccl) if is_gpu(device) else nullcontext():
+        with _prefixed_log(world), Watch(rank, size, store, _abort_nccl) if is_gpu(device) else nullcontext():
             yield world
     except BaseException as error:
         _leave(world, error)
         raise
     dist.destroy_process_group()
-
-
-class Watch:
-    """A thread that looks for the death of another rank while this one may wait for a GPU.
-
-    A collective of nccl whose other rank has died never ends, and the program waits for the GPU in it, so that it does
-    not notice. The thread calls `abort`; then the program goes on to its next sum, which gloo refuses.
-    """
-
-    def __init__(self, world: World, abort: Callable[[], None]) -> None:
-        """`abort`: ends the collectives of this rank."""
-        assert world.store is not None
-        # A connection of its own: while one waits for a key, all other calls of the same wait too.
-        self._world, self._store, self._abort, self._end = world, world.store.clone(), abort, Event()  # type: ignore[attr-defined]
-        self._store.set_timeout(timedelta(seconds=LOST_S))
-        self._thread = Thread(target=self._run, name="watch", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, error: type[BaseException] | None, *_: object) -> None:
-        self._end.set()
-        self._thread.join()
-        if error is None:
-            with suppress(RuntimeError):
-                self._store.add(f"beat/{self._world.rank}", _HAS_LEFT)
-
-    def _run(self) -> None:
-        others = [rank for rank in range(self._world.size) if rank != self._world.rank]
-        seen = {rank: (0, time.monotonic()) for rank in others}
-        while not self._end.wait(BEAT_S):
-            try:
-                self._store.add(f"beat/{self._world.rank}", 1)
-                beats = {rank: self._store.add(f"beat/{rank}", 0) for rank in others}
-                is_lost = self._store.check(["error"])
-            except RuntimeError:  # the store ended with the launcher
-                beats, is_lost = {}, True
-            now = time.monotonic()
-            for rank, beat in beats.items():
-                lives = beat > seen[rank][0] or beat >= _HAS_LEFT
-                seen[rank] = (beat, now if lives else seen[rank][1])
-            if is_lost or any(now - since > LOST_S for _, since in seen.values()):
-                self._abort()
-                return
 
 
 def _abort_nccl() -> None:

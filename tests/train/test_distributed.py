@@ -24,7 +24,7 @@ from tiny_corpus import TinyCorpus, bits, cut_back, metrics
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_hs import distributed
+from wenet_hs import distributed, heartbeat
 from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, RankLost, World, join_process_group
@@ -285,7 +285,7 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
 
 
 def test_the_first_rank_may_take_any_time_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "BEAT_S", 0.02)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
     store, turns = dist.HashStore(), list[int]()
 
@@ -306,11 +306,11 @@ def test_the_first_rank_may_take_any_time_as_long_as_it_lives(monkeypatch: pytes
 
 @pytest.mark.slow
 def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(distributed, "BEAT_S", 0.02)
-    monkeypatch.setattr(distributed, "LOST_S", 0.4)
+    monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
+    monkeypatch.setattr(heartbeat, "LOST_S", 0.4)
     for key, lasts in (("beat/1", False), ("beat/1", True), ("error", True), ("store", True), ("left", False)):
         store, lost = dist.HashStore(), Event()
-        watch = distributed.Watch(World(0, 2, CPU, store), lost.set)
+        watch = heartbeat.Watch(0, 2, store, lost.set)
         with watch:
             for _ in range(30):
                 store.add("beat/1", 1)
@@ -319,9 +319,9 @@ def test_a_rank_that_shows_no_life_or_reports_an_error_ends_the_collectives(monk
             if key == "store":
                 watch._store = mock.Mock(add=mock.Mock(side_effect=RuntimeError("the launcher has ended")))
             elif key == "left":
-                with distributed.Watch(World(1, 2, CPU, store), lost.set):
+                with heartbeat.Watch(1, 2, store, lost.set):
                     pass
-                time.sleep(3 * distributed.LOST_S)
+                time.sleep(3 * heartbeat.LOST_S)
             if lasts:
                 store.add(key, 1) if key != "store" else None
                 assert lost.wait(10), key

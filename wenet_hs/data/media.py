@@ -81,13 +81,13 @@ class MediaFinder:
             return "no audio is named"
         folder = folder.resolve()
         roots = [folder] if self._audio_dir is None else [folder, self._audio_dir]
-        ambiguous, several = "", set[str]()
+        ambiguous, unclear_stems = "", set[str]()
         for suffixes in (AUDIO_SUFFIXES, MEDIA_SUFFIXES):
             for written in audio:  # a backslash may be a part of a name on the disk
                 if "\\" in written and (found := _exact(Path(written), roots, suffixes)):
                     return self._link(found, names, math.inf)
             for name in names:
-                if _stem(name) in several and name.suffix.lower() not in suffixes:
+                if _stem(name) in unclear_stems and name.suffix.lower() not in suffixes:
                     continue  # a video of this name may be of any of the recordings; one that is named is taken
                 same = [one for one in names if one.name == name.name]  # several links to one file: search none first
                 if found := next(filter(None, (_exact(one, roots, suffixes) for one in same)), None):
@@ -102,7 +102,7 @@ class MediaFinder:
                     if len(alike) == 1:
                         return self._link(alike[0], names, num_common)
                     if alike:
-                        several.add(_stem(name))
+                        unclear_stems.add(_stem(name))
                         ambiguous = f"{list_names(sorted(map(str, alike)), most=2)}; name the folder in the path"
                         break
         if ambiguous:

@@ -26,7 +26,7 @@ _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
 _OTHER_NAMES = {"<UNK>": UNKNOWN, OTHER_SPACE: SPACE}
 _MAX_SEEN = 2**18
-"""Scores of KenLM that are kept, about 50 MB."""
+"""Scores of KenLM that are kept."""
 _FIELD_END = re.compile("[ \t]+")
 
 Words = tuple[int, ...]
