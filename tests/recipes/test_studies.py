@@ -15,7 +15,12 @@ SETTINGS = {
     "mini": (),
     "ucla": ("corpus=/c",),
     "commonvoice": ("sentences=s", "statistics=j"),
-    "own": ("sentences=s", "mboshi=m"),
+    "own": (
+        "sentences=s",
+        "mboshi=m",
+        "encoder=e",
+        "tables=mboshi field adaptation mboshi_encoder mboshi_encoder_whole",
+    ),
     "wikitext": ("corpus=/c",),
 }
 REPEATED = {"softmax", "hsoftmax", "hsoftmax-random", "hsoftmax-articulatory"}
