@@ -212,7 +212,7 @@ class DatasetConf(Section):
     max_bad_clips: Fraction = 0.01
     """Fraction of clips that may be unreadable. They are left out; above it training and `cmvn` end. 0: none may be."""
     max_unknown_units: Fraction = 0.1
-    """Fraction of the training units that may be `<unk>`; above it training ends. More is the table of other data."""
+    """Fraction of the training units that may be `<unk>`; above it training ends: the table belongs to other data."""
     sampling: SamplingConf | None = None
     """Balancing of languages and lists; null: an epoch has every utterance once."""
     noise_conf: NoiseConf | None = None

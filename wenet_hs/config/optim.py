@@ -12,7 +12,7 @@ Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
 
 
 class OptimConf(Section):
-    """The optimizer. These are the defaults of `optim: adam`, and PyTorch's; `_DEFAULTS` has those of adamw."""
+    """The optimizer. The defaults are those of PyTorch; with `optim: adamw` that of `weight_decay` is 0.01."""
 
     lr: Positive = 1e-3
     """Learning rate; with a schedule, the rate at the end of the warm-up."""
