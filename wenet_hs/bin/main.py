@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 COMMANDS = {
     "prepare": "make the data lists of a corpus",
     "check": "show everything that is wrong with data lists",
-    "units": "make the unit table: characters, phones or BPE",
+    "units": "make the unit table: characters, phones, BPE pieces or words",
     "tree": "build a tree over the units, show, import or export one",
     "embed": "train word vectors on text",
     "cmvn": "compute the global feature statistics",
@@ -38,7 +38,7 @@ COMMANDS = {
     "train": "train a model",
     "average": "average checkpoints into final.pt",
     "import": "make a model folder from a fine-tuned model in Hugging Face's layout",
-    "lm": "train, score and sample language models",
+    "lm": "n-gram and recurrent language models: estimate, train, score, sample, count",
     "recognize": "decode a data list",
     "combine": "combine the n-best lists of several models",
     "align": "forced alignment: times of units and words of transcripts, also for Praat",

@@ -28,7 +28,7 @@ def add_search_arguments(parser: argparse.ArgumentParser) -> None:
     add_options(parser, DecodeOptions)
     lm_help = "language model: n-gram model over units, or folder of `lm train`; one over words rescores n-best lists"
     parser.add_argument("--lm", type=Path, metavar="FILE.arpa|DIR", help=lm_help)
-    segment_help = "longer audio is cut at pauses, decoded in segments, and the texts are joined; 0: never"
+    segment_help = "longer audio is cut at pauses, decoded in segments, and the texts joined; from 4 on, or 0: never"
     segment_help += f" (default: {DEFAULT_MAX_SEGMENT_S:g}; pretrained encoders: at most 30)"
     parser.add_argument("--max_segment_s", type=float, default=DEFAULT_MAX_SEGMENT_S, help=segment_help)
 

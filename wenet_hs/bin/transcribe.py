@@ -4,10 +4,10 @@
 Example: wenet-hs transcribe --model_dir exp/hsoftmax clip.mp3 interview.flac
          wenet-hs transcribe --model_dir exp/hsoftmax --elan transcribed --srt transcribed interview.wav session.eaf
 
-With --elan, --textgrid, --srt, --ctm or --tsv a recording may last hours. Speech is found, and each segment gets its
-text, its words with their times, and its confidence. An .eaf or .TextGrid may be given instead of its recording: the
-new tiers are added to a copy of the file, and the file itself is never changed. `--into_tier NAME` takes the
-annotations of this tier of the .eaf as segments, and writes the text into those that have none.
+With --elan, --textgrid, --srt, --record, --ctm or --tsv a recording may last hours. Speech is found, and each segment
+gets its text, its words with their times, and its confidence. An .eaf or .TextGrid may be given instead of its
+recording: the new tiers are added to a copy of the file, and the file itself is never changed. `--into_tier NAME`
+takes the annotations of this tier of the .eaf as segments, and writes the text into those that have none.
 
 --stream recognises while the audio arrives, with a model that was trained with chunks (docs/streaming.md); `-` is a
 pipe of raw samples: arecord -q -f S16_LE -r 16000 -c 1 -t raw | wenet-hs transcribe --stream --model_dir exp/stream -

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A data folder of Kaldi: wav.scp, text, and where they exist utt2spk, utt2lang, segments (with channels) and
-reco2file_and_channel.
+"""A data folder of Kaldi: wav.scp, text, and further files where they exist.
 
 Example: wenet-hs prepare kaldi --corpus data/train --lang mdw --out lists
+
+The further files are utt2spk, utt2lang, segments (with channels) and reco2file_and_channel.
 
 Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which then are the sets;
 train_clean belongs to train, test1 to test.
