@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import yaml
-from model_folders import TABLE, write_model_folder
+from model_folders import HSOFTMAX, TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
 from wenet_hs.build import AnyTree, build_model
@@ -126,6 +126,21 @@ def test_a_folder_loads_wherever_it_was_moved(folder: Path, tmp_path: Path) -> N
     torch.save(other.state_dict(), moved / "checkpoints/step-00000007/model.pt")
     (moved / "final.pt").unlink()
     same_losses(load_experiment(moved, checkpoint=moved / "checkpoints/step-00000007").model, other)
+
+
+def test_weights_of_another_model_bring_its_own_files(tmp_path: Path) -> None:
+    """Units in another order, or another tree, have the same shapes."""
+    folder, other = (write_model_folder(tmp_path / name, **HSOFTMAX) for name in ("a", "b"))
+    same_losses(load_experiment(folder, checkpoint=other).model, small_model(seed=5, **HSOFTMAX))
+    Tree.huffman(range(len(TABLE), 0, -1), units=TABLE.units).save(other / "tree.json")
+    message = r"b: its tree \(.*b/tree.json\) is not that of .*a; give --model_dir .*b$"
+    with pytest.raises(CheckpointError, match=message):
+        load_experiment(folder, checkpoint=other)
+    UnitTable.from_units("▁abcdefh").write(other / "units.txt")
+    message = r"its units \(.*b/units.txt\) are not those of .*a; give --model_dir"
+    for checkpoint in (other, other / "final.pt"):
+        with pytest.raises(CheckpointError, match=message):
+            load_experiment(folder, checkpoint=checkpoint)
 
 
 @pytest.mark.parametrize(

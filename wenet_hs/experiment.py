@@ -21,6 +21,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
 from wenet_hs.encoders.description import read_description
+from wenet_hs.encoders.kinds import check_same_outputs
 from wenet_hs.errors import CheckpointError, DataError, one_line
 from wenet_hs.files import file_sha256, refuse_lfs_pointer
 from wenet_hs.frontends.base import Frontend
@@ -28,13 +29,16 @@ from wenet_hs.frontends.build import build_frontend
 from wenet_hs.gpu import is_gpu
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
-from wenet_hs.shared_model import WEIGHTS, is_packed, resolve_model, unpacked_models
+from wenet_hs.shared_model import WEIGHTS, resolve_model, unpacked_models
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import load_tree
 
 TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
 """Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
+
+_TABLES = ("units.txt", "lang_char.txt", "words.txt")
+"""Names of unit tables; WeNet's recipes use the last two."""
 
 
 def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
@@ -91,8 +95,8 @@ def load_experiment(
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
-    if path.is_dir() and is_packed(path):
-        check_files(path, load_config(path / "train.yaml"))
+    if checkpoint is not None:
+        check_same_model(path, config, table, model_dir)
     state = read_weights(path)
     if is_wenet(state):
         check_old_convention(config, table, table_path)
@@ -156,6 +160,28 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
     return trees
 
 
+def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, model_dir: Path) -> None:
+    """Raises CheckpointError, DataError or ConfigError if the files next to other weights are not those of the model:
+    equal shapes do not show other units, trees or inputs of the encoder."""
+    home, table_path, other = find_files(weights)
+    if home == model_dir.absolute():
+        return
+    to_do = f"give --model_dir {home}"
+    if table_path is not None and UnitTable.read(table_path) != table:
+        raise CheckpointError(weights, f"its units ({table_path}) are not those of {model_dir}", to_do)
+    conf = config.encoder_conf
+    if isinstance(conf, PretrainedConf):
+        check_same_outputs(read_description(in_folder(model_dir, conf.path)), home / "encoder.json")
+    if other is None:
+        return
+    check_files(home, other)
+    own = load_trees(config, table, model_dir)
+    for section, path in tree_paths(other).items():
+        tree = home / Path(path).name
+        if section in own and tree.is_file() and load_tree(tree) != own[section]:
+            raise CheckpointError(weights, f"its tree ({tree}) is not that of {model_dir}", to_do)
+
+
 def check_files(model_dir: Path, config: TrainingConfig) -> None:
     """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in `train.yaml`.
 
@@ -168,6 +194,24 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
         expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
         if expected and path.is_file() and file_sha256(path) != expected:
             raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", to_do)
+
+
+def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
+    """The folder of the model's other files, its unit table and its config.
+
+    It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
+    """
+    start = (path if path.is_dir() else path.parent).absolute()
+    is_checkpoint = path.is_dir() or start.name.startswith("step-")
+    for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
+        config = load_config(folder / "train.yaml") if (folder / "train.yaml").is_file() else None
+        named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]
+        for name in (Path(named).name, *_TABLES):
+            if (folder / name).is_file():
+                return folder, folder / name, config
+        if config is not None:
+            return folder, None, config
+    return start, None, None
 
 
 def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:

@@ -19,7 +19,7 @@ from pretrained_folders import CONFIGS, make_encoder, write_folder  # noqa: E402
 
 from wenet_hs.config.encoders import PretrainedConf  # noqa: E402
 from wenet_hs.encoders.description import EncoderDescription, read_description  # noqa: E402
-from wenet_hs.encoders.kinds import make_pretrained  # noqa: E402
+from wenet_hs.encoders.kinds import differences, make_pretrained  # noqa: E402
 from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
 from wenet_hs.encoders.pretrained import PretrainedEncoder, mask_spans  # noqa: E402
 from wenet_hs.encoders.stack import EncoderStack  # noqa: E402
@@ -80,7 +80,16 @@ def test_the_features_of_w2v_bert_are_those_of_its_extractor() -> None:
         ours = inputs_of(encoder, [clip])[0][0]
         normed = (ours - ours.mean(0)) / (ours.var(0) + 1e-7).sqrt()
         expected = features.input_features.view(-1, 80)[: len(ours)]
-        assert torch.allclose(normed, expected, atol=2e-4)
+        assert torch.allclose(normed, expected, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", ["hubert", "w2v-bert"])
+def test_layers_that_config_json_adds_without_their_number(name: str) -> None:
+    """A HuBERT has none, a w2v-BERT one, as in transformers."""
+    config = {**CONFIGS[name], "add_adapter": True}
+    encoder, clip = make_pretrained(EncoderDescription(config), PretrainedConf(path="x")).eval(), waves()[0]
+    expected = of_transformers(encoder, clip)
+    assert torch.allclose(memories(encoder, [clip])[0], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -328,7 +337,23 @@ def test_adapters_of_mms_are_never_those_of_another_language(tmp_path: Path) -> 
         ),
         (
             {"config.json": json.dumps(CONFIGS["wav2vec2"]), "preprocessor_config.json": '{"sampling_rate": 8000}'},
-            "preprocessor_config.json: sampling_rate 8000; only 16000 Hz is supported",
+            "preprocessor_config.json: sampling_rate 8000; only 16000 is supported",
+        ),
+        (
+            {"config.json": json.dumps(CONFIGS["w2v-bert"]), "preprocessor_config.json": '{"stride": 1}'},
+            "preprocessor_config.json: stride 1; only 2 is supported",
+        ),
+        (
+            {"config.json": json.dumps(CONFIGS["w2v-bert"] | {"feature_projection_input_dim": 80})},
+            "config.json: feature_projection_input_dim 80; only 160 is supported",
+        ),
+        (
+            {"config.json": json.dumps(CONFIGS["whisper"]), "preprocessor_config.json": '{"feature_size": 128}'},
+            "preprocessor_config.json: feature_size 128; only 80 is supported",
+        ),
+        (
+            {"config.json": json.dumps(CONFIGS["wavlm"]), "preprocessor_config.json": '{"do_normalize": "false"}'},
+            "preprocessor_config.json: do_normalize 'false'; must be true or false",
         ),
     ],
 )
@@ -367,6 +392,10 @@ def test_weights_that_are_missing_or_of_another_encoder(tmp_path: Path) -> None:
         r"of another shape encoder.layer_norm.weight \(7,\), expected \(16,\); config.json and the weights are not of o"
     )
     with pytest.raises(CheckpointError, match=message):
+        load_pretrained(module, tmp_path)
+    norm = {"encoder.layer_norm.weight": torch.ones(16, dtype=torch.int8)}
+    save_file({**module.state_dict(), **norm}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"integers encoder.layer_norm.weight; config.json and the weights"):
         load_pretrained(module, tmp_path)
     (tmp_path / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n")
     with pytest.raises(CheckpointError, match="model.safetensors: a pointer of Git LFS; run `git lfs pull`"):
@@ -419,9 +448,15 @@ def test_weights_of_layers_that_are_left_out_may_be_there(name: str, layers: int
 def test_what_changes_the_outputs_of_the_same_weights() -> None:
     one = EncoderDescription(CONFIGS["xls-r"], {"do_normalize": False})
     other = EncoderDescription({**CONFIGS["xls-r"], "do_stable_layer_norm": False, "_name_or_path": "a/b"})
-    assert one.differences(other) == ["do_stable_layer_norm True, not False", "do_normalize False, not True"]
-    assert one.differences(EncoderDescription({**CONFIGS["xls-r"], "hidden_dropout": 0.5}, one.preprocessor)) == []
-    with pytest.raises(ConfigError, match="max_source_positions 100; only 1500 is supported: windows of 30 s"):
+    expected = ["do_stable_layer_norm True, not False", "do_normalize False, not True"]
+    assert differences(one, other) == expected
+    del other.config["do_stable_layer_norm"]  # type: ignore[attr-defined]  # whose default is False
+    assert differences(one, other) == expected
+    assert differences(one, EncoderDescription({**CONFIGS["xls-r"], "hidden_dropout": 0.5}, one.preprocessor)) == []
+    assert differences(one, EncoderDescription(CONFIGS["wavlm"])) == ["model_type 'wav2vec2', not 'wavlm'"]
+    bert = [EncoderDescription({**CONFIGS["w2v-bert"], "left_max_position_embeddings": n}) for n in (8, 9)]
+    assert differences(*bert) == ["left_max_position_embeddings 8, not 9"]
+    with pytest.raises(ConfigError, match="max_source_positions 100; only 1500 is supported"):
         EncoderDescription({**CONFIGS["whisper"], "max_source_positions": 100})
 
 
@@ -486,7 +521,7 @@ def test_a_config_can_name_no_code_and_wrong_values_have_one_line() -> None:
     for wrong in ({"hidden_act": "nope"}, {"num_attention_heads": 3}, {"num_hidden_layers": "3"}):
         with pytest.raises(
             ConfigError,
-            match=r"^config.json of the encoder: makes no encoder of the kind wav2vec2 .*download it again$",
+            match=r"^config.json: makes no encoder of the kind wav2vec2 .*download it again$",
         ):
             make_pretrained(EncoderDescription({**CONFIGS["xls-r"], **wrong}), PretrainedConf(path="x"))
 

@@ -23,6 +23,7 @@ from wenet_hs.bin import align, recognize, train, transcribe  # noqa: E402
 from wenet_hs.bin.main import run_command  # noqa: E402
 from wenet_hs.config.load import load_config  # noqa: E402
 from wenet_hs.decode.modes import decode  # noqa: E402
+from wenet_hs.errors import CheckpointError  # noqa: E402
 from wenet_hs.experiment import Experiment, load_experiment  # noqa: E402
 from wenet_hs.text.units import UnitTable  # noqa: E402
 
@@ -156,7 +157,7 @@ def test_tokens_that_were_added_to_the_vocabulary(tmp_path: Path) -> None:
 @pytest.fixture
 def mms(tmp_path: Path) -> Path:
     """A folder with the adapters of two languages, with vocabularies of two sizes."""
-    write_model(tmp_path, "mms", ["<pad>", "<s>", "</s>", "<unk>", "|", "x"])
+    write_model(tmp_path, "mms", ["<pad>", "<s>", "</s>", "<unk>", "|", "x"], {})
     vocabularies = {
         "mdw": ["<pad>", "<s>", "</s>", "<unk>", "|", *"lmn"],
         "fra": ["<pad>", "<s>", "</s>", "<unk>", "é"],
@@ -217,6 +218,11 @@ def test_a_fine_tuned_mms_without_adapter_files(mms: Path, capsys: Capsys) -> No
         ("vocab.json", None, "vocab.json: cannot be read (No such file or directory); only models with this file can"),
         ("vocab.json", {"e": 8}, "vocab.json: 8 tokens with ids to 8, but lm_head has 8 rows; take"),
         ("vocab.json", {"a": 4}, "vocab.json: 7 tokens with ids to 7, but lm_head has 8 rows; take"),
+        (
+            "tokenizer_config.json",
+            {"pad_token": "<pad>"},
+            "config.json: pad_token_id is 0, but the tokenizer's pad token '<pad>' has the id -1; set",
+        ),
         ("vocab.json", {"<unk>": 1, "▁": 2, "a": 99}, "vocab.json: 9 tokens with ids to 99, but"),
         (
             "config.json",
@@ -247,6 +253,41 @@ def test_folders_that_do_not_fit(
     assert not (tmp_path / "ours").exists()
 
 
+def test_a_failure_leaves_nothing_and_the_same_command_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
+) -> None:
+    write_model(tmp_path, "xls-r", LETTERS)
+
+    def fail(path: Path, *_: object, **__: object) -> None:
+        raise CheckpointError(path, "disk full", "free some space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("wenet_hs.interop.huggingface.write_final", fail)
+        assert "final.pt: disk full; free some space" in error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
+    assert [*(tmp_path / "ours").iterdir()] == []
+    assert run_import(tmp_path, tmp_path / "ours") == 0
+    names = {"encoder.json", "final.json", "final.pt", "train.yaml", "units.txt"}
+    assert {path.name for path in (tmp_path / "ours").iterdir()} == names
+
+
+def test_begin_and_end_may_be_the_word_delimiter(tmp_path: Path) -> None:
+    write_model(tmp_path, "xls-r", LETTERS, {**XLS_R, "bos_token": "|", "eos_token": "|"})
+    assert imported(tmp_path).tokenizer.table.units[3:] == ("▁", "c", "<unk>", "d", "e", "<sos/eos>")
+
+
+@pytest.mark.parametrize(
+    ("left_out", "message"),
+    [
+        ("encoder.layers.1.adapter_layer.", "has no encoder.layers.1.adapter_layer."),
+        ("lm_head.", "has no output layer (lm_head); download it again"),
+    ],
+)
+def test_an_incomplete_adapter_is_named(mms: Path, left_out: str, message: str, capsys: Capsys) -> None:
+    path = mms / "adapter.mdw.safetensors"
+    save_file({name: value for name, value in load_file(path).items() if left_out not in name}, path)
+    assert f"adapter.mdw.safetensors: {message}" in error_line(run_import(mms, mms / "ours", "--lang mdw"), capsys)
+
+
 def test_other_mistakes(tmp_path: Path, capsys: Capsys) -> None:
     write_model(tmp_path, "wavlm", LETTERS[:-1] + ["▁"])
     line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
@@ -255,6 +296,10 @@ def test_other_mistakes(tmp_path: Path, capsys: Capsys) -> None:
     )
     line = error_line(run_import(tmp_path, tmp_path / "ours", "--lang mdw"), capsys)
     assert line.endswith("--lang mdw: this model has no parts for languages; leave it out")
+    write_model(tmp_path, "wavlm", ["[PAD]", "a", "A"], {**XLS_R, "do_lower_case": True})
+    line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
+    assert "two units are equal after NFC: 'a' in lower case (do_lower_case of tokenizer_config.json); write" in line
+    write_model(tmp_path, "wavlm", LETTERS)
     weights = load_file(tmp_path / "model.safetensors")
     save_file(weights | {"lm_head.weight": torch.zeros(8, 5)}, tmp_path / "model.safetensors")
     line = error_line(run_import(tmp_path, tmp_path / "ours"), capsys)

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from model_folders import HSOFTMAX, TABLE, write_model_folder
 from pretrained_folders import write_folder
+from safetensors import SafetensorError
 from tiny_corpus import write_tiny_corpus
 
 from wenet_hs.bin import pack as command
@@ -351,9 +352,16 @@ def test_a_failure_leaves_the_earlier_result(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("wenet_hs.report.pack.shutil.copyfileobj", fail)
-    with pytest.raises(OSError, match="No space"):
-        pack_model(PackOptions(model_dir=folder, out=out, license="MIT", overwrite=True))
+    def full(*_: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    for name, failure, message in (
+        ("shutil.copyfileobj", fail, "No space"),
+        ("save_file", full, r"--out .*packed.zip: cannot be written \(.*No space left .*\); free some space, or name"),
+    ):
+        with monkeypatch.context() as patch, pytest.raises((OSError, DataError), match=message):
+            patch.setattr(f"wenet_hs.report.pack.{name}", failure)
+            pack_model(PackOptions(model_dir=folder, out=out, license="MIT", overwrite=True))
     assert out.read_bytes() == before and sorted(path.name for path in tmp_path.iterdir()) == ["exp", "packed.zip"]
 
 

@@ -242,8 +242,11 @@ def test_a_training_that_starts_from_such_a_folder_and_averages(
     tiny_corpus: TinyCorpus, tmp_path: Path, tuned: Path, sources: Path, capsys: Capsys
 ) -> None:
     settings = settings_of(tuned / "encoder.json", f"freeze: all, {UPPER_ONLY}", "max_minutes=1e-9")
-    with pytest.raises(CheckpointError, match=r"encoder.json: no weights .*; download the whole folder$"):
+    with pytest.raises(CheckpointError, match=r"encoder.json: describes an encoder, without weights; give --check"):
         tiny_corpus.train(tmp_path / "without", *settings)
+    message = r"--checkpoint .*wav2vec2: is a folder in Hugging Face's layout; set encoder_conf.path to it, or convert"
+    with pytest.raises(CheckpointError, match=message):
+        tiny_corpus.train(tmp_path / "without", *settings, checkpoint=sources / "wav2vec2")
     folder = tiny_corpus.train(tmp_path / "m", *settings, checkpoint=tuned)
     other = Path(shutil.copytree(sources / "wav2vec2", tmp_path / "other"))
     (other / "preprocessor_config.json").write_text('{"do_normalize": false}')
@@ -318,6 +321,11 @@ def test_every_search_alignment_and_times(
     modes = CTC_MODES if NO_DECODER[0] in settings else [*MODES]
     data = f"--test_data {tmp_path / 'data.list'} --result_dir {tmp_path / 'out'} --device cpu --beam_size 3"
     assert run_line(recognize, f"--model_dir {folder} {data} --modes {' '.join(modes)} --max_segment_s 40") == 0
+    capsys.readouterr()
+    assert run_line(recognize, f"--model_dir {folder} {data} --decoding_chunk_size 16") == 2
+    kind = json.loads((folder / "encoder.json").read_text())["config"]["model_type"]
+    found = f"decoding_chunk_size 16: a pretrained encoder ({kind}) reads whole utterances; leave it out"
+    assert found in capsys.readouterr().err
     for mode in modes:
         records = [json.loads(line) for line in (tmp_path / "out" / mode / "hyps.jsonl").read_text().splitlines()]
         assert [record["key"] for record in records] == ["word", "slow", "click", "long"]
@@ -378,6 +386,14 @@ def test_settings_that_do_not_fit_a_pretrained_encoder(
             "interctc_layer: 3, but the number of layers that it can name .* is 2; set",
         ),
         ("wav2vec2", "freeze: all, cache: c", interctc % 1, none),
+        ("wav2vec2", "freeze: all, cache: ''", "seed=1", r"encoder_conf.cache: .* at least 1 character, got ''"),
+        (
+            "wav2vec2",
+            "layers: first",
+            "seed=1",
+            "layers: must be one of last, weighted or a whole number above 0, got '",
+        ),
+        ("wav2vec2", "freeze: 0", "seed=1", "encoder_conf.freeze: must be .*none or a whole number above 0, got 0$"),
         ("wav2vec2-adapter", "", interctc % 1, none),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -153,7 +153,7 @@ class PretrainedConf(Section):
     """Share of the layers that a step leaves out; only 0: it fails with recomputation and with several ranks."""
     gradient_checkpointing: bool = False
     """Whether the backward pass computes each layer again: less memory, a third more time."""
-    cache: str | None = None
+    cache: Annotated[str, Field(min_length=1)] | None = None
     """Folder that keeps the outputs of a frozen encoder, as float16; with `freeze: all` and masks of 0. null: none."""
     upper: UpperConf | None = None
     """Layers above the encoder, which are trained from nothing; null: none."""

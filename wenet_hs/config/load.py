@@ -217,6 +217,13 @@ def _schema_faults(item: Any, kind_of_config: type[TrainingConfig]) -> Iterator[
     kind, location, context, value = item["type"], item["loc"], item.get("ctx", {}), item["input"]
     if location and location[-1] == "[key]":  # a dict whose keys are a closed set
         kind, location = "extra_forbidden", location[:-1]
+    or_count = ""
+    if location and re.match(
+        r"literal\[|constrained-int", str(location[-1])
+    ):  # names or a count: two errors of one value
+        if kind != "literal_error":
+            return
+        location, or_count = location[:-1], " or a whole number above 0"
     match kind:
         case "conflicts":
             yield from (((*location, *key.split(".")), text) for key, text in context["conflicts"])
@@ -230,7 +237,7 @@ def _schema_faults(item: Any, kind_of_config: type[TrainingConfig]) -> Iterator[
             yield location, "missing; make one with `wenet-hs tree build`" if is_tree else "missing"
         case "literal_error":
             choices = ", ".join(re.findall(r"'([^']*)'", context["expected"]))
-            yield location, f"must be one of {choices}, got {describe(value)}"
+            yield location, f"must be one of {choices}{or_count}, got {describe(value)}"
         case "too_long":
             yield location, f"must have {context['max_length']} values, got {context['actual_length']}"
         case _:

@@ -30,6 +30,8 @@ from wenet_hs.decode.ctc_search import (
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
+from wenet_hs.encoders.base import SpeechEncoder
+from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.encoders.stream import encode_streamed
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.gpu import is_gpu
@@ -167,8 +169,6 @@ MODES = {
 }
 CTC_MODES = [name for name, mode in MODES.items() if not mode.needs_decoder]
 """The modes of a model without a decoder."""
-READS_WHOLE = "this model's encoder reads whole utterances"
-STREAMING_SETTINGS = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
 DEFAULT_MODE = "attention_rescoring"
 """Of a model with a decoder; see `default_mode`."""
 
@@ -186,6 +186,14 @@ def default_mode(model: AsrModel) -> str:
 def stages_of(mode: str) -> tuple[str, ...]:
     """The stages of a mode besides the encoder: names in StageTimes."""
     return (*MODES[mode].stages, mode)
+
+
+def whole_utterances(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
+    """The error where chunks are asked of an encoder that has none. `to_do`: instead of training another model."""
+    if isinstance(encoder, PretrainedEncoder):
+        return ConfigError(where, f"a pretrained encoder ({encoder.description.kind}) reads whole utterances", to_do)
+    settings = "encoder_conf.causal and encoder_conf.use_dynamic_chunk: true (docs/streaming.md)"
+    return ConfigError(where, "this model's encoder reads whole utterances", f"{to_do}, or train with {settings}")
 
 
 def check_options(
@@ -223,8 +231,7 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
         if chunk is None and getattr(options, name) not in (None, -1, False):
             raise ConfigError(name, "has no effect without decoding_chunk_size", "give that, or leave this out")
     if chunk is not None and rule is None:
-        to_do = f"leave it out, or train with {STREAMING_SETTINGS}"
-        raise ConfigError(f"decoding_chunk_size {chunk.size}", READS_WHOLE, to_do)
+        raise whole_utterances(model.encoder, f"decoding_chunk_size {chunk.size}", "leave it out")
     if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
         found = f"this model was trained with chunks of {rule.size}"
         raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")

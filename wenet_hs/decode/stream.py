@@ -15,12 +15,11 @@ from wenet_hs.data.samples import Bytes, Samples, SampleStream
 from wenet_hs.decode.ctc_search import PrefixSearch
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import (
-    READS_WHOLE,
-    STREAMING_SETTINGS,
     StageTimes,
     check_finite,
     check_options,
     decode_memory,
+    whole_utterances,
 )
 from wenet_hs.decode.recognition import make_segment
 from wenet_hs.devices import one_thread
@@ -84,7 +83,7 @@ class RecognitionStream:
         """Raises ConfigError if the model was not trained with chunks, or without CTC."""
         model = experiment.model
         if model.encoder.chunk_rule is None:
-            raise ConfigError("stream", READS_WHOLE, f"use another model, or train with {STREAMING_SETTINGS}")
+            raise whole_utterances(model.encoder, "stream", "use another model")
         if options.decoding_chunk_size == -1:
             raise ConfigError("decoding_chunk_size -1", "a stream has chunks", "give their size, or leave it out")
         given = options.decoding_chunk_size, options.num_decoding_left_chunks

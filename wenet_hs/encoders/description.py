@@ -8,12 +8,14 @@ Its weights are those of a folder in Hugging Face's layout: `config.json`, `prep
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.errors import CheckpointError, ConfigError, list_names
+import torch
+
+from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.frontends.base import Frames, Frontend
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.waveform import Waveform
@@ -23,12 +25,13 @@ WAVEFORM_KINDS = ("wav2vec2", "hubert", "wavlm")
 KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
 """The `model_type` of the encoders that can be used."""
 _RATE = 16000
-_COMPUTED = (
-    *("model_type", "do_stable_layer_norm", "feat_extract_norm", "conv_stride", "hidden_act", "activation_function"),
-    *("feat_extract_activation", "layer_norm_eps", "num_attention_heads", "encoder_attention_heads"),
-    *("position_embeddings_type", "max_bucket_distance", "num_conv_pos_embedding_groups"),
-)
-"""Settings of `config.json` that no shape of a weight shows, but that change the outputs."""
+_ADAPTER_LAYERS = {"wav2vec2": 3, "wavlm": 3, "wav2vec2-bert": 1}
+"""How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have none."""
+_ONLY: dict[str, dict[str, Any]] = {
+    "wav2vec2-bert": {"feature_projection_input_dim": 160, "num_mel_bins": 80, "feature_size": 80, "stride": 2},
+    "whisper": {"max_source_positions": WINDOW_FRAMES // 2, "n_fft": 400, "hop_length": 160, "chunk_length": 30},
+}
+"""Kind → settings of both files that must have this value, or be absent."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class EncoderDescription:
     """`config.json`."""
     preprocessor: Mapping[str, Any] = field(default_factory=dict)
     """`preprocessor_config.json`."""
+    file: Path = field(default=Path("config.json"), compare=False)
+    """What the config was read from, for error messages."""
 
     def __post_init__(self) -> None:
         self._check()
@@ -69,7 +74,8 @@ class EncoderDescription:
     @property
     def adapter_layers(self) -> int:
         """Number of layers after the last one that each halve the number of frames; not the adapters of MMS."""
-        return int(self.config.get("num_adapter_layers", 3)) if self.config.get("add_adapter") else 0
+        default = _ADAPTER_LAYERS.get(self.kind, 0) if self.config.get("add_adapter") else 0
+        return int(self.config.get("num_adapter_layers", default)) if default else 0
 
     @property
     def output_size(self) -> int:
@@ -100,11 +106,9 @@ class EncoderDescription:
         """What computes the input of the encoder. `silence_s`: after the audio, for Whisper."""
         if self.kind in WAVEFORM_KINDS:
             return Waveform(_RATE)
-        return (
-            Fbank(_RATE)
-            if self.kind == "wav2vec2-bert"
-            else WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
-        )
+        if self.kind == "wav2vec2-bert":  # in float64 as there: its encoder enlarges what is rounded in a silence
+            return Fbank(_RATE, dtype=torch.float64)
+        return WhisperMel(int(self.config.get("num_mel_bins", 80)), silence_s=silence_s)
 
     def layer_length(self, length: Frames) -> Frames:
         """How many frames the layers get for `length` input frames, 0 where they are too few; (B,) → (B,)."""
@@ -119,30 +123,26 @@ class EncoderDescription:
         return (length + 1) // 2
 
     def to_json(self) -> str:
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-
-    def differences(self, other: "EncoderDescription") -> list[str]:
-        """The settings of another description with which the same weights would give other outputs."""
-        both = [name for name in _COMPUTED if name in self.config and name in other.config]  # others have the default
-        pairs = {name: (self.config[name], other.config[name]) for name in both}
-        pairs["do_normalize"] = (self.is_normalized, other.is_normalized)
-        return [f"{name} {found!r}, not {expected!r}" for name, (found, expected) in pairs.items() if found != expected]
+        files = {"config": self.config, "preprocessor": self.preprocessor}
+        return json.dumps(files, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
     def _check(self) -> None:
         """Raises ConfigError for an encoder that would be computed in another way than it was trained."""
         if self.kind not in KINDS:
             known = ", ".join(KINDS)
             raise ConfigError("config.json", f"model_type {self.kind!r} is not supported", f"use one of {known}")
-        rate = self.preprocessor.get("sampling_rate", _RATE)
-        if rate != _RATE:
-            raise ConfigError("preprocessor_config.json", f"sampling_rate {rate}", f"only {_RATE} Hz is supported")
-        positions = self.config.get("max_source_positions", WINDOW_FRAMES // 2)
-        if self.kind == "whisper" and positions != WINDOW_FRAMES // 2:
-            found = f"max_source_positions {positions}"
-            raise ConfigError("config.json", found, f"only {WINDOW_FRAMES // 2} is supported: windows of 30 s")
-        kernel = (self.config.get("adapter_kernel_size", 3), self.config.get("adapter_stride", 2))
-        if self.adapter_layers and kernel != (3, 2):
-            raise ConfigError("config.json", f"adapter with kernel and stride {kernel}", "only (3, 2) is supported")
+        only = {"sampling_rate": _RATE, **_ONLY.get(self.kind, {})}
+        if self.adapter_layers:
+            only |= {"adapter_kernel_size": 3, "adapter_stride": 2}
+        if self.kind == "whisper":
+            only["feature_size"] = self.config.get("num_mel_bins", 80)
+        for file, settings in (("config.json", self.config), ("preprocessor_config.json", self.preprocessor)):
+            for name, value in only.items():
+                if settings.get(name, value) != value:
+                    raise ConfigError(file, f"{name} {settings[name]!r}", f"only {value} is supported")
+        if not isinstance(self.preprocessor.get("do_normalize", True), bool):
+            found = f"do_normalize {self.preprocessor['do_normalize']!r}"
+            raise ConfigError("preprocessor_config.json", found, "must be true or false")
 
 
 def read_description(path: Path) -> EncoderDescription:
@@ -154,25 +154,17 @@ def read_description(path: Path) -> EncoderDescription:
     content = read_json(file)
     try:
         if not path.is_dir():
-            return EncoderDescription(content["config"], content["preprocessor"])
+            return EncoderDescription(content["config"], content["preprocessor"], file)
         names = ("preprocessor_config.json", "processor_config.json")  # the second one of transformers 5
         found = next((read_json(path / name) for name in names if (path / name).exists()), None)
         if found is None and content.get("model_type") in WAVEFORM_KINDS:
             to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
             raise CheckpointError(path / names[0], "no such file", to_do)
-        return EncoderDescription(content, (found or {}).get("feature_extractor", found or {}))
+        return EncoderDescription(content, (found or {}).get("feature_extractor", found or {}), file)
     except ConfigError as error:
         raise ConfigError(file.with_name(error.where), error.found, error.to_do) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
-
-
-def check_same_outputs(own: EncoderDescription, path: Path) -> None:
-    """Raises ConfigError if the encoder that `path` describes, if it is there, computes other outputs from weights."""
-    differences = own.differences(read_description(path)) if path.is_file() else []
-    if differences:
-        found = f"an encoder with {list_names(differences)} as in {path}"
-        raise ConfigError("encoder_conf.path", found, "take the folder of their encoder")
 
 
 def read_json(

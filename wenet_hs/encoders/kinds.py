@@ -6,6 +6,7 @@ Dimension key: B batch, N samples, T frames, C channels, F features, D width of 
 
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,13 +15,20 @@ from torch import Tensor, nn
 
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription
+from wenet_hs.encoders.description import WAVEFORM_KINDS, EncoderDescription, read_description
 from wenet_hs.encoders.pretrained import PretrainedEncoder, additive_mask
-from wenet_hs.errors import ConfigError, one_line
+from wenet_hs.errors import ConfigError, list_names, one_line
 from wenet_hs.frontends.base import Frames
 from wenet_hs.frontends.whisper_mel import WINDOW_FRAMES, WhisperMel
 from wenet_hs.nn.layers import length_mask
 
+_COMPUTED = (
+    *("do_stable_layer_norm", "feat_extract_norm", "conv_stride", "hidden_act", "activation_function"),
+    *("feat_extract_activation", "layer_norm_eps", "num_attention_heads", "encoder_attention_heads"),
+    *("position_embeddings_type", "max_bucket_distance", "num_conv_pos_embedding_groups", "rotary_embedding_base"),
+    *("left_max_position_embeddings", "right_max_position_embeddings", "adapter_act"),
+)
+"""Settings of `config.json` that no shape of a weight shows, but that change the outputs."""
 _EPS = 1e-7  # of a variance of the input, as in transformers
 
 
@@ -217,26 +225,57 @@ def make_pretrained(
     return kind(_build(description), description, conf, upper)
 
 
-def _build(description: EncoderDescription) -> nn.Module:
-    """The module of transformers, with new weights. LayerDrop and its own masks are off."""
+def check_same_outputs(own: EncoderDescription, path: Path) -> None:
+    """Raises ConfigError if the encoder that `path` describes, if it is there, computes other outputs from weights."""
+    if path.is_file() and (different := differences(own, read_description(path))):
+        found = f"an encoder with {list_names(different)} as in {path}"
+        raise ConfigError("encoder_conf.path", found, "take the folder of their encoder")
+
+
+def differences(own: EncoderDescription, other: EncoderDescription) -> list[str]:
+    """The settings of another description with which the same weights would give other outputs."""
+    if own.kind != other.kind:
+        return [f"model_type {own.kind!r}, not {other.kind!r}"]
+    settings, others = (_config(one).to_dict() | {"do_normalize": one.is_normalized} for one in (own, other))
+    pairs = {name: (settings.get(name), others.get(name)) for name in (*_COMPUTED, "do_normalize")}
+    return [f"{name} {found!r}, not {expected!r}" for name, (found, expected) in pairs.items() if found != expected]
+
+
+def _config(description: EncoderDescription) -> Any:
+    """The configuration of transformers, with only the settings of the architecture: others name kernels and code to
+    download."""
     try:
-        from transformers import AutoConfig, AutoModel  # takes seconds, so only where it is needed
-        from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
+        from transformers import AutoConfig  # takes seconds, so only where it is needed
     except ImportError as error:
         found = "needs the package transformers, which is not installed"
         raise ConfigError(
             "encoder: pretrained", found, "run pip install '.[pretrained]' in the folder of wenet_hs"
         ) from error
+    try:
+        default = AutoConfig.for_model(description.kind)
+        known = default.to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
+        return type(default)(**{key: value for key, value in description.config.items() if key in known})
+    except Exception as error:  # a downloaded file may have any values
+        raise _no_encoder(description, error) from error
+
+
+def _no_encoder(description: EncoderDescription, error: Exception) -> ConfigError:
+    found = f"makes no encoder of the kind {description.kind} ({one_line(error)})"
+    return ConfigError(description.file, found, "download it again")
+
+
+def _build(description: EncoderDescription) -> nn.Module:
+    """The module of transformers, with new weights. LayerDrop and its own masks are off."""
+    config = _config(description)
+    from transformers import AutoModel
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder as WhisperModule
+
     # torch.nn.functional.multi_head_attention_forward, which WavLM calls with a mask of numbers and one of booleans
     warnings.filterwarnings("ignore", message="Support for mismatched key_padding_mask")
-    kind = description.kind
-    try:  # only settings of the architecture: others name kernels and code to download
-        known = AutoConfig.for_model(kind).to_dict().keys() - {"model_type", "auto_map", "quantization_config"}
-        config: Any = AutoConfig.for_model(kind, **{k: v for k, v in description.config.items() if k in known})
-        return _make_module(WhisperModule if kind == "whisper" else AutoModel.from_config, config)
+    try:
+        return _make_module(WhisperModule if description.kind == "whisper" else AutoModel.from_config, config)
     except Exception as error:  # a downloaded file may have any values
-        found = f"makes no encoder of the kind {kind} ({one_line(error)})"
-        raise ConfigError("config.json of the encoder", found, "download it again") from error
+        raise _no_encoder(description, error) from error
 
 
 def _make_module(make: Callable[[Any], nn.Module], config: Any) -> nn.Module:

@@ -42,12 +42,16 @@ def load_pretrained(module: Any, folder: Path, adapter: str | None = None) -> di
     if adapter == "new":
         state |= {name: value for name, value in own.items() if ".adapter_layer." in name}
     elif adapter is not None:
-        found = read_weights(_adapter_file(folder, adapter))
+        file = adapter_file(folder, adapter)
+        found = read_weights(file)
         state |= _with_names_of(module, found)
+        if missing := [name for name in own if ".adapter_layer." in name and name not in state]:
+            raise CheckpointError(file, f"has no {list_names(missing)}", "download it again")
     if "masked_spec_embed" in own:  # a model that was fine-tuned without masks has none
         state.setdefault("masked_spec_embed", own["masked_spec_embed"])
     try:
-        load_weights(module, {name: value.float() for name, value in state.items()}, str(files[0]))
+        floats = {name: value.float() if value.is_floating_point() else value for name, value in state.items()}
+        load_weights(module, floats, str(files[0]))
     except CheckpointError as error:
         to_do = "config.json and the weights are not of one model: download both again"
         raise CheckpointError(error.where, error.found, to_do) from None
@@ -58,7 +62,7 @@ def hash_pretrained(folder: Path, adapter: str | None) -> str:
     """The SHA-256 of each file of the weights, separated by spaces. Raises CheckpointError if one is missing."""
     files = weight_files(folder)
     if adapter not in (None, "new"):
-        files = [*files, _adapter_file(folder, str(adapter))]
+        files = [*files, adapter_file(folder, str(adapter))]
     return " ".join(map(file_sha256, files))
 
 
@@ -79,6 +83,9 @@ def weight_files(folder: Path) -> list[Path]:
             for part in parts:
                 refuse_lfs_pointer(folder / part)
             return [folder / part for part in parts]
+    if folder.is_file():
+        to_do = "give --checkpoint with the folder it is in, whose final.pt has them"
+        raise CheckpointError(folder, "describes an encoder, without weights", to_do)
     found = "no weights (model.safetensors or pytorch_model.bin)"
     raise CheckpointError(folder, found, "download the whole folder")
 
@@ -105,7 +112,7 @@ def _with_names_of(module: Any, state: Mapping[str, Tensor]) -> dict[str, Tensor
     return {name: value for name, value in names.items() if name in own or not is_left_out(name)}
 
 
-def _adapter_file(folder: Path, language: str) -> Path:
+def adapter_file(folder: Path, language: str) -> Path:
     """The adapter of a language, never of another one. Raises CheckpointError if it is missing."""
     path = folder / f"adapter.{Path(language).name}.safetensors"
     if not path.is_file():

@@ -39,6 +39,7 @@ class Fbank(Frontend):
         frame_shift_ms: float = 10.0,
         dither: float = 0.0,
         profile: Literal["wenet", "sherpa"] = "wenet",
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         """Raises ConfigError where a window or the distance of windows is under two samples.
 
@@ -46,20 +47,22 @@ class Fbank(Frontend):
             num_mel_bins: at least 4.
             dither: standard deviation of the noise added to each sample of each window, in 16-bit steps (Kaldi's 1.0).
                 It is only added if `compute` gets a generator.
+            dtype: of the computation, float32 or float64; the features are float32.
         """
         # Rounded as Kaldi rounds.
         self.window, self.shift = int(rate * frame_length_ms * 0.001), int(rate * frame_shift_ms * 0.001)
         if self.window < 2 or self.shift < 2:
             lengths = f"frame_length {frame_length_ms:g} ms or frame_shift {frame_shift_ms:g} ms"
             raise ConfigError("fbank_conf", f"{lengths} is under two samples at {rate} Hz", "use more")
-        self.rate, self.width, self.dither, self.profile = rate, num_mel_bins, dither, profile
+        self.rate, self.width, self.dither, self.profile, self._dtype = rate, num_mel_bins, dither, profile, dtype
         self.mirrored = self.window // 2 - self.shift // 2 if profile == "sherpa" else 0
         """Samples that are mirrored at the beginning."""
         self.frame_s = self.shift / rate
         self.offset_s = ((self.window - self.shift) / 2 - self.mirrored) / rate
         self._fft_size = 1 << (self.window - 1).bit_length()
-        self._weight_S = torch.hann_window(self.window, periodic=False, dtype=torch.float32).pow(0.85)
-        self._mel_FK = mel_weights(rate, self._fft_size, num_mel_bins, 0.5 * rate - (400 if profile == "sherpa" else 0))
+        self._weight_S = torch.hann_window(self.window, periodic=False, dtype=dtype).pow(0.85)
+        highest_hz = 0.5 * rate - (400 if profile == "sherpa" else 0)
+        self._mel_FK = mel_weights(rate, self._fft_size, num_mel_bins, highest_hz, dtype)
 
     @property
     def window_ms(self) -> tuple[float, float]:
@@ -91,15 +94,17 @@ class Fbank(Frontend):
     def compute_windows(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
         """The frames of all whole windows of a waveform (…, N), of at least `window` samples → (…, T, F)."""
         with torch.autocast(wave_N.device.type, enabled=False):  # autocast would round the products
-            frames_TS = (wave_N * INT16_SCALE).unfold(-1, self.window, self.shift)
+            frames_TS = (wave_N.to(self._dtype) * INT16_SCALE).unfold(-1, self.window, self.shift)
             if generator is not None and self.dither:
                 # Kaldi draws new noise for every window, also for overlapping samples.
-                noise_TS = torch.randn(frames_TS.shape, generator=generator, dtype=wave_N.dtype, device=wave_N.device)
+                noise_TS = torch.randn(
+                    frames_TS.shape, generator=generator, dtype=frames_TS.dtype, device=wave_N.device
+                )
                 frames_TS = frames_TS + noise_TS * self.dither
             frames_TS = frames_TS - frames_TS.mean(-1, keepdim=True)
             spectrum_TK = torch.fft.rfft(self._weighted(frames_TS)).abs().square_()
             energies_RF: Tensor = spectrum_TK.flatten(0, -2) @ self._mel_FK.to(wave_N.device).T
-        return energies_RF.clamp_(min=_FLOOR).log_().view(*frames_TS.shape[:-1], self.width)
+        return energies_RF.clamp_(min=_FLOOR).log_().float().view(*frames_TS.shape[:-1], self.width)
 
     def _weighted(self, frames_TS: Tensor) -> Tensor:
         """Frames after pre-emphasis and the Povey window, with zeros up to the size of the Fourier transform."""
@@ -112,16 +117,18 @@ class Fbank(Frontend):
         return padded
 
 
-def mel_weights(rate: int, fft_size: int, num_mel_bins: int, highest_hz: float) -> Tensor:
-    """Kaldi's triangles from 20 Hz to `highest_hz`, (F, K) float32: the weight of each frequency in each Mel bin.
+def mel_weights(
+    rate: int, fft_size: int, num_mel_bins: int, highest_hz: float, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """Kaldi's triangles from 20 Hz to `highest_hz`, (F, K): the weight of each frequency in each Mel bin.
 
     mel(f) = 1127 ln(1 + f / 700). The triangles have equal widths in mel; each ends at the peak of the next one.
     """
     low, high = (1127.0 * math.log(1.0 + hz / 700.0) for hz in (_LOWEST_HZ, highest_hz))
     step = (high - low) / (num_mel_bins + 1)
-    bins_F1 = torch.arange(num_mel_bins)[:, None]
+    bins_F1 = torch.arange(num_mel_bins, dtype=dtype)[:, None]
     left_F1, center_F1, right_F1 = (low + (bins_F1 + edge) * step for edge in (0.0, 1.0, 2.0))
-    hz_K = rate / fft_size * torch.arange(fft_size // 2, dtype=torch.float32)
+    hz_K = rate / fft_size * torch.arange(fft_size // 2, dtype=dtype)
     mel_K = 1127.0 * (1.0 + hz_K / 700.0).log()
     rising_FK, falling_FK = (mel_K - left_F1) / (center_F1 - left_F1), (right_F1 - mel_K) / (right_F1 - center_F1)
     weights_FK = torch.minimum(rising_FK, falling_FK).clamp(min=0.0)

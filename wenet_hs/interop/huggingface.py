@@ -9,6 +9,7 @@ MMS by language), and perhaps `added_tokens.json`, `special_tokens_map.json`, `t
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.encoders.description import EncoderDescription, read_description, read_json
 from wenet_hs.encoders.kinds import make_pretrained
-from wenet_hs.encoders.weights import hash_pretrained, load_pretrained
+from wenet_hs.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names
 from wenet_hs.experiment import SHA256_OF
 from wenet_hs.files import file_sha256, write_atomic
@@ -57,6 +58,8 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
     encoder = make_pretrained(description, config.encoder_conf)
     head = load_pretrained(encoder.pretrained, folder, adapter)
     if "lm_head.weight" not in head or "lm_head.bias" not in head:
+        if adapter is not None:
+            raise CheckpointError(adapter_file(folder, adapter), "has no output layer (lm_head)", "download it again")
         to_do = "take a model that was fine-tuned with CTC, or train with this encoder"
         raise CheckpointError(f"--hf {folder}", "has no output layer of CTC (lm_head)", to_do)
     weight, bias = head["lm_head.weight"], head["lm_head.bias"]
@@ -70,15 +73,19 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
     if len(vocabulary.table) > len(bias):
         weight, bias = torch.cat([weight, torch.zeros_like(weight[:1])]), torch.cat([bias, torch.tensor([NEVER])])
     state = {f"encoder.{name}": value for name, value in encoder.state_dict().items()}
+    state |= {"ctc.head.output.weight": weight, "ctc.head.output.bias": bias}
     out.mkdir(parents=True, exist_ok=True)
-    vocabulary.table.write(out / "units.txt")
-    write_atomic(out / "encoder.json", description.to_json())
-    of_ctc = {"ctc.head.output.weight": weight, "ctc.head.output.bias": bias}
-    write_final(out / "final.pt", state | of_ctc, (), by="import")
-    provenance = {f"{SHA256_OF}{name}": file_sha256(out / name) for name in ("units.txt", "encoder.json")}
-    provenance |= {"command": command, f"{SHA256_OF}encoder weights": hash_pretrained(folder, adapter)}
-    config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
-    dump_config(config, out / "train.yaml", provenance=provenance)
+    with TemporaryDirectory(dir=out, prefix=".import.") as temporary:  # a full disk leaves nothing
+        new = Path(temporary)
+        vocabulary.table.write(new / "units.txt")
+        write_atomic(new / "encoder.json", description.to_json())
+        write_final(new / "final.pt", state, (), by="import")
+        provenance = {f"{SHA256_OF}{name}": file_sha256(new / name) for name in ("units.txt", "encoder.json")}
+        provenance |= {"command": command, f"{SHA256_OF}encoder weights": hash_pretrained(folder, adapter)}
+        config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
+        dump_config(config, new / "train.yaml", provenance=provenance)
+        for path in sorted(new.iterdir(), key=lambda path: path.name == "train.yaml"):  # that one last
+            path.rename(out / path.name)
     return vocabulary
 
 
@@ -156,12 +163,12 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
 
     pad = find("pad_token")
     blank = pad if blank is None else blank
-    if blank not in tokens or pad not in (-1, blank):
+    if blank not in tokens or (settings.get("pad_token") and pad != blank):
         found = f"pad_token_id is {blank}, but the tokenizer's pad token {settings.get('pad_token')!r} has the id {pad}"
         raise DataError(folder / "config.json", found, "set the one that the training had as blank")
     space, unk = find("word_delimiter_token", "|"), find("unk_token", "<unk>", "[UNK]")
     both = dict.fromkeys((find("bos_token", "<s>"), find("eos_token", "</s>")))
-    ends = [number for number in both if number not in (-1, blank, unk)]
+    ends = [number for number in both if number not in (-1, blank, unk, space)]
     roles = dict(zip(ends, (SOS, EOS) if len(ends) == 2 else (SOS_EOS,), strict=False))
     roles |= {space: SPACE, unk: UNK, blank: BLANK}
     to_case = str.lower if settings.get("do_lower_case") else str
@@ -172,8 +179,9 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
     try:
         table = UnitTable(tuple(units), SpecialIds(number_of[BLANK], number_of.get(UNK), sos, eos))
     except ValueError as error:
+        lower = " in lower case (do_lower_case of tokenizer_config.json)" if to_case is str.lower else ""
         to_do = "write another token there: only its id matters"
-        raise DataError(folder / "vocab.json", str(error), to_do) from error
+        raise DataError(folder / "vocab.json", f"{error}{lower}", to_do) from error
     named = {BLANK, UNK, SOS_EOS, SOS, EOS, *table.marked_units}
     long_units = [unit for unit in table.units if len(unit) > 1 and unit not in named]
     if settings.get("tokenizer_class") != "Wav2Vec2PhonemeCTCTokenizer" and (space >= 0 or not long_units):

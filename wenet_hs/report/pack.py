@@ -14,12 +14,13 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from zipfile import ZipFile, ZipInfo
 
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.consent import summarise_consent
-from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.errors import ConfigError, DataError, list_names, one_line
 from wenet_hs.experiment import OVERFITTED, SHA256_OF, TREE_FILES, Experiment, in_folder, load_experiment
 from wenet_hs.files import file_sha256, fsync_path, open_atomic, write_atomic
 from wenet_hs.report.card import SPDX, UNKNOWN, PackOptions, known_license, read_card, renew_consent, write_card
@@ -121,7 +122,11 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
         settings["encoder_conf"] |= {"cache": None} if "cache" in settings["encoder_conf"] else {}
         write_atomic(folder / encoder.name, json.dumps(public, ensure_ascii=False, indent=1) + "\n")
     weights = {name: value.contiguous() for name, value in experiment.model.state_dict().items()}
-    save_file(weights, folder / WEIGHTS)
+    try:
+        save_file(weights, folder / WEIGHTS)
+    except SafetensorError as error:
+        to_do = "free some space, or name another disk"
+        raise DataError(f"--out {options.out}", f"cannot be written ({one_line(error)})", to_do) from error
     (folder / WEIGHTS).chmod((folder / "units.txt").stat().st_mode)  # save_file gives no rights to others
     recorded = experiment.config.provenance | ({OVERFITTED: "yes"} if experiment.is_overfitted else {})
     published = {key: str(recorded[key]) for key in _PUBLISHED if key in recorded}

@@ -22,12 +22,11 @@ from torch import Tensor
 from wenet_hs.build import AnyTree, build_head
 from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, verification_error, weights_path
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
-from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.encoders.description import check_same_outputs
+from wenet_hs.encoders.kinds import check_same_outputs
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import CheckpointError, list_names
-from wenet_hs.experiment import TREE_FILES, check_files, check_old_convention, check_tree, head_confs
+from wenet_hs.experiment import TREE_FILES, check_files, check_old_convention, check_tree, find_files, head_confs
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
@@ -44,8 +43,6 @@ Ints = NDArray[np.int64]
 _HEAD_PREFIXES = {"head_conf": ("head.", "right_head."), "ctc_conf.head_conf": ("ctc.head.",)}
 """Prefixes of a head's parameters, by the section of its settings; the heads of both decoders have one structure."""
 _ALL_PREFIXES = tuple(itertools.chain(*_HEAD_PREFIXES.values()))
-_TABLES = ("units.txt", "lang_char.txt", "words.txt")
-"""Names of unit tables; WeNet's recipes use the last two."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +275,11 @@ def read_base_model(checkpoint: Path) -> BaseModel:
             raise CheckpointError(f"--checkpoint {checkpoint}", fault, "use another checkpoint")
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
         path = weights_path(checkpoint)
+    if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
+        to_do = "set encoder_conf.path to it, or convert a model that was fine-tuned with CTC by `wenet-hs import`"
+        raise CheckpointError(f"--checkpoint {checkpoint}", "is a folder in Hugging Face's layout", to_do)
     raw = read_weights(path)
-    home, table_path, config = _find_files(path)
+    home, table_path, config = find_files(path)
     table = None if table_path is None else UnitTable.read(table_path)
     state = convert_state_dict(raw) if is_wenet(raw) else raw
     if config is not None:
@@ -302,24 +302,6 @@ def read_base_model(checkpoint: Path) -> BaseModel:
         tree = saved_tree(raw, state_sizes(state, str(path))[0], str(path))
         trees["head_conf"] = tree if table is None else replace(tree, units=table.units)
     return BaseModel(path, state, home, table_path, table, config, trees, is_original(raw))
-
-
-def _find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
-    """The folder of the model's other files, its unit table and its config.
-
-    It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
-    """
-    start = (path if path.is_dir() else path.parent).absolute()
-    is_checkpoint = path.is_dir() or start.name.startswith("step-")
-    for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
-        config = load_config(folder / "train.yaml") if (folder / "train.yaml").is_file() else None
-        named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]
-        for name in (Path(named).name, *_TABLES):
-            if (folder / name).is_file():
-                return folder, folder / name, config
-        if config is not None:
-            return folder, None, config
-    return start, None, None
 
 
 def match_units(old: UnitTable, new: UnitTable) -> UnitMap:

@@ -107,6 +107,9 @@ class SpeechTask(Task):
         num_ctc_only, num_steps = self.config.model_conf.ctc_only_steps, self.config.scheduler_conf.total_steps
         if num_steps is not None and num_ctc_only >= num_steps:
             logger.info("model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained", num_steps)
+        frozen_steps = getattr(self.config.encoder_conf, "freeze_steps", 0)
+        if num_steps is not None and frozen_steps >= num_steps:
+            logger.info("encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained", num_steps)
         if not world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
             self.state.seed_new_rank()
 
