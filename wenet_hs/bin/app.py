@@ -132,7 +132,6 @@ def install_shortcut(command: list[str], home: Path) -> list[Path]:
         paths = [data / "applications/wenet_hs.desktop"]
         paths += [one / "wenet_hs.desktop" for one in [find_desktop(home)] if one.is_dir()]
     for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, text)
         path.chmod(0o755)  # desktops refuse others
     return paths

@@ -142,7 +142,6 @@ def _add_count_arguments(parser: argparse.ArgumentParser) -> None:
 def _count(args: argparse.Namespace) -> None:
     tokenizer = make_tokenizer("word", UnitTable.read(args.units), None)
     found = [count_text(path, tokenizer) for path in args.text]
-    args.out.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(args.out, json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     print(args.out)
 

@@ -312,7 +312,6 @@ def write_results(results: Results, folder: Path) -> Path:
     path = folder / f"{results.name}.json"
     defaults = asdict(Results(system="", seed=-1, steps=-1, train_hours=-1, train_seconds=-1))
     found = {key: value for key, value in asdict(results).items() if value != defaults[key]}
-    folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps({"format": FORMAT, **found}, ensure_ascii=False, separators=(",", ":"))
     write_atomic(path, text.replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
     return path
