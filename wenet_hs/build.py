@@ -175,11 +175,7 @@ def _encoder_layer(conf: ConformerConf | TransformerConf) -> nn.Module:
             norm_eps=conf.norm_eps,
         )
     convolution = ConvolutionModule(
-        size,
-        conf.cnn_module_kernel,
-        activation=conf.activation_type,
-        norm=conf.cnn_module_norm,
-        is_causal=conf.causal,
+        size, conf.cnn_module_kernel, activation=conf.activation_type, norm=conf.cnn_module_norm, is_causal=conf.causal
     )
     return ConformerLayer(
         _self_attention(conf),

@@ -16,13 +16,7 @@ from wenet_hs.data.samples import Samples, mono_samples
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.modes import check_options, default_mode, warn_about_options
-from wenet_hs.decode.recognition import (
-    Alternative,
-    Segment,
-    join_segments,
-    mean_confidence,
-    timed_parts,
-)
+from wenet_hs.decode.recognition import Alternative, Segment, join_segments, mean_confidence, timed_parts
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
     DEFAULT_MAX_SEGMENT_S,

@@ -22,15 +22,7 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
-from wenet_hs.data.audio import (
-    call_fsspec,
-    fetch,
-    is_url,
-    open_local,
-    read_duration,
-    read_segment,
-    segment_duration,
-)
+from wenet_hs.data.audio import call_fsspec, fetch, is_url, open_local, read_duration, read_segment, segment_duration
 from wenet_hs.data.containers import SourceError
 from wenet_hs.data.decoders import open_decoder
 from wenet_hs.data.loading import load_ahead

@@ -21,12 +21,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.attention_search import AttentionSearch
-from wenet_hs.decode.ctc_search import (
-    align_units,
-    greedy_search,
-    prefix_beam_search,
-    prefix_beam_search_with_lm,
-)
+from wenet_hs.decode.ctc_search import align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore

@@ -133,10 +133,7 @@ class BertEncoder(PretrainedEncoder):
         self, block: nn.Module, x_BTD: Tensor, valid_BT: Tensor, visible_B11T: Tensor, shared: Tensor | None
     ) -> Tensor:
         return block(
-            x_BTD,
-            attention_mask=visible_B11T,
-            relative_position_embeddings=shared,
-            conv_attention_mask=valid_BT,
+            x_BTD, attention_mask=visible_B11T, relative_position_embeddings=shared, conv_attention_mask=valid_BT
         )
 
     def _positions(self, x_BTD: Tensor) -> Tensor | None:

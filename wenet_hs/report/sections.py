@@ -356,11 +356,7 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
         changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
         record = {"file": str(path), "changed, UTC": changed, "bytes": f"{path.stat().st_size:,}"}
         files.append(record | {"SHA-256": file_sha256(path)})
-    return {
-        "scores": scores,
-        "provenance": compare_columns("training", provenance, UNDEFINED),
-        "files": files,
-    }
+    return {"scores": scores, "provenance": compare_columns("training", provenance, UNDEFINED), "files": files}
 
 
 def format_counts(score: LanguageScore) -> str:
