@@ -29,7 +29,7 @@ from wenet_hs.corpus.intervals import PAUSES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
-from wenet_hs.data.media import walk_files
+from wenet_hs.data.media import find_files
 from wenet_hs.errors import DataError, list_names, refuse_faults
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
@@ -147,10 +147,8 @@ def _read_files(
 
     Raises DataError if no file can be read, or if the share that cannot be read is above `max_rejected`.
     """
-    paths = (
-        [corpus] if corpus.is_file() else [folder / name for folder, _, names in walk_files(corpus) for name in names]
-    )
-    paths = [path for path in paths if path.suffix.lower() == suffix.lower()]
+    there = [corpus] if corpus.is_file() else find_files(corpus)
+    paths = [path for path in there if path.suffix.lower() == suffix.lower()]
     if not paths:
         found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
         raise DataError(corpus, found, f"--corpus is a {suffix} file, or a folder with them")

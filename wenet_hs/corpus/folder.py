@@ -26,7 +26,7 @@ from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.corpus.table import TableOptions, read_table
 from wenet_hs.corpus.table_files import decode_text
-from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, real_path, walk_files
+from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, find_files, real_path
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import describe_binary
 from wenet_hs.options import REQUIRED, option
@@ -55,9 +55,7 @@ def prepare(options: Options) -> dict[str, Any]:
 
 def read_folder(options: Options) -> tuple[Iterator[Entry | Rejected], str]:
     """The annotations of a folder, and whether they are `metadata` or `pairs` of files."""
-    files = [
-        path for folder, _, names in walk_files(options.corpus) for name in names if (path := folder / name).is_file()
-    ]
+    files = [path for path in find_files(options.corpus) if path.is_file()]
     audio = choose_audio(files)
     metadata = [path for path in files if path.name in ("metadata.csv", "metadata.jsonl")]
     metadata = metadata or _find_listings(files, audio, options)

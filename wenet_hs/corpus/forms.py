@@ -15,7 +15,7 @@ from wenet_hs.corpus.columns import find_columns, is_usual_name
 from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.praat import read_praat
 from wenet_hs.corpus.table_files import read_table_file
-from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, walk_files
+from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, find_files
 from wenet_hs.errors import DataError
 from wenet_hs.text.normalize import normalize_counted
 
@@ -68,7 +68,7 @@ def recognise(path: Path, lang: str) -> Source:
 
     `lang`: the code by whose rules the removed characters are counted.
     """
-    files = [path] if path.is_file() else [*islice(_files(path), _MAX_FILES + 1)]
+    files = [path] if path.is_file() else [*islice(find_files(path), _MAX_FILES + 1)]
     if len(files) > _MAX_FILES:
         raise DataError(path, f"has more than {_MAX_FILES:,} files", "choose a folder below it")
     counts = Counter(form for one in files if (form := _OF_SUFFIX.get(one.suffix.lower())) and form != "corpus")
@@ -89,10 +89,6 @@ def recognise(path: Path, lang: str) -> Source:
         raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
     rows, _ = folder.read_folder(folder.Options(corpus=path, out=path, lang=lang))
     return Source(path, "folder", [_count((one for one in rows if isinstance(one, Entry)), lang)], num_files=len(files))
-
-
-def _files(path: Path) -> Iterable[Path]:
-    return (parent / name for parent, _, names in walk_files(path) for name in names)
 
 
 def _count(entries: Iterable[Entry], lang: str) -> Choice:

@@ -59,6 +59,11 @@ def walk_files(root: Path) -> Iterator[tuple[Path, Path, list[str]]]:
         yield Path(folder), Path(real), sorted(filter(is_used, files))
 
 
+def find_files(root: Path) -> Iterator[Path]:
+    """The files of `walk_files`."""
+    return (folder / name for folder, _, names in walk_files(root) for name in names)
+
+
 class MediaFinder:
     """Finds audio files by paths that may be of another computer."""
 
