@@ -144,14 +144,14 @@ def read_audio_file(
     return waveform, rate, missing_s
 
 
-def iterate_blocks(source: str | Path, *, block_s: float = 60.0) -> Iterator[tuple[Samples, int]]:
-    """The samples (n, C) of all channels in blocks of `block_s` seconds, with their rate; whatever is present.
+def iterate_blocks(source: str | Path) -> Iterator[tuple[Samples, int]]:
+    """The samples (n, C) of all channels in blocks of a minute, with their rate; whatever is present.
 
     Raises: AudioError.
     """
     with _open_audio(source) as (file, num_frames, _):
         rate: int = file.samplerate
-        wanted = max(1, round(block_s * rate))
+        wanted = 60 * rate
         for first in range(0, num_frames, wanted):
             try:
                 samples = file.read(min(wanted, num_frames - first), dtype="float32", always_2d=True)

@@ -92,15 +92,15 @@ class EncoderStack(SpeechEncoder):
             x_BTD = layer(x_BTD, is_speech_BT, visible, positions_1SD, cache)
         return self._normalize(x_BTD)
 
-    def new_caches(self, batch: int = 1) -> list[LayerMemory]:
+    def new_caches(self) -> list[LayerMemory]:
         """The caches at the beginning of a stream, for `forward_chunk`."""
         weight, caches = self.after_norm.weight, list[LayerMemory]()
         for layer in self.encoders:
             attention = cast(MultiHeadAttention, layer.self_attn)
             convolution = cast(ConvolutionModule | None, getattr(layer, "conv_module", None))
             num_before = 0 if convolution is None else convolution.num_before
-            keys_values = weight.new_zeros(batch, attention.num_heads, 0, 2 * attention.head_size)
-            caches.append(LayerMemory(keys_values, weight.new_zeros(batch, num_before, self.output_size)))
+            keys_values = weight.new_zeros(1, attention.num_heads, 0, 2 * attention.head_size)
+            caches.append(LayerMemory(keys_values, weight.new_zeros(1, num_before, self.output_size)))
         return caches
 
     def _normalize(self, output_BTD: Tensor) -> Tensor:

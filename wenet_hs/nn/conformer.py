@@ -25,9 +25,9 @@ class MaskedBatchNorm(nn.Module):
     those of the batches of all ranks.
     """
 
-    def __init__(self, size: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+    def __init__(self, size: int) -> None:
         super().__init__()
-        self.eps, self.momentum = eps, momentum
+        self.eps, self.momentum = 1e-5, 0.1
         self.across_ranks: Callable[[Tensor], Tensor] | None = None
         self.weight = nn.Parameter(torch.ones(size))
         self.bias = nn.Parameter(torch.zeros(size))

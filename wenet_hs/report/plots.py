@@ -165,11 +165,11 @@ def thin(points: Sequence[Point], most: int = 200) -> list[Point]:
     return [(group[-1][0], sum(value for _, value in group) / len(group)) for group in groups]
 
 
-def ticks(low: float, high: float, count: int = 5) -> list[float]:
-    """About `count` round numbers (1, 2 or 5 times a power of ten apart) that enclose the range."""
+def ticks(low: float, high: float) -> list[float]:
+    """About five round numbers (1, 2 or 5 times a power of ten apart) that enclose the range."""
     if high <= low:
         low, high = low - (abs(low) / 2 or 0.5), high + (abs(high) / 2 or 0.5)
-    rough = (high - low) / count
+    rough = (high - low) / 5
     power = 10 ** math.floor(math.log10(rough))
     step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= 0.999 * rough)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)

@@ -134,10 +134,10 @@ def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator
         yield "  ".join(left + right).rstrip()
 
 
-def header_and_rows(records: Sequence[Record], missing: str = UNDEFINED) -> tuple[list[str], list[list[str]]]:
+def header_and_rows(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
     """The names of all columns in the order in which they first occur, and the cells of each record."""
     names = list(dict.fromkeys(name for record in records for name in record))
-    return names, [[record.get(name, missing) for name in names] for record in records]
+    return names, [[record.get(name, UNDEFINED) for name in names] for record in records]
 
 
 def markdown_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
