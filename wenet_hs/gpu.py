@@ -9,7 +9,6 @@ GPU_TYPES: tuple[str, ...] = ("cuda",)
 
 
 def is_gpu(device: torch.device) -> bool:
-    """Whether the device is a GPU."""
     return device.type in GPU_TYPES
 
 

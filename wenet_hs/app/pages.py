@@ -39,7 +39,6 @@ class Site:
 
 
 def site_of(request: Request) -> Site:
-    """The site of a request."""
     site: Site = request.app.state.site
     return site
 

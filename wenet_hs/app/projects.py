@@ -55,7 +55,6 @@ class Training:
 
     @property
     def begun(self) -> str:
-        """When it began."""
         return f"{datetime.fromtimestamp((self.folder / 'train.yaml').stat().st_mtime):%Y-%m-%d %H:%M}"
 
     @property
@@ -79,7 +78,6 @@ class Project:
 
     @property
     def name(self) -> str:
-        """The name of the folder."""
         return self.folder.name
 
     def __truediv__(self, name: str) -> Path:

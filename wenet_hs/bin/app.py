@@ -39,7 +39,6 @@ Categories=AudioVideo;Education;
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     folder = Path("~/wenet_hs_projects")
     parser.add_argument("--dir", type=Path, default=folder, help=f"folder of the projects (default: {folder})")
     port_help = f"port of the address on this computer (default: {_PORT}; 0: any free one)"

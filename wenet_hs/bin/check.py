@@ -40,7 +40,6 @@ _HEADER = "set\tkey\tkind\tdetails"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     add("lists", type=Path, nargs="+", metavar="LIST", help="data.list files: the sets of one corpus, train first")
     unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"

@@ -35,8 +35,7 @@ _TAG = re.compile("<[^<>]*>")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags. The units of compute-wer are words by default."""
-    add, char = parser.add_argument, not parser.prog.endswith("compute-wer")
+    add, char = parser.add_argument, not parser.prog.endswith("compute-wer")  # whose units are words by default
     char_help = f"units are 1: letters; 0: words (default: {char:d})"
     add("--char", type=switch, metavar="0|1", default=char, help=char_help)
     add("--v", type=verbosity, metavar="0|1|2", default=1, help="0: only the overall line; 2: with keys (default: 1)")
@@ -66,7 +65,6 @@ def verbosity(value: str) -> int:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Score and print."""
     if args.maxw < 1:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")

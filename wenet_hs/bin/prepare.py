@@ -36,7 +36,6 @@ def find_corpora() -> dict[str, ModuleType]:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the subcommands and their flags."""
     corpora = find_corpora()
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(corpora))
     for kind, module in corpora.items():

@@ -56,7 +56,6 @@ _FORMATS = (*_SUFFIXES, "ctm", "tsv")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the flags."""
     add = parser.add_argument
     audio_help = "recordings: wav, flac, mp3, ogg, …, or the .eaf or .TextGrid beside one"
     add("audio", nargs="+", type=Path, metavar="AUDIO", help=audio_help)

@@ -103,7 +103,6 @@ class RecognitionStream:
         self._begin()
 
     def _begin(self) -> None:
-        """Begins a segment."""
         self._start += self._encoder.num_frames
         self._encoder.restart()
         self._search = PrefixSearch(blank=self._experiment.model.ctc.blank, beam_size=self._options.beam_size)
