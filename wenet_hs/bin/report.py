@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(
             "--exp", "needs --out for a page, or --results for results files, and these need --exp", "give both"
         )
-    models = [folder for folder in args.exp if _is_language_model(folder)]
+    models = [one for one in args.exp if (one / "train.yaml").is_file() and is_language_model(one / "train.yaml")]
     if args.out and models:
         raise ConfigError(f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out")
     for folder in models:
@@ -79,10 +79,6 @@ def run(args: argparse.Namespace) -> None:
             args.markdown, args.tables, details=not args.summary, published=args.published, **texts
         )
         print(compared + str(args.markdown))
-
-
-def _is_language_model(folder: Path) -> bool:
-    return (folder / "train.yaml").is_file() and is_language_model(folder / "train.yaml")
 
 
 def _command() -> str:
