@@ -29,9 +29,8 @@ def read_curves(path: Path) -> dict[str, list[dict[str, float]]]:
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             if number == len(lines):
                 break
-            raise DataError(
-                f"{path}:{number}", "not a record of a training with `kind` and `step`", "remove the line"
-            ) from error
+            found = "not a record of a training with `kind` and `step`"
+            raise DataError(f"{path}:{number}", found, "remove the line") from error
         numbers = {key: float(value) for key, value in record.items() if isinstance(value, int | float)}
         curves.setdefault(str(kind), []).append(numbers | {"step": float(step)})
     return curves

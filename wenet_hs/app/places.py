@@ -88,7 +88,6 @@ def check_file_name(name: str, suffixes: Sequence[str]) -> str:
     if len(name.encode()) > 200:
         raise DataError(f"file {shown!r}", "its name is longer than 200 bytes", "rename it")
     if not name.lower().endswith(tuple(suffixes)):
-        raise DataError(
-            f"file {shown!r}", "not one of the forms that are read here", f"these are: {' '.join(suffixes)}"
-        )
+        found = "not one of the forms that are read here"
+        raise DataError(f"file {shown!r}", found, f"these are: {' '.join(suffixes)}")
     return name

@@ -146,11 +146,9 @@ def _decode(
         print(describe_incomplete(len(found.incomplete)))
     if found.failed:
         print_failures(found.failed)
-        raise DataError(
-            result_dir / "failed.tsv",
-            f"{len(found.failed)} of {len(utterances)} utterances could not be read",
-            "repair their audio or remove them from the data list, then run the same command again",
-        )
+        fault = f"{len(found.failed)} of {len(utterances)} utterances could not be read"
+        to_do = "repair their audio or remove them from the data list, then run the same command again"
+        raise DataError(result_dir / "failed.tsv", fault, to_do)
 
 
 def _settings(

@@ -62,9 +62,8 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.tables) != bool(args.markdown) or not args.exp + args.tables:
         raise ConfigError("give --exp with --out for a page or --results, or --tables with --markdown for a study")
     if bool(args.exp) != bool(args.out or args.results):
-        raise ConfigError(
-            "--exp", "needs --out for a page, or --results for results files, and these need --exp", "give both"
-        )
+        found = "needs --out for a page, or --results for results files, and these need --exp"
+        raise ConfigError("--exp", found, "give both")
     models = [one for one in args.exp if (one / "train.yaml").is_file() and is_language_model(one / "train.yaml")]
     if args.out and models:
         raise ConfigError(f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out")

@@ -136,9 +136,8 @@ def parse_yaml(text: str, place: Place) -> Settings:
         raise ConfigError(where, f"not YAML: {problem}{advice}") from error
     except yaml.reader.ReaderError as error:
         where = place._replace(line=place.line and text.count("\n", 0, error.position) + 1)
-        raise ConfigError(
-            where, f"not YAML: character U+{ord(text[error.position]):04X} is not allowed", "remove it"
-        ) from error
+        found = f"not YAML: character U+{ord(text[error.position]):04X} is not allowed"
+        raise ConfigError(where, found, "remove it") from error
     except RecursionError as error:
         raise ConfigError(place, _TOO_DEEP) from error
     except (ValueError, OverflowError, yaml.YAMLError) as error:  # e.g. of "\UFFFFFFFF"

@@ -87,18 +87,16 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
             raise ConfigError(f"--columns {pair!r}", f"expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
         if name and name not in header:
             guess = _guess([name], by_lower)
-            raise ConfigError(
-                f"--columns {pair!r}", f"{guess}{path.name} has the columns: {list_names(header, most=20)}"
-            )
+            fault = f"{guess}{path.name} has the columns: {list_names(header, most=20)}"
+            raise ConfigError(f"--columns {pair!r}", fault)
         fitting[content] = [name] if name else []
     if len(fitting["text"]) > 1:
         of_text = list_names([repr(name) for name in fitting["text"]])
         raise DataError(f"{path}:1", f"several columns can be the transcript: {of_text}", 'name it: --columns "text=…"')
     found = {content: names[0] for content, names in fitting.items() if names}
     if units := [found[content] for content in TIMES if content in found and has_other_unit(found[content])]:
-        raise DataError(
-            f"{path}:1", f"{units[0]!r} has another unit", "write seconds, milliseconds (name: start_ms) or h:mm:ss"
-        )
+        fault = f"{units[0]!r} has another unit"
+        raise DataError(f"{path}:1", fault, "write seconds, milliseconds (name: start_ms) or h:mm:ss")
     missing = [content for content in ("audio", "text") if content not in found]
     if "start" in found and not {"end", "duration"} & found.keys():
         missing.append("end")
@@ -113,9 +111,8 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
         has = list_names(header, most=20)
         if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
             guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
-        raise DataError(
-            f"{path}:1", f"no column of {', '.join(missing)}", f'{guess}name them: --columns "{flag}", of: {has}'
-        )
+        fault = f"no column of {', '.join(missing)}"
+        raise DataError(f"{path}:1", fault, f'{guess}name them: --columns "{flag}", of: {has}')
     return found
 
 

@@ -237,9 +237,8 @@ def _read_durations(path: Path) -> dict[str, float]:
         return {}
     header, rows = _read_tsv(path)
     if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
-        raise DataError(
-            f"{path}:1", f"expected columns clip and duration[ms], found {', '.join(header)}", "restore the file"
-        )
+        found = f"expected columns clip and duration[ms], found {', '.join(header)}"
+        raise DataError(f"{path}:1", found, "restore the file")
     durations: dict[str, float] = {}
     for row in rows:
         try:

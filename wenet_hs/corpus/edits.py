@@ -36,9 +36,8 @@ def read_added(path: Path) -> list[tuple[int, dict[str, str]]]:
     unknown = [name for name in header if name not in COLUMNS]
     if unknown or len({*header}) < len(header) or not {*_NEEDED} <= {*header}:
         found = f"has the columns {' '.join(header)}"
-        raise DataError(
-            f"{path}:1", one_field(found)[:200], f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
-        )
+        to_do = f"write audio and text, and any of {' '.join(COLUMNS[2:])}"
+        raise DataError(f"{path}:1", one_field(found)[:200], to_do)
     rows = list[tuple[int, dict[str, str]]]()
     for number, cells in enumerate(lines, start=2):
         if not any(map(str.strip, cells)):

@@ -346,11 +346,8 @@ def _load_engine() -> Iterator[ctypes.CDLL]:
             engine = ctypes.CDLL(library)
         else:
             _ctypes.dlclose(loaded._handle)
-            raise DataError(
-                library,
-                "already loaded in this process, so that speech would not be reproducible",
-                "run `prepare synthetic` in a process of its own",
-            )
+            fault = "already loaded in this process, so that speech would not be reproducible"
+            raise DataError(library, fault, "run `prepare synthetic` in a process of its own")
         try:
             engine.espeak_Info.restype = ctypes.c_char_p
             rate = engine.espeak_Initialize(_SYNCHRONOUS, 0, data.encode(), _DONT_EXIT)

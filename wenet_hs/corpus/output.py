@@ -113,11 +113,9 @@ def write_corpus(
     num_faults = sum(total["rejected"].values())
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
-        raise DataError(
-            out / "rejected.tsv",
-            f"{num_faults} of {total['num_in']} clips cannot be used ({kinds})",
-            f"repair the corpus, or allow it with --max_rejected (now {max_rejected:g})",
-        )
+        found = f"{num_faults} of {total['num_in']} clips cannot be used ({kinds})"
+        to_do = f"repair the corpus, or allow it with --max_rejected (now {max_rejected:g})"
+        raise DataError(out / "rejected.tsv", found, to_do)
     for name in SPLITS:
         if name not in splits:  # remove the lists of an earlier run
             (out / name / "data.list").unlink(missing_ok=True)
@@ -225,11 +223,8 @@ def _check_keys(splits: Mapping[str, Sequence[Utterance]]) -> None:
     for utterance in (utterance for utterances in splits.values() for utterance in utterances):
         same = first.setdefault(utterance.key, utterance)
         if same is not utterance:
-            raise DataError(
-                f"utterance {utterance.key!r}",
-                f"two clips have this name, {same.wav} and {utterance.wav}",
-                "rename one",
-            )
+            found = f"two clips have this name, {same.wav} and {utterance.wav}"
+            raise DataError(f"utterance {utterance.key!r}", found, "rename one")
 
 
 def _count(splits: Mapping[str, Sequence[Utterance]], rejected: Sequence[Rejected], unit: str) -> dict[str, Any]:

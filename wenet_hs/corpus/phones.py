@@ -189,9 +189,8 @@ def choose_langs(langs: Sequence[str], exclude: Sequence[str]) -> tuple[list[str
         names[lang] = {*codes, lang.partition("-")[0], voice.partition("/")[0]}
     for flag, wanted in (("--langs", langs), ("--exclude_langs", exclude)):
         if unknown := " ".join(sorted(set(wanted).difference(*names.values()))):
-            raise ConfigError(
-                f"{flag} {unknown}", "no voice or family of espeak-ng", f"the voices are {' '.join(sorted(names))}"
-            )
+            found = "no voice or family of espeak-ng"
+            raise ConfigError(f"{flag} {unknown}", found, f"the voices are {' '.join(sorted(names))}")
     chosen, unused = [], {}
     for lang, of_voice in sorted(names.items()):
         if excluded := of_voice & set(exclude):

@@ -46,9 +46,8 @@ def ratio_for(total_hours: float, wanted_hours: float) -> float:
     """The λ that keeps `wanted_hours` of `total_hours`. Raises ConfigError when there is less."""
     if not 0.0 < wanted_hours <= total_hours:
         most = math.floor(100 * total_hours) / 100  # rounded down, so that the command accepts this number
-        raise ConfigError(
-            f"--hours {wanted_hours:g}", f"must be above 0 and at most {most:.2f}, the hours of all languages"
-        )
+        found = f"must be above 0 and at most {most:.2f}, the hours of all languages"
+        raise ConfigError(f"--hours {wanted_hours:g}", found)
     return wanted_hours / total_hours
 
 

@@ -185,19 +185,15 @@ def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
         for path in paths.values():
             if not path.exists():
                 found = " ".join(sorted(file.stem for file in source.glob("*.txt"))) or "no .txt file"
-                raise DataError(
-                    path, "no such file", f"write its sentences, one per line, or drop the language (found: {found})"
-                )
+                to_do = f"write its sentences, one per line, or drop the language (found: {found})"
+                raise DataError(path, "no such file", to_do)
         return {lang: _clean(lang, path, enumerate(read_lines(path), start=1)) for lang, path in paths.items()}
     lines = defaultdict[str, list[tuple[int, str]]](list)
     for number, line in enumerate(read_lines(source), start=1):
         tag, tab, text = line.partition("\t")
         if not tab and line.strip():
-            raise DataError(
-                f"{source}:{number}",
-                f"no tab in {line[:40]!r}",
-                "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language",
-            )
+            to_do = "write lang<TAB>sentence on each line, or give a folder with one <lang>.txt per language"
+            raise DataError(f"{source}:{number}", f"no tab in {line[:40]!r}", to_do)
         lines[tag.strip()].append((number, text))
     return {lang: _clean(lang, source, lines[lang]) for lang in langs}
 

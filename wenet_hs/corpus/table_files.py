@@ -64,15 +64,13 @@ def read_table_file(
             if audio is not None:
                 return _without_header(path, f"{form}, {encoding}", rows, audio)
     if parsed is None:
-        raise DataError(
-            f"{path}:1", f"found one column, {first[:80]!r}", "separate columns by tabs, commas or semicolons"
-        )
+        found = f"found one column, {first[:80]!r}"
+        raise DataError(f"{path}:1", found, "separate columns by tabs, commas or semicolons")
     header = [normalize_phones(name) for name in cells]
     if twice := [name for name, count in Counter(header).items() if name and count > 1]:
         what = f"several columns have the name {list_names(twice, ' or ')}"
-        raise DataError(
-            f"{path}:1", what, "rename them, or write a first line with names, such as path, text, start, end"
-        )
+        to_do = "rename them, or write a first line with names, such as path, text, start, end"
+        raise DataError(f"{path}:1", what, to_do)
     return Table(f"{parsed.form}, {encoding}", header, _values(header, parsed.rows[1:]))
 
 
@@ -85,9 +83,8 @@ def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
     try:
         text = content.decode(encoding).removeprefix("\ufeff")
     except LookupError as error:
-        raise ConfigError(
-            f"--encoding {encoding}", "Python knows no such encoding", "examples: utf-8, cp1252"
-        ) from error
+        fault = "Python knows no such encoding"
+        raise ConfigError(f"--encoding {encoding}", fault, "examples: utf-8, cp1252") from error
     except UnicodeDecodeError as error:
         number = content[: error.start].count(b"\n") + 1
         remedy = "or try another --encoding" if given else "or name its encoding, such as --encoding cp1252"
@@ -187,9 +184,8 @@ def _without_header(path: Path, form: str, rows: _Rows, audio: int) -> Table:
     texts = _text_columns(columns, audio)
     if len(texts) != 1:
         found = f"columns {', '.join(str(number + 1) for number in texts)} can be the text" if texts else "none is text"
-        raise DataError(
-            path, "no names of columns", f"{found}; write a first line with the names, such as path and text"
-        )
+        fault = "no names of columns"
+        raise DataError(path, fault, f"{found}; write a first line with the names, such as path and text")
     header = [str(number + 1) for number in range(len(columns))]
     header[audio], header[texts[0]] = "audio", "text"
     form += f", without names of columns: column {audio + 1} is taken for the audio, {texts[0] + 1} for the text"

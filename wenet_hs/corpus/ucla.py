@@ -113,11 +113,8 @@ def _check_langs(options: Options, folders: dict[str, Path]) -> list[str]:
         raise DataError(options.corpus, f"does not contain {unknown} of --dev_langs", f"choose from: {known}")
     absent = [lang for lang in options.test_langs if lang not in folders]
     if len(absent) == len(options.test_langs):
-        raise DataError(
-            options.corpus,
-            f"contains none of the test languages {' '.join(options.test_langs)}",
-            f"choose --test_langs from: {' '.join(folders)}",
-        )
+        found = f"contains none of the test languages {' '.join(options.test_langs)}"
+        raise DataError(options.corpus, found, f"choose --test_langs from: {' '.join(folders)}")
     if absent:
         num_present = len(set(options.test_langs) - set(absent))
         missing = " ".join(absent)

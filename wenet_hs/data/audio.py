@@ -286,9 +286,8 @@ def _segment(num_samples: int, rate: int, start: float | None, end: float | None
         raise SourceError(f"{segment} does not lie in its {duration_s:.2f} s", _CORRECT_SEGMENT)
     first, last = round(first_s * rate), min(round(last_s * rate), num_samples)
     if first >= last:
-        raise SourceError(
-            f"outside the audio: a segment from {first_s:g} to {last_s:g} s has no samples", _CORRECT_SEGMENT
-        )
+        reason = f"outside the audio: a segment from {first_s:g} to {last_s:g} s has no samples"
+        raise SourceError(reason, _CORRECT_SEGMENT)
     return first, last
 
 

@@ -245,9 +245,8 @@ def _config(description: EncoderDescription) -> Any:
         from transformers import AutoConfig  # takes seconds, so only where it is needed
     except ImportError as error:
         found = "needs the package transformers, which is not installed"
-        raise ConfigError(
-            "encoder: pretrained", found, "run pip install '.[pretrained]' in the folder of wenet_hs"
-        ) from error
+        to_do = "run pip install '.[pretrained]' in the folder of wenet_hs"
+        raise ConfigError("encoder: pretrained", found, to_do) from error
     try:
         default = AutoConfig.for_model(description.kind)
         known = default.to_dict().keys() - {"model_type", "auto_map", "quantization_config"}

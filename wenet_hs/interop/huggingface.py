@@ -112,9 +112,8 @@ def _config(folder: Path, description: EncoderDescription, lang: str | None) -> 
         return ExperimentConfig.model_validate({**settings, "tokenizer_conf": {"symbol_table_path": "units.txt"}})
     except ValidationError as error:  # of its masks
         found = ", ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors())
-        raise ConfigError(
-            folder / "config.json", f"mask_time_prob or mask_feature_prob: {found}", "correct it there"
-        ) from error
+        fault = f"mask_time_prob or mask_feature_prob: {found}"
+        raise ConfigError(folder / "config.json", fault, "correct it there") from error
 
 
 def _choose_adapter(

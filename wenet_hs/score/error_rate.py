@@ -158,22 +158,17 @@ def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, s
         found = f"no utterance of {names[0]} among its {number} ({list_names(extra)})"
         raise DataError(names[1], found, "score it against its own reference")
     if extra and not allow_extra:
-        raise DataError(
-            names[1],
-            f"{number} without a reference in {names[0]} ({list_names(extra)})",
-            "remove them, or give the reference that has them (`score --allow_extra` leaves them out)",
-        )
+        to_do = "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
+        raise DataError(names[1], f"{number} without a reference in {names[0]} ({list_names(extra)})", to_do)
 
 
 def check_complete(known: Collection[str], keys: Iterable[str], *, what: str, where: str = "") -> None:
     """Raise DataError if `known` lacks one of the keys. `what` is what they lack (a language, a speaker)."""
     lacking = [key for key in keys if key not in known]
     if lacking:
-        raise DataError(
-            where or f"the {what}s",
-            f"no {what} for {count_of(len(lacking), 'utterance')} of the reference ({list_names(lacking)})",
-            "complete the list, or give the one that the reference was made from",
-        )
+        found = f"no {what} for {count_of(len(lacking), 'utterance')} of the reference ({list_names(lacking)})"
+        to_do = "complete the list, or give the one that the reference was made from"
+        raise DataError(where or f"the {what}s", found, to_do)
 
 
 def summarize(

@@ -152,11 +152,8 @@ def _read_units(path: Path | str) -> tuple[str, ...]:
         raise DataError(path, "contains no units", "create it with `wenet-hs units`")
     if max(unit_of) >= len(unit_of):  # a line was lost
         missing, highest = min(set(range(len(unit_of))) - set(unit_of)), max(unit_of)
-        raise DataError(
-            f"{path}:{line_of_id[highest]}",
-            f"id {highest} in a table of {len(unit_of)} units",
-            f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing",
-        )
+        to_do = f"ids must be 0 to {len(unit_of) - 1}, and {missing} is missing"
+        raise DataError(f"{path}:{line_of_id[highest]}", f"id {highest} in a table of {len(unit_of)} units", to_do)
     return tuple(unit_of[unit_id] for unit_id in range(len(unit_of)))
 
 

@@ -197,12 +197,9 @@ class Training:
         progress = self.state.progress
         if self._is_asked_to_stop() and (progress.validation_due or not self._is_over()):
             number = self.stop.signal or signal.SIGTERM
-            raise Stopped(
-                checkpoint_path(self._checkpoints, progress.step),
-                f"stopped by {number.name} after step {progress.step}, which is saved",
-                "run the same command again to resume",
-                128 + number,
-            )
+            found = f"stopped by {number.name} after step {progress.step}, which is saved"
+            to_do = "run the same command again to resume"
+            raise Stopped(checkpoint_path(self._checkpoints, progress.step), found, to_do, 128 + number)
 
     def _monitor(self) -> Monitor:
         steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))

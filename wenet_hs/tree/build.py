@@ -105,9 +105,8 @@ def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None
         raise ConfigError("--embeddings and --checkpoint", "each gives the vectors", "leave one out")
     for name in ("seed", "save_embeddings"):
         if sources and name in options:
-            raise ConfigError(
-                f"--{name}", f"{sources[0]} gives the vectors, so none are trained", f"leave --{name} out"
-            )
+            found = f"{sources[0]} gives the vectors, so none are trained"
+            raise ConfigError(f"--{name}", found, f"leave --{name} out")
 
 
 def binary_kind(kind: str, options: Mapping[str, Any]) -> str:

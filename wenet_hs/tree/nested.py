@@ -42,9 +42,8 @@ def _lists_and_leaves(root: Any, path: Path) -> tuple[list[list[Any]], list[str]
     lists, leaves = [root], []
     for node in lists:  # grows
         if not isinstance(node, list):
-            raise DataError(
-                path, f"{json.dumps(node, ensure_ascii=False)[:40]} is no list", "write units in quotation marks"
-            )
+            fault = f"{json.dumps(node, ensure_ascii=False)[:40]} is no list"
+            raise DataError(path, fault, "write units in quotation marks")
         if len(node) < 2:
             found = f"the list {json.dumps(node, ensure_ascii=False)[:40]} has {'one member' if node else 'no members'}"
             raise DataError(path, found, "a list needs two or more; write a single unit without brackets")
