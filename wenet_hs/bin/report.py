@@ -110,9 +110,8 @@ def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
         what = f"no experiment has a {test}/<mode>/score.json to read"
         raise ConfigError(f"--test {test}", what, f"scored are: {known}")
     for found in unscored:
-        logger.warning(
-            "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`", found.folder, test
-        )
+        message = "%s: no %s/<mode>/score.json to read, so no error rates; run `wenet-hs score --json`"
+        logger.warning(message, found.folder, test)
 
 
 if __name__ == "__main__":

@@ -343,9 +343,8 @@ def _overlapping(utterances: Sequence[Utterance], options: OwnOptions) -> tuple[
     write_atomic(options.out / "overlapping.tsv", "key\tother\tfrom\tto\n" + "".join(lines))
     if keys:
         done = "they are left out" if options.drop_overlaps else "they are kept; --drop_overlaps leaves them out"
-        logger.info(
-            "%s: %d annotations overlap others of their recording; %s", options.out / "overlapping.tsv", len(keys), done
-        )
+        message = "%s: %d annotations overlap others of their recording; %s"
+        logger.info(message, options.out / "overlapping.tsv", len(keys), done)
     dropped = {u.key: u for u in utterances if options.drop_overlaps and u.key in keys}
     rejected = [Rejected.of(u, "overlaps another annotation", is_fault=False) for u in dropped.values()]
     return [u for u in utterances if u.key not in dropped], rejected

@@ -49,7 +49,6 @@ def read_praat(path: Path) -> AnnotationFile:
     ]
     texts = [text for tier in tiers for *_, text in tier.spans]
     if coded := [text for text in texts if _CODE.search(text)]:
-        logger.warning(
-            "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat", path, len(coded), coded[0]
-        )
+        message = "%s: %d texts have codes of Praat, such as %s; use Convert to Unicode in Praat"
+        logger.warning(message, path, len(coded), coded[0])
     return replace(grid, tiers=tiers)

@@ -235,10 +235,8 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
 def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
     """Warn about a beam wider than the unit table, options that no mode reads, a finished list without penalty."""
     if options.beam_size > model.num_units:
-        logger.warning(
-            "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more",
-            *(options.beam_size, model.num_units),
-        )
+        message = "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more"
+        logger.warning(message, options.beam_size, model.num_units)
     default = DecodeOptions()
     length_options = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
     given = [name for name in length_options if getattr(options, name) != getattr(default, name)]

@@ -306,9 +306,8 @@ def _open_truncated(path: Path, length: int) -> IO[bytes]:
     file = path.open("ab")
     missing = length - os.fstat(file.fileno()).st_size
     if missing > 0:  # truncate() would fill them with zeros
-        logger.warning(
-            "%s: %d bytes of its earlier part are missing; new records are appended to what is there", path, missing
-        )
+        message = "%s: %d bytes of its earlier part are missing; new records are appended to what is there"
+        logger.warning(message, path, missing)
     else:
         file.truncate(length)
     return file

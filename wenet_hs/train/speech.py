@@ -315,9 +315,8 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
     if not len(dataset):
         raise DataError(flag, f"none of its {total} utterances can be used: {listed}", f"see {path}")
     if dataset.rejected:
-        logger.warning(
-            "%s: %d of %d utterances are not used: %s; see %s", flag, len(dataset.rejected), total, listed, path
-        )
+        message = "%s: %d of %d utterances are not used: %s; see %s"
+        logger.warning(message, flag, len(dataset.rejected), total, listed, path)
     else:
         logger.info("%s: all %d utterances are used", flag, total)
     if dataset.unused_marked:
