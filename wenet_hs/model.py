@@ -150,11 +150,7 @@ class AsrModel(nn.Module):
         return restricted.eval()
 
     def encode(
-        self,
-        features: Tensor,
-        lengths: Tensor,
-        decoding_chunk_size: int = -1,
-        num_decoding_left_chunks: int = -1,
+        self, features: Tensor, lengths: Tensor, decoding_chunk_size: int = -1, num_decoding_left_chunks: int = -1
     ) -> tuple[Tensor, Tensor]:
         """features (B, T, F), lengths (B,) → memory (B, T', D), lengths (B,) in T'.
 

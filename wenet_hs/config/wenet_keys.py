@@ -92,7 +92,7 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "LF-MMI is not implemented": {"lfmmi_dir": (None, "")},
     "the layout of 2021; write dataset_conf as WeNet does now": {"collate_conf": None, "spec_aug_conf": None},
     "noisy student training is not implemented": {
-        **dict.fromkeys(("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio")),
+        **dict.fromkeys(("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio"))
     },
     "transducers are not implemented": {**dict.fromkeys(("predictor", "predictor_conf", "joint", "joint_conf"))},
 }

@@ -74,11 +74,7 @@ def rescore(
 
 
 def _fusion_scores(
-    lm: LanguageModel | None,
-    options: DecodeOptions,
-    sequences: Sequence[Sequence[int]],
-    eos: int,
-    device: torch.device,
+    lm: LanguageModel | None, options: DecodeOptions, sequences: Sequence[Sequence[int]], eos: int, device: torch.device
 ) -> list[float]:
     """Language model, including the end, and length bonus of each sequence."""
     bonuses = [options.length_bonus * len(ids) for ids in sequences]

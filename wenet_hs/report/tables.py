@@ -78,11 +78,7 @@ def _format_records(records: Iterable[Record]) -> str:
 
 
 def _mean_records(
-    table: StudyTable,
-    results: Mapping[str, Iterable[Results]],
-    columns: Sequence[str],
-    *,
-    only_plausible: bool = False,
+    table: StudyTable, results: Mapping[str, Iterable[Results]], columns: Sequence[str], *, only_plausible: bool = False
 ) -> dict[str, Record]:
     """The row of each system: the means of these columns over its results."""
     records = {}

@@ -67,11 +67,7 @@ def cost_of_scores(hidden: Tensor, weight: Tensor, bias: Tensor | None, compute:
 
 
 def cost_in_parts(
-    hidden: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    targets: Tensor,
-    compute: Callable[[Tensor, Tensor], Tensor],
+    hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, compute: Callable[[Tensor, Tensor], Tensor]
 ) -> Tensor:
     """As `cost_of_scores`, with targets (N,) as the second argument of `compute`, within MAX_SCORES."""
 
