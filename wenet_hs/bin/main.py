@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
@@ -100,7 +100,10 @@ MODEL_HELP = "experiment folder, ours or WeNet's, or a packed model: folder, ZIP
 
 
 class _Parser(argparse.ArgumentParser):
-    """A mistake in the flags is one line, without the usage of all flags."""
+    """A mistake in the flags is one line, without the usage of all flags. Descriptions keep their lines."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (try --help)\n")
@@ -114,9 +117,7 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     """
     qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
     name = qualified.rpartition(".")[2].replace("_", "-")
-    parser = _Parser(
-        prog=f"wenet-hs {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = _Parser(prog=f"wenet-hs {name}", description=module.__doc__)
     module.add_arguments(parser)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -170,9 +171,8 @@ Action = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argpars
 def add_actions(parser: argparse.ArgumentParser, actions: Mapping[str, Action]) -> None:
     """Declare the actions of a command and their flags; the chosen one becomes `run_action`."""
     subparsers = parser.add_subparsers(dest="action", required=True, metavar="|".join(actions))
-    raw = argparse.RawDescriptionHelpFormatter
     for name, (text, add_flags, run_action) in actions.items():
-        action = subparsers.add_parser(name, help=text.partition("\n")[0], description=text, formatter_class=raw)
+        action = subparsers.add_parser(name, help=text.partition("\n")[0], description=text)
         action.set_defaults(run_action=run_action)
         add_flags(action)
 

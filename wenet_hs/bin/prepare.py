@@ -40,8 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(corpora))
     for kind, module in corpora.items():
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        formatter = argparse.RawDescriptionHelpFormatter
-        subparser = kinds.add_parser(kind, help=summary, description=module.__doc__, formatter_class=formatter)
+        subparser = kinds.add_parser(kind, help=summary, description=module.__doc__)
         subparser.set_defaults(module=module)
         add_options(subparser, module.Options)
 
