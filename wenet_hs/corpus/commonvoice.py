@@ -127,12 +127,8 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     Raises DataError, one line for each language that is missing or found twice.
     """
     if not corpus.is_dir():
-        raise DataError(
-            corpus,
-            "no such folder",
-            "--corpus is the folder of a Common Voice release, with one folder per language that contains "
-            "validated.tsv and clips/",
-        )
+        layout = "one folder per language that contains validated.tsv and clips/"
+        raise DataError(corpus, "no such folder", f"--corpus is the folder of a Common Voice release, with {layout}")
     folders, faults = {}, []
     for lang in langs:
         candidates = [corpus / lang, *sorted(corpus.glob(f"cv-corpus-*/{lang}"))]

@@ -65,11 +65,9 @@ def read_statistics(path: Path, langs: Sequence[str]) -> dict[str, tuple[float, 
             num_validated, num_released = (int(locales[lang]["buckets"][name]) for name in ("validated", "test"))
             statistics[lang] = hours, hours / num_validated, num_validated, num_released
         except (ValueError, TypeError, KeyError, ZeroDivisionError) as error:
-            raise DataError(
-                path,
-                f"language {lang}: {type(error).__name__} ({error})",
-                "validDurationSecs, buckets.validated and buckets.test must be numbers, and a clip must be validated",
-            ) from error
+            found = f"language {lang}: {type(error).__name__} ({error})"
+            numbers = "validDurationSecs, buckets.validated and buckets.test"
+            raise DataError(path, found, f"{numbers} must be numbers, and a clip must be validated") from error
     return statistics
 
 
@@ -78,12 +76,9 @@ def _read_languages(path: Path, name: str, langs: Sequence[str]) -> dict[str, An
     try:
         found = json.loads("\n".join(read_lines(path)))[name]
     except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            path,
-            f"not the statistics of a Common Voice release: expected a JSON object with '{name}'",
-            "give the folder of a release, cv-corpus-*.json of github.com/common-voice/cv-dataset, or a stats.json of "
-            "`prepare`",
-        ) from error
+        fault = f"not the statistics of a Common Voice release: expected a JSON object with '{name}'"
+        files = "cv-corpus-*.json of github.com/common-voice/cv-dataset, or a stats.json of `prepare`"
+        raise DataError(path, fault, f"give the folder of a release, {files}") from error
     missing = [lang for lang in langs if lang not in found]
     if missing:
         raise DataError(path, f"contains no language {', '.join(missing)}", f"found: {', '.join(sorted(found))}")

@@ -162,12 +162,9 @@ class Sentences:
         order = list(self.kept)
         num_held_out = num_test + num_dev
         if len(order) <= num_held_out:
-            raise DataError(
-                self.path,
-                f"{len(order)} different sentences of {self.lang!r}, but {num_test} for test and {num_dev} for dev "
-                "leave none to train on",
-                "add sentences or lower --test_sentences and --dev_sentences",
-            )
+            held_out = f"{num_test} for test and {num_dev} for dev leave none to train on"
+            found = f"{len(order)} different sentences of {self.lang!r}, but {held_out}"
+            raise DataError(self.path, found, "add sentences or lower --test_sentences and --dev_sentences")
         random.Random(f"{seed}/{self.lang}").shuffle(order)
         return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
 

@@ -150,17 +150,11 @@ def check_comparable(report_a: Report, report_b: Report) -> None:
     check_references(report_a, report_b)
     only_one = set(report_a.missing) ^ set(report_b.missing)
     if only_one:
-        lacking = [
-            f"{name} ({report.name})"
-            for name, report in (("A", report_a), ("B", report_b))
-            if only_one & set(report.missing)
-        ]
-        raise DataError(
-            " and ".join(lacking),
-            f"no hypothesis for {count_of(len(only_one), 'utterance')} that the other decoded "
-            f"({list_names(sorted(only_one))})",
-            "a paired comparison needs the same utterances, decode the rest first",
-        )
+        named = {"A": report_a, "B": report_b}.items()
+        where = " and ".join(f"{name} ({one.name})" for name, one in named if only_one & set(one.missing))
+        lacking = f"{count_of(len(only_one), 'utterance')} that the other decoded ({list_names(sorted(only_one))})"
+        to_do = "a paired comparison needs the same utterances, decode the rest first"
+        raise DataError(where, f"no hypothesis for {lacking}", to_do)
 
 
 def errors_by_language(

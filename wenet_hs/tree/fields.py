@@ -74,10 +74,9 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
     num_inner = len(sizes)
     num_edges = num_inner + num_units - 1 if num_inner else 0
     if len(children) != num_edges or (num_units > 1) != (num_inner > 0):
-        raise ValueError(
-            f"children: {num_inner} inner nodes with {len(children)} children for {num_units} units; "
-            "every node except the root must be a child, and a single unit needs no inner node"
-        )
+        rule = "every node except the root must be a child, and a single unit needs no inner node"
+        found = f"{num_inner} inner nodes with {len(children)} children for {num_units} units"
+        raise ValueError(f"children: {found}; {rule}")
     parents = np.repeat(np.arange(num_inner), sizes)
     outside = np.flatnonzero((children < 1) | (children > num_edges))
     if len(outside):
@@ -91,10 +90,8 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
     inner, expected = children[is_inner], np.arange(1, num_inner)
     if (inner != expected).any():
         wrong = int(np.argmax(inner != expected))
-        raise ValueError(
-            f"children: found inner node {inner[wrong]} where breadth-first order has {expected[wrong]}; "
-            "number the inner nodes breadth first from the root 0, left before right"
-        )
+        found = f"found inner node {inner[wrong]} where breadth-first order has {expected[wrong]}"
+        raise ValueError(f"children: {found}; number the inner nodes breadth first from the root 0, left before right")
     # Numbers are in order, so a child with a smaller number than its parent is part of a cycle.
     is_cyclic = parents[is_inner] >= inner
     if is_cyclic.any():
