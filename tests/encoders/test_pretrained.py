@@ -55,7 +55,7 @@ def of_transformers(encoder: PretrainedEncoder, clip: Tensor) -> Tensor:
         extractor = transformers.WhisperFeatureExtractor()
         features = extractor(clip.numpy(), sampling_rate=16000, return_tensors="pt").input_features
         return module(features).last_hidden_state[0, : -(-len(clip) // 320)]
-    if kind == "wav2vec2-bert":  # on our features, so that only the encoder is compared; the features: test_frontends
+    if kind == "wav2vec2-bert":  # on our features, which are compared below
         features_TF = inputs_of(encoder, [clip])[0][0].double()
         normed = ((features_TF - features_TF.mean(0)) / (features_TF.var(0) + 1e-7).sqrt()).float()
         pairs = normed[: len(normed) // 2 * 2].view(1, -1, 160)
@@ -111,6 +111,8 @@ def test_long_audio_for_whisper_is_windows_of_whisper() -> None:
     encoder = make_encoder("whisper", silence_s=2)
     clip = 0.1 * torch.randn(16000 * 65)
     windows = [memories(encoder, [part])[0] for part in clip.split(16000 * 28)]
+    for window, part in zip(windows[:2], clip.split(16000 * 28), strict=False):  # with 2 s of silence they are whole
+        assert torch.allclose(window, of_transformers(encoder, part)[: len(window)], atol=1e-5)
     short = clip[: 16000 * 5]
     for found in memories(encoder, [clip, short])[:1]:
         assert torch.allclose(found, torch.cat(windows), atol=1e-5)
