@@ -17,6 +17,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.fsync = lambda fd: None  # no test cuts the power, so files need not reach the disk
+gc.disable()  # until all modules are imported: nothing of them is garbage
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
@@ -41,3 +42,4 @@ def pytest_collection_finish() -> None:
     torch.set_num_threads(1)
     gc.collect()
     gc.freeze()
+    gc.enable()

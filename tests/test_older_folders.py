@@ -72,27 +72,19 @@ def test_it_is_resumed(head: str, folders: Path, corpus: TinyCorpus, tmp_path: P
     assert average_weights(list_checkpoints(folder / "checkpoints"))  # also with those of before
 
 
-@pytest.mark.parametrize(
-    ("settings", "sha256"),
-    [
-        ("", "8fec216ec1873cd838bf483cedfd1291be6ea1bc314f99525ab0d28fca59c89a"),
-        (
-            "cnn_module_kernel: 31, cnn_module_norm: layer_norm",
-            "db384d5935e1ce77c37661402faeffe39256a0b21df9b73433aa333ae1c870dc",
-        ),
-    ],
-)
-def test_a_transformer_with_settings_of_a_conformer_is_the_same_training(
-    settings: str, sha256: str, tmp_path: Path
-) -> None:
+def test_a_transformer_with_settings_of_a_conformer_is_the_same_training(tmp_path: Path) -> None:
     """The hashes are those of d99a062f, before `encoder_conf` had a class for each encoder."""
-    path = tmp_path / "train.yaml"
-    path.write_text(
-        f"encoder: transformer\nseed: 3\nencoder_conf: {{macaron_style: false, use_cnn_module: false, {settings}}}\n"
-    )
-    config = load_config(path)
-    assert config.encoder_conf == TransformerConf()
-    assert sha256 in former_hashes(config)
+    path, configs = tmp_path / "train.yaml", []
+    for more in ("", "cnn_module_kernel: 31, cnn_module_norm: layer_norm"):
+        settings = f"macaron_style: false, use_cnn_module: false, {more}"
+        path.write_text(f"encoder: transformer\nseed: 3\nencoder_conf: {{{settings}}}\n")
+        configs.append(load_config(path))
+        assert configs[-1].encoder_conf == TransformerConf()
+    assert configs[0] == configs[1]
+    assert former_hashes(configs[0]) >= {
+        "8fec216ec1873cd838bf483cedfd1291be6ea1bc314f99525ab0d28fca59c89a",
+        "db384d5935e1ce77c37661402faeffe39256a0b21df9b73433aa333ae1c870dc",
+    }
     path.write_text("encoder: transformer\nencoder_conf: {macaron_style: true}\n")
     with pytest.raises(ConfigError, match=r"2: encoder_conf.macaron_style: not a key of this encoder; remove it"):
         load_config(path)

@@ -9,6 +9,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -77,7 +78,7 @@ def load_task(config: LmConfig, options: TrainOptions, hashes: Mapping[str, str]
         build_optimizer(model, config, where=str(options.config)),
         world.device,
         fingerprint=fingerprint,
-        former={"config": former_hashes(config)},
+        former={"config": partial(former_hashes, config)},
         world=world,
         seed=config.seed,
     )

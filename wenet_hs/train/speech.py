@@ -11,6 +11,7 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
@@ -242,7 +243,7 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         build_optimizer(model, config, where=where),
         device,
         fingerprint=fingerprint,
-        former={"config": former_hashes(config)},
+        former={"config": partial(former_hashes, config)},
         precision=Precision(config.dtype, device),
         world=world,
         seed=config.seed,
