@@ -98,6 +98,7 @@ def test_the_expected_time_of_a_training(
         load_config(path, [f"encoder_conf.path={folder}", "dtype=fp32", *smaller, *cached]), path, 1.0
     )
     assert line.startswith(f"expected time of a training: {expected} (measured with 4 clips of 10 s on ")
+    monkeypatch.setattr(tool, "measure_seconds", lambda call: 2.0)
     limited = load_config(path, [f"encoder_conf.path={folder}", "dtype=fp32", "max_minutes=20", *smaller, *cached])
     first = "20 min for the outputs of the encoder, once (0.07 GB in o), " if cached else ""
     steps = limited.scheduler_conf.total_steps

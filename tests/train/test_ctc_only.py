@@ -24,7 +24,7 @@ TREE = ("ctc_conf.head=hsoftmax", "ctc_conf.head_conf.tree={}/tree.json")
 
 
 def overrides(corpus: TinyCorpus, *more: str) -> tuple[str, ...]:
-    return (*CTC_ONLY, *(one.replace("{}/", f"{corpus.folder}/") for one in (*TREE, *more)))
+    return (*CTC_ONLY, "save_interval=4", *(one.replace("{}/", f"{corpus.folder}/") for one in (*TREE, *more)))
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,7 @@ def test_the_records_have_no_values_of_a_decoder_and_a_resumed_run_ends_with_the
     tiny_corpus: TinyCorpus, tmp_path: Path, ctc_only: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.INFO):
-        copy = tiny_corpus.train(cut_back(ctc_only, tmp_path / "m", 5), *overrides(tiny_corpus))
+        copy = tiny_corpus.train(cut_back(ctc_only, tmp_path / "m", 4), *overrides(tiny_corpus))
     assert outcome(copy) == outcome(ctc_only)
     for record in metrics(copy):
         assert record["loss"] == record["loss_ctc"] > 0
