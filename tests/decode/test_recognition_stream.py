@@ -21,10 +21,15 @@ CHUNKS = DecodeOptions(beam_size=4, decoding_chunk_size=4, num_decoding_left_chu
 ONE_SEGMENT = EndpointRules(silence_s=99, max_segment_s=99, no_speech_s=99)
 
 
-@pytest.fixture(scope="module", params=["softmax", "hsoftmax"])
-def recognizer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
-    head = HSOFTMAX if request.param == "hsoftmax" else {}
-    return load_model(write_model_folder(tmp_path_factory.mktemp("models") / "m", **STREAMING, **head), options=CHUNKS)
+@pytest.fixture(scope="module")
+def recognizer(tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
+    return load_model(write_model_folder(tmp_path_factory.mktemp("models") / "m", **STREAMING), options=CHUNKS)
+
+
+@pytest.fixture(scope="module")
+def of_tree(tmp_path_factory: pytest.TempPathFactory) -> Recognizer:
+    folder = write_model_folder(tmp_path_factory.mktemp("models") / "tree", **STREAMING, **HSOFTMAX)
+    return load_model(folder, options=CHUNKS)
 
 
 def feed(stream: RecognitionStream, wave: np.ndarray[Any, Any], rate: int, size: int) -> list[StreamedSegment]:
@@ -32,12 +37,16 @@ def feed(stream: RecognitionStream, wave: np.ndarray[Any, Any], rate: int, size:
     return [found for piece in pieces for found in stream.feed(piece, rate)] + stream.finish()
 
 
+@pytest.mark.parametrize("head", ["softmax", "hsoftmax"])
 @pytest.mark.parametrize(
     ("mode", "rate", "size"),
     # Pieces and rates end in the frontend, before the modes.
     [*((mode, 16000, 5000) for mode in MODES), ("attention_rescoring", 16000, 160), ("joint", 44100, 4410)],
 )
-def test_a_segment_has_the_result_of_the_whole(recognizer: Recognizer, mode: str, rate: int, size: int) -> None:
+def test_a_segment_has_the_result_of_the_whole(
+    recognizer: Recognizer, of_tree: Recognizer, head: str, mode: str, rate: int, size: int
+) -> None:
+    recognizer = of_tree if head == "hsoftmax" else recognizer
     wave = noise(1.5, rate=rate)
     whole = recognizer.transcribe((wave, rate), mode=mode, max_segment_s=0)
     stream = recognizer.stream(mode=mode, endpoints=ONE_SEGMENT)

@@ -16,7 +16,7 @@ RATES = (8000, 11025, 16000, 22050, 24000, 32000, 44100, 48000)
 FRAMES_MS = ((25.0, 10.0), (20.0, 5.0), (32.5, 12.5), (10.0, 10.0), (5.0, 20.0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(
     rate=st.sampled_from(RATES),
     bins=st.sampled_from((4, 7, 20, 23, 40, 64, 80, 128)),

@@ -115,7 +115,7 @@ def fault_lines(corpus: TinyCorpus, model_dir: Path, *overrides: str, head: str 
 
 
 def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained_tree: Path
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, trained_tree: Path
 ) -> None:
     copy, other = cut_back(trained_tree, tmp_path / "m", 3), shutil.copytree(tiny_corpus.folder, tmp_path / "other")
     before = {path.name: path.read_bytes() for path in copy.iterdir() if path.is_file() and path.name != ".lock"}
@@ -143,12 +143,12 @@ def test_changed_settings_and_files_are_refused_with_one_line_per_difference(
     ]
     (copy / "tree.json").unlink()
     assert fault_lines(tiny_corpus, copy, head="hsoftmax") == [f"{copy / 'tree.json'}: is missing"]
-    plain = cut_back(tiny_corpus.train(tmp_path / "plain", "max_epoch=1"), tmp_path / "no_tree", 1)
+    plain = cut_back(trained, tmp_path / "no_tree", 1)
     change = f"{plain / 'train.yaml'}: head was 'softmax', is now 'hsoftmax'"
-    assert fault_lines(tiny_corpus, plain, "max_epoch=1", f"head_conf.tree={tree}", head="hsoftmax") == [change]
-    cosine = ("scheduler=warmup_cosine", "scheduler_conf.warmup_steps=1", "max_epoch=1")
+    assert fault_lines(tiny_corpus, plain, f"head_conf.tree={tree}", head="hsoftmax") == [change]
+    cosine = ("scheduler=warmup_cosine", "scheduler_conf.warmup_steps=1", "max_epoch=1", "save_interval=4")
     whole = tiny_corpus.train(tmp_path / "whole", *cosine, "max_minutes=60")
-    (fault,) = fault_lines(tiny_corpus, cut_back(whole, tmp_path / "cosine", 1), *cosine, "max_minutes=61")
+    (fault,) = fault_lines(tiny_corpus, cut_back(whole, tmp_path / "cosine", 4), *cosine, "max_minutes=61")
     assert fault == f"{tmp_path}/cosine/train.yaml: max_minutes was 60.0, is now 61.0"
 
 
@@ -536,7 +536,7 @@ def test_a_cache_leaves_no_file_and_a_finished_training_makes_none(
     tiny_corpus: TinyCorpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    cached = ("dataset_conf.cache_features=true", "max_epoch=1")
+    cached = ("dataset_conf.cache_features=true", "max_epoch=1", "save_interval=4")
     with caplog.at_level(logging.INFO):
         folder = tiny_corpus.train(tmp_path / "m", *cached)
     assert caplog.text.count("MB for features") == 2, "of the training and the validation list"
