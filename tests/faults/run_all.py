@@ -54,9 +54,9 @@ FAULTS = {
     fault.test.__name__: fault
     for fault in (
         Fault(checkpoints.save_kills, 1000, 20, {"size": 20_000, "scenarios": 1}),
-        Fault(processes.kill_training, 50, 2, {}),
+        Fault(processes.kill_training, 50, 1, {}),
         Fault(checkpoints.full_disk, 60, 4, {"disks": 3}),
-        Fault(hostile.hostile_files, 100, 12, {"yamls": 8, "arrays": 8}),
+        Fault(hostile.hostile_files, 100, 8, {"yamls": 8, "arrays": 8}),
         Fault(corpora.mutate_clips, 2000, 40, {}),
         Fault(processes.kill_ranks, 25, 1, {"kills": 1, "epochs": 5}),
         Fault(processes.kill_recognition, 50, 1, {"batches": 12}),

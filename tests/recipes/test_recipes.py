@@ -37,7 +37,7 @@ FEW_STEPS = (
 
 @pytest.fixture(scope="module")
 def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with a `wenet-hs` that starts fast. The recipe mini is tested with the real one."""
+    """A folder with a `wenet-hs` that starts fast. `make mini` runs a recipe with the real one."""
     with forked_commands(tmp_path_factory.mktemp("bin")) as folder:
         yield folder
 
@@ -70,7 +70,7 @@ def check_results(folder: Path, output: str, metric: str, names: tuple[str, str]
 def test_mini(tmp_path: Path, forked: Path) -> None:
     folder = tmp_path / "été 1"
     options = ["--langs", "es uk", "--hours", "0.02", "--data", str(folder / "data"), "--exp", str(folder / "exp")]
-    done = run_recipe("mini", *options, "--override", FEW_STEPS)
+    done = run_recipe("mini", *options, "--override", FEW_STEPS, bin_dir=forked)
     check_results(folder, done.stdout, "CER")
     assert "simulated" in done.stdout
     for head in HEADS:

@@ -56,7 +56,9 @@ def test_resume_after_every_step(
     assert num_steps == expected["step"] >= 6
     if "num_workers=2" in overrides:
         assert expected == outcome(trained), "as without processes"
-    for step in range(1, num_steps + 1):
+    middle = num_steps // 2  # of all variants two have each step, the others the first, the last two and two in between
+    some = {1, middle, middle + 1, num_steps - 1, num_steps}
+    for step in range(1, num_steps + 1) if variant in VARIANTS[::5] else sorted(some):
         copy = cut_back(whole, tmp_path / f"from-{step}", step)
         tiny_corpus.train(copy, *overrides, head=head)
         assert outcome(copy) == expected, f"resumed after step {step}"
