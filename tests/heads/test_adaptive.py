@@ -32,7 +32,7 @@ def test_clusters_begin_after_half_three_quarters_and_seven_eighths_of_the_mass(
         assert AdaptiveHead(4, frequencies).cutoffs == cutoffs
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0, 1e300), min_size=2, max_size=60))
 def test_default_cutoffs_are_valid_for_any_frequencies(frequencies: list[float]) -> None:
     cutoffs = default_cutoffs(np.array(frequencies))

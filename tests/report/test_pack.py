@@ -15,7 +15,7 @@ import sentencepiece
 import torch
 import yaml
 from command_line import Capsys, error_line, run_line
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import HSOFTMAX, TABLE, write_model_folder
 from pretrained_folders import write_folder
@@ -120,6 +120,7 @@ def test_a_bpe_model_is_packed_without_the_paths_of_its_training(tmp_path: Path)
 TEXTS = st.text(st.sampled_from("ab/\\.~: "), max_size=12)
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     st.recursive(TEXTS | st.integers() | st.none(), lambda of: st.lists(of) | st.dictionaries(TEXTS, of), max_leaves=6)
 )

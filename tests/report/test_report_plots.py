@@ -6,7 +6,7 @@ import re
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, log_ticks, scatter_chart, thin, ticks
@@ -73,6 +73,7 @@ def test_no_label_is_cut() -> None:
             assert x - size / (2 if is_middle else 1) >= 0 and x + (size / 2 if is_middle else 0) <= width, shown
 
 
+@settings(deadline=None)
 @given(st.floats(-1e6, 1e6), st.floats(1e-6, 1e6))
 def test_ticks_are_few_and_enclose_the_range(low: float, width: float) -> None:
     marks = ticks(low, low + width)

@@ -38,7 +38,7 @@ def test_costs_by_hand() -> None:
     assert (costs[0, 1:] == 1).all()
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(IDS, IDS, st.lists(st.floats(0, 1), min_size=25, max_size=25))
 def test_exact(ref: list[int], hyp: list[int], values: list[float]) -> None:
     costs = np.array(values).reshape(5, 5)

@@ -88,7 +88,7 @@ def test_a_letter_is_kept_beside_any_other(lang: str) -> None:
             assert letters(normalize(text, lang), lang) == letters(text, lang), f"{text!r}"
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @example("א״״", "ca")
 @given(text=st.text(max_size=30) | HARD_TEXTS, lang=LANGS)
 def test_normalized_text_does_not_change(text: str, lang: str | None) -> None:
@@ -104,7 +104,7 @@ def test_normalized_text_does_not_change(text: str, lang: str | None) -> None:
         assert normalize(without, lang) == once
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(text=st.text("aoglLI'’ʻʼ·.- \u0301\u0307\u00ad", max_size=14), lang=LANGS)
 def test_apostrophes_in_any_order(text: str, lang: str | None) -> None:
     assert letters(normalize(text, lang), lang) == letters(text, lang)

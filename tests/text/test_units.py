@@ -43,7 +43,7 @@ def test_units_start_at_three_in_code_point_order() -> None:
             UnitTable(units=units, special=table.special)
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @example({"\u3000", "\u00a0", "\u2028", "\u0085", "\t", "\x1c"})
 @given(units=st.sets(UNITS, max_size=20))
 def test_a_written_table_is_read_back(tmp_path_factory: pytest.TempPathFactory, units: set[str]) -> None:
@@ -144,7 +144,7 @@ def test_bpe_uses_pieces_longer_than_a_character(bpe: BpeTokenizer) -> None:
     assert sum(bpe.unknown("la kasa").values()) == 1
 
 
-@settings(max_examples=25)
+@settings(max_examples=25, deadline=None)
 @given(text=st.text(st.characters(exclude_categories=["Cs"]), max_size=60), lang=st.sampled_from(["ca", "uz", None]))
 def test_units_join_to_the_normalized_text_also_in_a_worker(bpe: BpeTokenizer, text: str, lang: str | None) -> None:
     normalized = normalize(text, lang)
