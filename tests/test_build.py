@@ -3,6 +3,7 @@
 
 import hashlib
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -136,11 +137,39 @@ def test_weights_of_another_model_bring_its_own_files(tmp_path: Path) -> None:
     message = r"b: its tree \(.*b/tree.json\) is not that of .*a; give --model_dir .*b$"
     with pytest.raises(CheckpointError, match=message):
         load_experiment(folder, checkpoint=other)
+    config = yaml.safe_load((other / "train.yaml").read_text("utf-8"))
+    shutil.copy(folder / "tree.json", other)
+    for key, value in (("resample_conf", {"resample_rate": 8000}), ("fbank_conf", {"profile": "sherpa"})):
+        changed = config | {"dataset_conf": {**config["dataset_conf"], key: {**config["dataset_conf"][key], **value}}}
+        (other / "train.yaml").write_text(yaml.safe_dump(changed), "utf-8")
+        (name,) = value
+        with pytest.raises(CheckpointError, match=rf"b: a model with {name} {value[name]}, not .*; give --model_dir"):
+            load_experiment(folder, checkpoint=other)
     UnitTable.from_units("▁abcdefh").write(other / "units.txt")
     message = r"its units \(.*b/units.txt\) are not those of .*a; give --model_dir"
     for checkpoint in (other, other / "final.pt"):
         with pytest.raises(CheckpointError, match=message):
             load_experiment(folder, checkpoint=checkpoint)
+
+
+def test_files_next_to_other_weights_that_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The same structure from other counts, a list of words, settings of another program, a folder far above."""
+    folder, other = (write_model_folder(tmp_path / name, **HSOFTMAX) for name in ("a", "b"))
+    expected = small_model(seed=5, **HSOFTMAX)
+    tree = Tree.huffman(range(len(TABLE)), units=TABLE.units)
+    replace(tree, frequencies=2 * tree.frequencies, options={"text": "text"}).save(other / "tree.json")
+    same_losses(load_experiment(folder, checkpoint=other).model, expected)
+    (below := tmp_path / "c/averages/best").mkdir(parents=True)
+    shutil.copy(folder / "final.pt", below)
+    UnitTable.from_units("▁abcdefh").write(tmp_path / "c/units.txt")
+    same_losses(load_experiment(folder, checkpoint=below).model, expected)
+    assert not caplog.records
+    for name, content in (("words.txt", "the 1\n"), ("train.yaml", "collate_conf: {}\n")):
+        (below / name).write_text(content)
+        same_losses(load_experiment(folder, checkpoint=below / "final.pt").model, expected)
+        assert "whether these weights are of" in caplog.text
+        (below / name).unlink()
+        caplog.clear()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@
 It is complete: it can be moved to another machine and decoded there.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,15 +15,15 @@ from pathlib import Path
 import torch
 
 from wenet_hs.build import AnyTree, Cmvn, build_model, state_cmvn
-from wenet_hs.checkpoint import load_weights, read_weights, weights_path
+from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, weights_path
 from wenet_hs.config.encoders import PretrainedConf
-from wenet_hs.config.heads import HeadConf, TreeHeadConf
+from wenet_hs.config.heads import AdaptiveHeadConf, HeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
 from wenet_hs.encoders.description import read_description
-from wenet_hs.encoders.kinds import check_same_outputs
-from wenet_hs.errors import CheckpointError, DataError, one_line
+from wenet_hs.encoders.kinds import differences
+from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names, one_line
 from wenet_hs.files import file_sha256, refuse_lfs_pointer
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
@@ -33,6 +34,8 @@ from wenet_hs.shared_model import WEIGHTS, resolve_model, unpacked_models
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.tree import load_tree
+
+logger = logging.getLogger(__name__)
 
 TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
 """Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
@@ -95,9 +98,9 @@ def load_experiment(
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
+    state = read_weights(path)
     if checkpoint is not None:
         check_same_model(path, config, table, model_dir)
-    state = read_weights(path)
     if is_wenet(state):
         check_old_convention(config, table, table_path)
         state = convert_state_dict(state)
@@ -161,25 +164,45 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
 
 
 def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, model_dir: Path) -> None:
-    """Raises CheckpointError, DataError or ConfigError if the files next to other weights are not those of the model:
-    equal shapes do not show other units, trees or inputs of the encoder."""
-    home, table_path, other = find_files(weights)
+    """Raises CheckpointError if other weights are of a model with other units, trees or inputs, by the files next to
+    them: equal shapes do not show this. Files that cannot be read are no reason to refuse the weights."""
+    try:
+        home, table_path, other = find_files(weights)
+        their_table = None if table_path is None else UnitTable.read(table_path)
+    except (ConfigError, DataError) as error:
+        logger.warning("%s: whether these weights are of %s is not known (%s)", weights, model_dir, error)
+        return
     if home == model_dir.absolute():
         return
     to_do = f"give --model_dir {home}"
-    if table_path is not None and UnitTable.read(table_path) != table:
+    if their_table is not None and not table.has_same_ids(their_table):
         raise CheckpointError(weights, f"its units ({table_path}) are not those of {model_dir}", to_do)
-    conf = config.encoder_conf
-    if isinstance(conf, PretrainedConf):
-        check_same_outputs(read_description(in_folder(model_dir, conf.path)), home / "encoder.json")
     if other is None:
         return
     check_files(home, other)
     own = load_trees(config, table, model_dir)
     for section, path in tree_paths(other).items():
-        tree = home / Path(path).name
-        if section in own and tree.is_file() and load_tree(tree) != own[section]:
-            raise CheckpointError(weights, f"its tree ({tree}) is not that of {model_dir}", to_do)
+        file = home / Path(path).name
+        tree = load_tree(file) if section in own and file.is_file() else None
+        is_adaptive = isinstance(head_confs(config)[section], AdaptiveHeadConf)  # its clusters follow from frequencies
+        if tree is not None and not (tree == own[section] if is_adaptive else tree.has_same_structure(own[section])):
+            raise CheckpointError(weights, f"its tree ({file}) is not that of {model_dir}", to_do)
+    if different := _different_inputs(config, model_dir, other, home):
+        raise CheckpointError(weights, f"a model with {list_names(different)}", to_do)
+
+
+def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentConfig, other_dir: Path) -> list[str]:
+    """The settings with which the encoders of two models with equal weights would compute other outputs."""
+    conf, description = own.encoder_conf, other_dir / "encoder.json"
+    if isinstance(conf, PretrainedConf):
+        described = description.is_file()
+        paths = (in_folder(own_dir, conf.path), description)
+        return differences(*map(read_description, reversed(paths))) if described else []
+    ours, theirs = (
+        {"resample_rate": one.resample_conf.resample_rate, **one.fbank_conf.model_dump(exclude={"dither"})}
+        for one in (own.dataset_conf, other.dataset_conf)
+    )
+    return [f"{name} {theirs[name]}, not {value}" for name, value in ours.items() if theirs[name] != value]
 
 
 def check_files(model_dir: Path, config: TrainingConfig) -> None:
@@ -202,7 +225,7 @@ def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
     It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
     """
     start = (path if path.is_dir() else path.parent).absolute()
-    is_checkpoint = path.is_dir() or start.name.startswith("step-")
+    is_checkpoint = start.name.startswith("step-") or (start / MANIFEST).exists()
     for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
         config = load_config(folder / "train.yaml") if (folder / "train.yaml").is_file() else None
         named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]

@@ -270,6 +270,16 @@ def test_a_failure_leaves_nothing_and_the_same_command_works(
     assert {path.name for path in (tmp_path / "ours").iterdir()} == names
 
 
+@pytest.mark.parametrize("has_decoder", [False, True])
+def test_which_of_the_tokenizer_files_counts(has_decoder: bool, tmp_path: Path, capsys: Capsys) -> None:
+    """As in transformers: the map, but the config if it describes the added tokens."""
+    settings = {**XLS_R, "pad_token": "<pad>"} | ({"added_tokens_decoder": {}} if has_decoder else {})
+    write_model(tmp_path, "xls-r", LETTERS, settings)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"pad_token": "[PAD]"}))
+    code = run_import(tmp_path, tmp_path / "ours")
+    assert (code == 2) is has_decoder and ("pad token '<pad>'" in capsys.readouterr().err) is has_decoder
+
+
 def test_begin_and_end_may_be_the_word_delimiter(tmp_path: Path) -> None:
     write_model(tmp_path, "xls-r", LETTERS, {**XLS_R, "bos_token": "|", "eos_token": "|"})
     assert imported(tmp_path).tokenizer.table.units[3:] == ("▁", "c", "<unk>", "d", "e", "<sos/eos>")

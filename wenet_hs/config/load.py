@@ -206,6 +206,7 @@ _EXPECTED = {
     "int_from_float": "must be a whole number",
     "int_type": "must be a whole number",
     "model_type": "must be a section of `key: value` lines",
+    "string_too_short": "must not be empty",
     "string_type": "must be text",
     "tuple_type": "must be a list",
 }

@@ -29,7 +29,7 @@ _ADAPTER_LAYERS = {"wav2vec2": 3, "wavlm": 3, "wav2vec2-bert": 1}
 """How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have none."""
 _ONLY: dict[str, dict[str, Any]] = {
     "wav2vec2-bert": {"feature_projection_input_dim": 160, "num_mel_bins": 80, "feature_size": 80, "stride": 2},
-    "whisper": {"max_source_positions": WINDOW_FRAMES // 2, "n_fft": 400, "hop_length": 160, "chunk_length": 30},
+    "whisper": {"max_source_positions": WINDOW_FRAMES // 2, "n_fft": 400, "hop_length": 160},
 }
 """Kind → settings of both files that must have this value, or be absent."""
 
@@ -138,9 +138,9 @@ class EncoderDescription:
             only["feature_size"] = self.config.get("num_mel_bins", 80)
         for file, settings in (("config.json", self.config), ("preprocessor_config.json", self.preprocessor)):
             for name, value in only.items():
-                if settings.get(name, value) != value:
+                if settings.get(name) not in (None, value):
                     raise ConfigError(file, f"{name} {settings[name]!r}", f"only {value} is supported")
-        if not isinstance(self.preprocessor.get("do_normalize", True), bool):
+        if not isinstance(self.preprocessor.get("do_normalize"), bool | None):
             found = f"do_normalize {self.preprocessor['do_normalize']!r}"
             raise ConfigError("preprocessor_config.json", found, "must be true or false")
 
@@ -151,18 +151,19 @@ def read_description(path: Path) -> EncoderDescription:
     Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder.
     """
     file = path / "config.json" if path.is_dir() else path
-    content = read_json(file)
+    content, preprocessor = read_json(file), file
     try:
         if not path.is_dir():
             return EncoderDescription(content["config"], content["preprocessor"], file)
         names = ("preprocessor_config.json", "processor_config.json")  # the second one of transformers 5
-        found = next((read_json(path / name) for name in names if (path / name).exists()), None)
+        preprocessor = next((path / name for name in names if (path / name).exists()), path / names[0])
+        found = read_json(preprocessor) if preprocessor.exists() else None
         if found is None and content.get("model_type") in WAVEFORM_KINDS:
             to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
-            raise CheckpointError(path / names[0], "no such file", to_do)
+            raise CheckpointError(preprocessor, "no such file", to_do)
         return EncoderDescription(content, (found or {}).get("feature_extractor", found or {}), file)
     except ConfigError as error:
-        raise ConfigError(file.with_name(error.where), error.found, error.to_do) from None
+        raise ConfigError(file if error.where == "config.json" else preprocessor, error.found, error.to_do) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
 

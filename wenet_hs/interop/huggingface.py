@@ -23,7 +23,7 @@ from wenet_hs.encoders.kinds import make_pretrained
 from wenet_hs.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names
 from wenet_hs.experiment import SHA256_OF
-from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.files import file_sha256, fsync_path, write_atomic
 from wenet_hs.text.units import BLANK, EOS, SOS, SOS_EOS, SPACE, UNK, SpecialIds, UnitTable
 from wenet_hs.train.average import write_final
 
@@ -79,13 +79,17 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
         new = Path(temporary)
         vocabulary.table.write(new / "units.txt")
         write_atomic(new / "encoder.json", description.to_json())
-        write_final(new / "final.pt", state, (), by="import")
+        try:
+            write_final(new / "final.pt", state, (), by="import")
+        except CheckpointError as error:
+            raise CheckpointError(out / "final.pt", error.found, error.to_do) from error
         provenance = {f"{SHA256_OF}{name}": file_sha256(new / name) for name in ("units.txt", "encoder.json")}
         provenance |= {"command": command, f"{SHA256_OF}encoder weights": hash_pretrained(folder, adapter)}
         config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
         dump_config(config, new / "train.yaml", provenance=provenance)
         for path in sorted(new.iterdir(), key=lambda path: path.name == "train.yaml"):  # that one last
             path.rename(out / path.name)
+    fsync_path(out)
     return vocabulary
 
 
@@ -151,9 +155,10 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
         num_rows: rows of `lm_head`.
     Raises: DataError if the tokens are not those of the rows, or cannot be units.
     """
-    settings: dict[str, Any] = {}
-    for path in (folder / "special_tokens_map.json", folder / "tokenizer_config.json"):
-        settings |= {key: _content(value) for key, value in (read_json(path) if path.exists() else {}).items()}
+    paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
+    of_map, config = (read_json(path) if path.exists() else {} for path in paths)
+    merged = of_map | config if "added_tokens_decoder" in config else config | of_map  # as transformers
+    settings = {key: _content(value) for key, value in merged.items()}
     tokens = _tokens_by_id(folder, ids, settings.get("added_tokens_decoder") or {}, num_rows)
 
     def find(key: str, *names: str) -> int:

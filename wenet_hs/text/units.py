@@ -79,6 +79,11 @@ class UnitTable:
         """The id of a unit (compared in NFC), or None if it is not in the table."""
         return self._ids.get(_key(unit))
 
+    def has_same_ids(self, other: "UnitTable") -> bool:
+        """Whether both tables have the same units with the same ids, as `id_of` compares them."""
+        same = [self.id_of(unit) for unit in other.units] == [*range(len(self))]
+        return same and self.special == other.special
+
     @classmethod
     def from_units(cls, units: Iterable[str]) -> "UnitTable":
         """The table of these units: the special ones, then the others in NFC and code point order, each once."""

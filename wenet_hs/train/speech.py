@@ -51,7 +51,7 @@ from wenet_hs.train.training import Task, train_as_rank
 
 logger = logging.getLogger(__name__)
 
-OUTPUTS_FORMAT = 1
+OUTPUTS_FORMAT = 2  # w2v-BERT's features were float32
 """To be raised when the outputs of encoders change, or the form of the files that keep them."""
 PLATEAU_UTTERANCES = 200
 """Validation utterances for the CTC plateau."""

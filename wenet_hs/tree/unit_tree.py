@@ -208,6 +208,11 @@ class UnitTree:
         lines = [f"{json.dumps(k)}: {json.dumps(v, ensure_ascii=False, allow_nan=False)}" for k, v in fields.items()]
         write_atomic(path, "{" + ",\n ".join(lines) + "}\n")
 
+    def has_same_structure(self, other: "UnitTree") -> bool:
+        """Whether the weights of a tree head mean the same with both trees."""
+        is_equal = type(self) is type(other) and self.units == other.units
+        return is_equal and all(np.array_equal(getattr(self, n), getattr(other, n)) for n in ("offsets", "children"))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, UnitTree) or type(self) is not type(other):
             return NotImplemented
