@@ -198,10 +198,7 @@ def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentCon
         described = description.is_file()
         paths = (in_folder(own_dir, conf.path), description)
         return differences(*map(read_description, reversed(paths))) if described else []
-    ours, theirs = (
-        {"resample_rate": one.resample_conf.resample_rate, **one.fbank_conf.model_dump(exclude={"dither"})}
-        for one in (own.dataset_conf, other.dataset_conf)
-    )
+    ours, theirs = own.dataset_conf.of_features(), other.dataset_conf.of_features()
     return [f"{name} {theirs[name]}, not {value}" for name, value in ours.items() if theirs[name] != value]
 
 

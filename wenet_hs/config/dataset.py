@@ -220,6 +220,10 @@ class DatasetConf(Section):
     reverb_conf: ReverbConf | None = None
     """Reverberation; null: none."""
 
+    def of_features(self) -> dict[str, Any]:
+        """The settings that decide which features a clip has; dither is noise."""
+        return {"resample_rate": self.resample_conf.resample_rate, **self.fbank_conf.model_dump(exclude={"dither"})}
+
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.features_on == "device" and self.cache_features:
             yield "features_on", "device does not keep features; set cache_features: false, or worker"
