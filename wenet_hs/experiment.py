@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from wenet_hs.build import AnyTree, Cmvn, build_model, state_cmvn
@@ -180,12 +181,16 @@ def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, 
     if other is None:
         return
     check_files(home, other)
-    own = load_trees(config, table, model_dir)
+    own_trees = load_trees(config, table, model_dir)
     for section, path in tree_paths(other).items():
         file = home / Path(path).name
-        tree = load_tree(file) if section in own and file.is_file() else None
-        is_adaptive = isinstance(head_confs(config)[section], AdaptiveHeadConf)  # its clusters follow from frequencies
-        if tree is not None and not (tree == own[section] if is_adaptive else tree.has_same_structure(own[section])):
+        if section not in own_trees or not file.is_file():
+            continue
+        own, theirs = own_trees[section], load_tree(file)
+        is_same = own.has_same_structure(theirs)
+        if isinstance(head_confs(config)[section], AdaptiveHeadConf):  # its clusters follow from the frequencies
+            is_same = is_same and np.array_equal(own.frequencies, theirs.frequencies)
+        if not is_same:
             raise CheckpointError(weights, f"its tree ({file}) is not that of {model_dir}", to_do)
     if different := _different_inputs(config, model_dir, other, home):
         raise CheckpointError(weights, f"a model with {list_names(different)}", to_do)
@@ -193,12 +198,11 @@ def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, 
 
 def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentConfig, other_dir: Path) -> list[str]:
     """The settings with which the encoders of two models with equal weights would compute other outputs."""
-    conf, description = own.encoder_conf, other_dir / "encoder.json"
-    if isinstance(conf, PretrainedConf):
-        described = description.is_file()
-        paths = (in_folder(own_dir, conf.path), description)
-        return differences(*map(read_description, reversed(paths))) if described else []
-    ours, theirs = own.dataset_conf.of_features(), other.dataset_conf.of_features()
+    if isinstance(own.encoder_conf, PretrainedConf):
+        own_file, other_file = in_folder(own_dir, own.encoder_conf.path), other_dir / "encoder.json"
+        is_there = other_file.is_file()
+        return differences(read_description(other_file), read_description(own_file)) if is_there else []
+    ours, theirs = own.dataset_conf.feature_settings(), other.dataset_conf.feature_settings()
     return [f"{name} {theirs[name]}, not {value}" for name, value in ours.items() if theirs[name] != value]
 
 

@@ -220,7 +220,7 @@ class DatasetConf(Section):
     reverb_conf: ReverbConf | None = None
     """Reverberation; null: none."""
 
-    def of_features(self) -> dict[str, Any]:
+    def feature_settings(self) -> dict[str, Any]:
         """The settings that decide which features a clip has; dither is noise."""
         return {"resample_rate": self.resample_conf.resample_rate, **self.fbank_conf.model_dump(exclude={"dither"})}
 

@@ -219,11 +219,10 @@ def _schema_faults(item: Any, kind_of_config: type[TrainingConfig]) -> Iterator[
     if location and location[-1] == "[key]":  # a dict whose keys are a closed set
         kind, location = "extra_forbidden", location[:-1]
     or_count = ""
-    if location and re.match(
-        r"literal\[|constrained-int", str(location[-1])
-    ):  # names or a count: two errors of one value
-        if kind != "literal_error":
-            return
+    # A setting that is a name or a number has an error for each of its types; the one about the names is shown.
+    if location and str(location[-1]).startswith("constrained-int"):
+        return
+    if location and str(location[-1]).startswith("literal["):
         location, or_count = location[:-1], " or a whole number above 0"
     match kind:
         case "conflicts":

@@ -183,7 +183,7 @@ def stages_of(mode: str) -> tuple[str, ...]:
     return (*MODES[mode].stages, mode)
 
 
-def whole_utterances(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
+def no_chunks_error(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
     """The error where chunks are asked of an encoder that has none. `to_do`: instead of training another model."""
     if isinstance(encoder, PretrainedEncoder):
         return ConfigError(where, f"a pretrained encoder ({encoder.description.kind}) reads whole utterances", to_do)
@@ -226,7 +226,7 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
         if chunk is None and getattr(options, name) not in (None, -1, False):
             raise ConfigError(name, "has no effect without decoding_chunk_size", "give that, or leave this out")
     if chunk is not None and rule is None:
-        raise whole_utterances(model.encoder, f"decoding_chunk_size {chunk.size}", "leave it out")
+        raise no_chunks_error(model.encoder, f"decoding_chunk_size {chunk.size}", "leave it out")
     if chunk is not None and rule is not None and rule.size not in (None, chunk.size):
         found = f"this model was trained with chunks of {rule.size}"
         raise ConfigError(f"decoding_chunk_size {chunk.size}", found, "use that size")

@@ -19,7 +19,7 @@ from wenet_hs.decode.modes import (
     check_finite,
     check_options,
     decode_memory,
-    whole_utterances,
+    no_chunks_error,
 )
 from wenet_hs.decode.recognition import make_segment
 from wenet_hs.devices import one_thread
@@ -83,7 +83,7 @@ class RecognitionStream:
         """Raises ConfigError if the model was not trained with chunks, or without CTC."""
         model = experiment.model
         if model.encoder.chunk_rule is None:
-            raise whole_utterances(model.encoder, "stream", "use another model")
+            raise no_chunks_error(model.encoder, "stream", "use another model")
         if options.decoding_chunk_size == -1:
             raise ConfigError("decoding_chunk_size -1", "a stream has chunks", "give their size, or leave it out")
         given = options.decoding_chunk_size, options.num_decoding_left_chunks

@@ -27,7 +27,7 @@ KINDS = (*WAVEFORM_KINDS, "wav2vec2-bert", "whisper")
 _RATE = 16000
 _ADAPTER_LAYERS = {"wav2vec2": 3, "wavlm": 3, "wav2vec2-bert": 1}
 """How many layers `add_adapter` adds where `config.json` gives no number; the other kinds have none."""
-_ONLY: dict[str, dict[str, Any]] = {
+_FIXED: dict[str, dict[str, Any]] = {
     "wav2vec2-bert": {"feature_projection_input_dim": 160, "num_mel_bins": 80, "feature_size": 80, "stride": 2},
     "whisper": {"max_source_positions": WINDOW_FRAMES // 2, "n_fft": 400, "hop_length": 160},
 }
@@ -131,13 +131,13 @@ class EncoderDescription:
         if self.kind not in KINDS:
             known = ", ".join(KINDS)
             raise ConfigError("config.json", f"model_type {self.kind!r} is not supported", f"use one of {known}")
-        only = {"sampling_rate": _RATE, **_ONLY.get(self.kind, {})}
+        fixed = {"sampling_rate": _RATE, **_FIXED.get(self.kind, {})}
         if self.adapter_layers:
-            only |= {"adapter_kernel_size": 3, "adapter_stride": 2}
+            fixed |= {"adapter_kernel_size": 3, "adapter_stride": 2}
         if self.kind == "whisper":
-            only["feature_size"] = self.config.get("num_mel_bins", 80)
+            fixed["feature_size"] = self.config.get("num_mel_bins", 80)
         for file, settings in (("config.json", self.config), ("preprocessor_config.json", self.preprocessor)):
-            for name, value in only.items():
+            for name, value in fixed.items():
                 if settings.get(name) not in (None, value):
                     raise ConfigError(file, f"{name} {settings[name]!r}", f"only {value} is supported")
         if not isinstance(self.preprocessor.get("do_normalize"), bool | None):

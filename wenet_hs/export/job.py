@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from wenet_hs.data.audio import read_utterance
-from wenet_hs.decode.modes import whole_utterances
+from wenet_hs.decode.modes import no_chunks_error
 from wenet_hs.encoders.base import SpeechEncoder
 from wenet_hs.encoders.description import WAVEFORM_KINDS
 from wenet_hs.encoders.pretrained import PretrainedEncoder
@@ -138,7 +138,7 @@ def _with_chunk(encoder: SpeechEncoder, options: ExportOptions) -> ExportOptions
     if not options.streaming:
         return options
     if encoder.chunk_rule is None:
-        raise whole_utterances(encoder, "--streaming", "leave it out")
+        raise no_chunks_error(encoder, "--streaming", "leave it out")
     chunk = encoder.chunk_rule.chunk_of_stream(options.chunk, options.left)
     if encoder.chunk_rule.size not in (None, chunk.size):
         found = f"this model was trained with chunks of {encoder.chunk_rule.size}"

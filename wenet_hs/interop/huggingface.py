@@ -157,7 +157,8 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
     """
     paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
     of_map, config = (read_json(path) if path.exists() else {} for path in paths)
-    merged = of_map | config if "added_tokens_decoder" in config else config | of_map  # as transformers
+    # As in transformers: the config counts more than the map only if it describes the added tokens.
+    merged = of_map | config if "added_tokens_decoder" in config else config | of_map
     settings = {key: _content(value) for key, value in merged.items()}
     tokens = _tokens_by_id(folder, ids, settings.get("added_tokens_decoder") or {}, num_rows)
 

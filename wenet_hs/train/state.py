@@ -259,8 +259,8 @@ class TrainState(Generic[Model]):
         progress = read_progress(path)
         record = json.loads((path / "state.json").read_text("utf-8"))
         for name, sha256 in self.fingerprint.items():
-            recorded = record["fingerprint"].get(name)
-            if recorded != sha256 and recorded not in self.former.get(name, frozenset)():
+            recorded, former = record["fingerprint"].get(name), self.former.get(name)
+            if recorded != sha256 and (former is None or recorded not in former()):
                 raise CheckpointError(path, f"was trained with another {name}", "use another --model_dir to start anew")
             self.fingerprint[name] = recorded
         self.progress = progress
