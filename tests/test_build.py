@@ -152,6 +152,17 @@ def test_weights_of_another_model_bring_its_own_files(tmp_path: Path) -> None:
             load_experiment(folder, checkpoint=checkpoint)
 
 
+def test_the_clusters_of_an_adaptive_head_follow_from_frequencies(tmp_path: Path) -> None:
+    sections = {"head": "adaptive", "head_conf": {"tree": "tree.json"}}
+    folder, other = (write_model_folder(tmp_path / name, **sections) for name in ("a", "b"))
+    tree = Tree.huffman(range(len(TABLE)), units=TABLE.units)
+    replace(tree, options={"text": "text"}).save(other / "tree.json")
+    same_losses(load_experiment(folder, checkpoint=other).model, small_model(seed=5, **sections))
+    replace(tree, frequencies=tree.frequencies[::-1].copy()).save(other / "tree.json")
+    with pytest.raises(CheckpointError, match=r"its tree \(.*b/tree.json\) is not that of"):
+        load_experiment(folder, checkpoint=other)
+
+
 def test_files_next_to_other_weights_that_say_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The same structure from other counts, a list of words, settings of another program, a folder far above."""
     folder, other = (write_model_folder(tmp_path / name, **HSOFTMAX) for name in ("a", "b"))
