@@ -157,6 +157,25 @@ def test_scripts_without_spaces_have_a_word_per_letter_with_its_marks() -> None:
         assert sum(word.end - word.start for word in found) == len(units) - units.count("▁")
 
 
+@pytest.mark.parametrize(
+    ("units", "words"),
+    [
+        (["la▁", "ca", "sa▁"], [("la", 0, 1), ("casa", 1, 3)]),  # of a model that was trained with the space as suffix
+        (["la", "▁", "ca", "sa"], [("la", 0, 1), ("casa", 2, 4)]),
+        (["▁la", "▁ca", "sa"], [("la", 0, 1), ("casa", 1, 3)]),
+        (["▁la▁", "▁casa"], [("la", 0, 1), ("casa", 1, 2)]),
+        (["d", "e▁l", "a"], [("de", 0, 2), ("la", 1, 3)]),  # a piece over two words belongs to both
+        (["a▁b▁c"], [("a", 0, 1), ("b", 0, 1), ("c", 0, 1)]),
+        (["▁", "▁"], []),
+    ],
+)
+def test_words_end_where_the_space_is(units: list[str], words: list[tuple[str, int, int]]) -> None:
+    timed = [TimedText(text=unit, start=n, end=n + 1, confidence=0.5) for n, unit in enumerate(units)]
+    found = timed_words(timed, CharTokenizer(UnitTable.from_units("▁")))
+    assert [(word.text, word.start, word.end) for word in found] == words
+    assert all(word.confidence == pytest.approx(0.5) for word in found)
+
+
 def test_words_of_byte_pieces_and_of_a_table_with_the_unit_space(tmp_path: Path) -> None:
     """A character in bytes is one letter of its word; `<space>` separates two words."""
     (tmp_path / "bpe.model").write_bytes(train_bpe(["a b"] * 9, 6))

@@ -71,43 +71,59 @@ def mark_confidence(is_overfitted: bool) -> dict[str, bool]:
     return {"confidence_is_unreliable": True} if is_overfitted else {}
 
 
+@dataclass(frozen=True)
+class _PartOfWord:
+    """A timed unit, or the part of it that belongs to one word."""
+
+    unit: TimedText
+    text: str
+    """Empty if the character of this unit began in a unit before it, as those written in bytes do."""
+
+
 def timed_words(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
-    """The words of timed units: a unit whose text begins with `▁` begins a word, and `▁` alone separates two.
+    """The words of timed units. They are separated by `▁`, wherever it stands: alone, or at either end of a unit.
 
     In a script without spaces between words each letter with its marks is a word (`NO_SPACES`). A word lasts from the
-    begin of its first unit to the end of its last. Phones do not mark words: they are one word.
+    begin of its first unit to the end of its last. A unit with a space in the middle belongs to both words. Phones do
+    not mark words: they are one word.
     """
-    groups: list[list[tuple[TimedText, str]]] = [[]]
-    for unit, text in zip(units, tokenizer.texts(unit.text for unit in units), strict=True):
-        if text.startswith(SPACE):
-            groups.append([])
-        if text != SPACE and (text or groups[-1]):  # without the rest of a space that is written in bytes
-            groups[-1].append((unit, text))
     return [
         TimedText(
-            text=tokenizer.join(unit.text for unit in group).strip(" "),
-            start=group[0].start,
-            end=group[-1].end,
-            confidence=mean_confidence(group),
+            text=tokenizer.join(part.text for part in parts),
+            start=parts[0].unit.start,
+            end=parts[-1].unit.end,
+            confidence=mean_confidence([part.unit for part in parts]),
         )
-        for word in groups
-        for group in _divide(word)
+        for word in _divide_at_spaces(units, tokenizer)
+        for parts in _divide_letters(word)
     ]
 
 
-def _divide(word: Sequence[tuple[TimedText, str]]) -> list[list[TimedText]]:
-    """The units of each letter of a script without spaces, and of what is between such letters.
+def _divide_at_spaces(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[list[_PartOfWord]]:
+    """The parts of each word that is separated by `▁`. A word may have no part."""
+    words: list[list[_PartOfWord]] = [[]]
+    texts = tokenizer.texts(unit.text for unit in units)
+    for unit, text in zip(units, texts, strict=True):
+        before_space, *after_spaces = text.split(SPACE)
+        is_rest_of_character = not text and bool(words[-1])  # not the rest of a space that is written in bytes
+        if before_space or is_rest_of_character:
+            words[-1].append(_PartOfWord(unit, before_space))
+        for begin_of_word in after_spaces:
+            words.append([_PartOfWord(unit, begin_of_word)] if begin_of_word else [])
+    return words
 
-    `word`: units and their texts. A text is empty if its character began in a unit before it.
-    """
-    begins = {found.start() for found in _PARTS.finditer("".join(text for _, text in word))}
-    parts, position = list[list[TimedText]](), 0
-    for unit, text in word:
-        if text and position in begins:
-            parts.append([])
-        parts[-1].append(unit)
-        position += len(text)
-    return parts
+
+def _divide_letters(word: Sequence[_PartOfWord]) -> list[list[_PartOfWord]]:
+    """The parts of each letter of a script without spaces, and of what is between such letters."""
+    begins = {match.start() for match in _PARTS.finditer("".join(part.text for part in word))}
+    letters = list[list[_PartOfWord]]()
+    position = 0
+    for part in word:
+        if part.text and position in begins:
+            letters.append([])
+        letters[-1].append(part)
+        position += len(part.text)
+    return letters
 
 
 def timed_parts(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedText]:
@@ -160,7 +176,7 @@ def join_segments(segments: Sequence[Segment], tokenizer: Tokenizer) -> Segment:
     if len(segments) == 1:
         return segments[0]
     best = [segment.nbest[0] for segment in segments]
-    marks_words = any(text.startswith(SPACE) for text in tokenizer.texts(tokenizer.table.units))
+    marks_words = any(SPACE in text for text in tokenizer.texts(tokenizer.table.units))
     separator = " " if marks_words else tokenizer.join(["", ""])  # phones are joined with the tokenizer's separator
     text = separator.join(one.text.strip(" ") for one in best if one.text.strip(" "))
     units = tuple(unit for one in best for unit in one.units)
