@@ -63,9 +63,9 @@ def test_build_counts_the_units_of_lists_and_text(folder: Path, capsys: Capsys) 
     source = {"weighting": "pooled", "tokenizer": "char", "data_list": "data.list", "num_utterances": 3}
     assert tree.options == source
     assert capsys.readouterr().out == f"tree.json: {figures(tree)}\n"
-    tree = built("--weighting per_language --tokenizer phone")
+    tree = built("--weighting per_language --tokenizer phone --units abc.txt")
     # phones: "aab" is not in the table; ca: <unk>, a, eos of 3; es: b, c and two eos of 4
-    assert tree.frequencies.tolist() == pytest.approx([0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4, 0])
+    assert tree.frequencies.tolist() == pytest.approx([0, 1 / 3, 1 / 3 + 1 / 2, 1 / 3, 1 / 4, 1 / 4])
     assert tree.options["weighting"] == "per_language"
     (folder / "1.txt").write_text("a b a\n")
     (folder / "2.txt").write_text("b\n\nc a d\n")

@@ -141,6 +141,17 @@ def test_which_units_are_phones(tmp_path: Path, capsys: Capsys) -> None:
     assert "5 units, characters\nin upper case, as transcripts for `align` and" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("text", ["tsangtsa", "at sa tan", "ʈʰaʈts", "æ̃æ", "ngggn"])
+def test_transcripts_have_the_units_of_transformers(text: str, tmp_path: Path) -> None:
+    """Units of several letters are the longest at each position. Transformers drops spaces beside them, we do not."""
+    tokens = ["[PAD]", "[UNK]", "|", "t", "s", "ts", "a", "n", "g", "ng", "ʈʰ", "ʈ", "æ̃", "æ"]
+    write_model(tmp_path, "wav2vec2", tokens)
+    experiment = imported(tmp_path)
+    theirs = transformers.Wav2Vec2CTCTokenizer(tmp_path / "vocab.json", **XLS_R)
+    assert experiment.tokenizer.encode(text) == theirs(text).input_ids
+    assert experiment.tokenizer.decode(experiment.tokenizer.encode(text)) == text
+
+
 def test_tokens_that_were_added_to_the_vocabulary(tmp_path: Path) -> None:
     write_model(tmp_path, "xls-r", [*"ab|", "[UNK]", "[PAD]", "<s>", "</s>"], pad_token_id=4)
     (tmp_path / "vocab.json").write_text(json.dumps({token: i for i, token in enumerate([*"ab|", "[UNK]", "[PAD]"])}))

@@ -33,6 +33,7 @@ from wenet_hs.files import check_replaceable, one_field, write_atomic
 from wenet_hs.options import NUM_CORES
 from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
 from wenet_hs.score.tables import format_columns
+from wenet_hs.text.tokenizer import read_unit_table
 
 _KEYS_WIDTH = 60
 _TITLE = "Check of "
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("lists", type=Path, nargs="+", metavar="LIST", help="data.list files: the sets of one corpus, train first")
     unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"
     add("--unit", choices=("char", "phone"), help=unit_help)
+    table_help = "units.txt of the training: how it divides the transcripts, and which units it does not know"
+    add("--units", type=Path, metavar="FILE", help=f"{table_help} (default: the units of the transcripts)")
     add("--min_count", type=int, default=5, help="units that occur less often are listed (default: 5)")
     config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
@@ -65,10 +68,17 @@ def run(args: argparse.Namespace) -> None:
     unit = args.unit or config.tokenizer
     if unit == "bpe":
         raise ConfigError(args.config, "tokenizer is bpe", "give --unit char or --unit phone")
+    table = None if args.units is None else read_unit_table(unit, args.units)
     sets = read_lists(args.lists)
     made = read_made_sets(args.lists)
     checked = check_lists(
-        sets, config=config, unit=unit, min_count=args.min_count, num_workers=args.num_workers, made_sets=made
+        sets,
+        config=config,
+        unit=unit,
+        table=table,
+        min_count=args.min_count,
+        num_workers=args.num_workers,
+        made_sets=made,
     )
     facts = [*_facts(checked, args), *dict.fromkeys(made.values())]
     if args.out:

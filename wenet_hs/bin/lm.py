@@ -32,7 +32,7 @@ from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import count_text, read_running_text
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
-from wenet_hs.text.tokenizer import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer, read_unit_table
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.model_folder import TrainOptions
 
@@ -155,7 +155,7 @@ def _add_ngram_arguments(parser: argparse.ArgumentParser) -> None:
     tokenizer_help = "as in the config; word: units between white space (default: char, with --text word)"
     add("--tokenizer", choices=TOKENIZERS, help=tokenizer_help)
     add("--bpe_model", type=Path, help="sentencepiece model, for --tokenizer bpe")
-    units_help = "units.txt of the recogniser: its units of several characters, such as <noise>, are one unit here too"
+    units_help = "units.txt of the recogniser: text is divided as by its model, also into units of several letters"
     add("--units", type=Path, help=units_help)
     add("--order", type=int, default=4, metavar="N", help="the longest n-grams (default: %(default)s)")
     fallback_help = "use the discounts 0.5, 1 and 1.5 for each order whose own cannot be estimated, as for few units"
@@ -169,7 +169,7 @@ def _ngram(args: argparse.Namespace) -> None:
     check_bpe_model(kind, args.bpe_model)
     if args.out.suffix in (".gz", ".xz"):
         raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
-    table = UnitTable.from_units(()) if args.units is None else UnitTable.read(args.units)
+    table = UnitTable.from_units(()) if args.units is None else read_unit_table(kind, args.units)
     tokenizer = make_tokenizer(kind, table, args.bpe_model)
     utterances = read_transcripts(args)
     prefix = "" if args.text else "utterance "

@@ -31,7 +31,7 @@ from wenet_hs.manifest import read_data_list
 from wenet_hs.score.tables import format_columns
 from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
-from wenet_hs.text.tokenizer import make_tokenizer
+from wenet_hs.text.tokenizer import make_tokenizer, read_unit_table
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
 from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs
@@ -103,7 +103,7 @@ def _add_build_arguments(parser: argparse.ArgumentParser) -> None:
 def _build(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _KIND_OPTIONS if getattr(args, name) is not None}
     options = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
-    table = UnitTable.read(args.units)
+    table = read_unit_table(args.tokenizer, args.units)
     check_options(args.kind, options, len(table))  # before minutes of counting
     check_bpe_model(args.tokenizer, args.bpe_model)
     if args.text and args.weighting == "per_language":

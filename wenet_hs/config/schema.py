@@ -162,7 +162,8 @@ class TrainingConfig(Section):
     """Output layer: softmax over all units, binary tree (`hsoftmax`), tree of classes (`class`), adaptive softmax."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     tokenizer: Literal["char", "phone", "bpe", "word"] = "char"
-    """What a unit is: a character, a phone (text between spaces), a piece of a sentencepiece model, or a word."""
+    """What a unit is: characters (of units.txt the longest that fits), a phone (text between spaces), a piece of a
+    sentencepiece model, or a word."""
     tokenizer_conf: TokenizerConf = Field(default_factory=TokenizerConf)
 
     grad_clip: Positive = 50.0
@@ -246,7 +247,8 @@ class ExperimentConfig(TrainingConfig):
     """Kind of decoder: left to right (`transformer`), both directions, or `none`: CTC only."""
     decoder_conf: DecoderConf = Field(default_factory=DecoderConf)
     tokenizer: Literal["char", "phone", "bpe"] = "char"
-    """What a unit is: a character, a phone (text between spaces), or a piece of a sentencepiece model."""
+    """What a unit is: characters (of units.txt the longest that fits), a phone (text between spaces), or a piece of a
+    sentencepiece model."""
     ctc_conf: CtcConf = Field(default_factory=CtcConf)
     cmvn: Literal["global_cmvn"] | None = None
     """Whether features are normalized."""

@@ -31,7 +31,7 @@ from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.nn.subsampling import CONVOLUTIONS, Subsampling
 from wenet_hs.text.normalize import normalize
-from wenet_hs.text.tokenizer import make_tokenizer
+from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 
 Sets = Mapping[str, Sequence[Utterance]]
@@ -63,6 +63,7 @@ KINDS = FAULTS | {
     "overlapping segments": "name the speakers if these are two people; otherwise correct start and end in the list",
     "sentence in two sets": "move it to one set, or results are too good",
     "speaker in two sets": "move the speaker to one set, or state it with the results",
+    "unknown unit": "correct it if it is a mistake, or use a table that has it; training reads it as <unk>",
     "rare unit": "correct it if it is a mistake; nothing can be learnt from few examples",
     "unusual letters": "replace the letter if it is a mistake",
     "digits": "write numbers as they are spoken; digits that mark tones are right",
@@ -166,6 +167,7 @@ def check_lists(
     *,
     config: ExperimentConfig,
     unit: Unit = "char",
+    table: UnitTable | None = None,
     min_count: int = 5,
     num_workers: int = 0,
     made_sets: Collection[str] = (),
@@ -174,6 +176,8 @@ def check_lists(
 
     Args:
         config: features, subsampling and limits of the training.
+        unit: the kind of tokenizer that divides the transcripts.
+        table: the units of the training. None: they are those of the transcripts, and none is unknown.
         made_sets: those that `prepare` held out; what speakers they have in common with others it has stated.
         min_count: a unit that occurs less often is rare.
     """
@@ -184,13 +188,15 @@ def check_lists(
     clips = {u.key: clip for u, clip in zip(utterances, measured, strict=True)}
     findings = [*find_in_audio(sets, clips, config.dataset_conf.resample_conf.resample_rate)]
     sets = {name: [_with_duration(u, clips[u.key]) for u in of_set] for name, of_set in sets.items()}
-    split = make_tokenizer(unit, UnitTable.from_units(())).split
-    units = Counter(x for u in utterances for x in split(u.txt))
-    findings += find_lengths(sets, units, unit, config)
+    tokenizer = make_tokenizer(unit, UnitTable.from_units(()) if table is None else table)
+    units = Counter(x for u in utterances for x in tokenizer.split(u.txt))
+    findings += find_lengths(sets, tokenizer, unit, config)
     findings += find_shared(sets, clips, unit, made_sets)
     findings += find_overlapping(sets)
     findings += find_in_texts(sets, unit)
-    findings += find_rare_units(sets, units, unit, min_count)
+    findings += find_rare_units(sets, units, tokenizer, min_count)
+    if table is not None:
+        findings += find_unknown_units(sets, tokenizer)
     of_letters, remarks = find_letters(sets, unit)
     findings += of_letters
     by_kind = {kind: [found for found in findings if found.kind == kind] for kind in KINDS}
@@ -263,10 +269,10 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
 # ---- lengths
 
 
-def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: ExperimentConfig) -> Iterator[Finding]:
+def find_lengths(sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig) -> Iterator[Finding]:
     """Transcripts that CTC cannot align, utterances that `filter_conf` leaves out, and implausible speaking rates."""
     known = [(name, u, u.duration) for name, u in _each(sets) if u.duration and u.txt.strip()]
-    tokenizer = make_tokenizer(unit, UnitTable.from_units(units))
+    number_of_unit = dict[str, int]()
     subsampling = Subsampling()
     if isinstance(config.encoder_conf, PretrainedConf):  # a frame per 20 ms: its files need not be here
         all_frames = [int(50 * seconds) for _, _, seconds in known]
@@ -274,7 +280,9 @@ def find_lengths(sets: Sets, units: Counter[str], unit: Unit, config: Experiment
         subsampling.geometry = CONVOLUTIONS.get(config.encoder_conf.input_layer, ())
         all_frames = build_frontend(config.dataset_conf).count_frames(np.array([s for _, _, s in known])).tolist()
     for (name, u, seconds), num_frames in zip(known, all_frames, strict=True):
-        ids, num = tokenizer.encode(u.txt), subsampling.output_length(num_frames)
+        # Units outside the table have numbers too: the lengths count, not the table's ids.
+        ids = [number_of_unit.setdefault(x, len(number_of_unit)) for x in tokenizer.split(u.txt)]
+        num = subsampling.output_length(num_frames)
         needed = ctc_frames_needed(ids)
         if num < needed:
             details = f"{seconds:.2f} s are {num} encoder frames, CTC needs {needed} for {len(ids)} units"
@@ -347,14 +355,21 @@ def find_in_texts(sets: Sets, unit: Unit) -> Iterator[Finding]:
             yield Finding(name, u.key, "not normalised", details, len(changed))
 
 
-def find_rare_units(sets: Sets, units: Counter[str], unit: Unit, min_count: int) -> Iterator[Finding]:
+def find_rare_units(sets: Sets, units: Counter[str], tokenizer: Tokenizer, min_count: int) -> Iterator[Finding]:
     """Utterances with units that all lists together have fewer than `min_count` times."""
-    tokenizer = make_tokenizer(unit, UnitTable.from_units(()))
     for name, u in _each(sets):
         rare = {x: units[x] for x in tokenizer.split(u.txt) if units[x] < min_count}
         if rare:
             details = ", ".join(f"{name_unit(x)}: {count} in all" for x, count in rare.items())
             yield Finding(name, u.key, "rare unit", details, -min(rare.values()))
+
+
+def find_unknown_units(sets: Sets, tokenizer: Tokenizer) -> Iterator[Finding]:
+    """Utterances with units that the table of the training does not have."""
+    for name, u in _each(sets):
+        unknown = tokenizer.unknown(u.txt)
+        if unknown:
+            yield Finding(name, u.key, "unknown unit", ", ".join(map(name_unit, unknown)), unknown.total())
 
 
 def find_letters(sets: Sets, unit: Unit) -> tuple[list[Finding], list[str]]:

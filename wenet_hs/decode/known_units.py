@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recognition with known units: per language a model with limited heads, and a place for units that the model lacks."""
 
-import copy
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -37,7 +36,8 @@ def limit_to_inventories(
     Raises DataError for a language whose units the model lacks; ConfigError if panphon is needed and not installed.
     """
     table = experiment.tokenizer.table
-    unseen = sorted({unit for units in inventories.values() for unit in units if table.id_of(unit) is None})
+    all_units = {unit for units in inventories.values() for unit in units}
+    unseen = sorted(unit for unit in all_units if not experiment.tokenizer.ids_of(unit))
     text_ids = [unit_id for unit_id in range(len(table)) if unit_id not in table.special_ids]
     placed: dict[str, int] = {}
     if place_unseen is not None and unseen:
@@ -49,7 +49,7 @@ def limit_to_inventories(
     sources = [*range(len(table)), *placed.values()]
     models: dict[str | None, AsrModel] = {}
     for lang, units in inventories.items():
-        ids = {unit_id for unit in units if (unit_id := experiment.tokenizer.table.id_of(unit)) is not None}
+        ids = {unit_id for unit in units for unit_id in experiment.tokenizer.ids_of(unit)}
         if ids <= table.special_ids:
             found = f"the model has no unit of language {lang!r} ({list_names(list(units), ' ')})"
             raise DataError("--inventory", found, "use the inventory of this model's units")
@@ -71,8 +71,7 @@ def _report_unseen(unseen: Sequence[str], placed: Mapping[str, str]) -> None:
 def _extend(experiment: Experiment, placed: Mapping[str, int]) -> Experiment:
     """The experiment with new units at the end of its table; each has the decoder's input embedding of its source."""
     table = experiment.tokenizer.table
-    tokenizer = copy.copy(experiment.tokenizer)
-    tokenizer.table = UnitTable((*table.units, *placed), table.special)
+    tokenizer = experiment.tokenizer.with_table(UnitTable((*table.units, *placed), table.special))
     for decoder in experiment.model.modules():
         if isinstance(decoder, TransformerDecoder):
             embedding = cast(nn.Embedding, decoder.embed[0])

@@ -6,7 +6,7 @@ MMS by language), and perhaps `added_tokens.json`, `special_tokens_map.json`, `t
 `adapter.LANG.safetensors`. Unit i of our table is token i, so the rows of `lm_head` keep their order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -36,8 +36,6 @@ class Vocabulary(NamedTuple):
 
     table: UnitTable
     tokenizer: Literal["char", "phone"]
-    long_units: Sequence[str]
-    """Units of several characters; a tokenizer of characters never gives them."""
 
 
 def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> Vocabulary:
@@ -189,10 +187,11 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
         raise DataError(folder / "vocab.json", f"{error}{lower}", to_do) from error
     named = {BLANK, UNK, SOS_EOS, SOS, EOS, *table.marked_units}
     long_units = [unit for unit in table.units if len(unit) > 1 and unit not in named]
-    if settings.get("tokenizer_class") != "Wav2Vec2PhonemeCTCTokenizer" and (space >= 0 or not long_units):
-        return Vocabulary(table, "char", long_units)
+    is_of_characters = space >= 0 or not long_units  # without a space, long units are phones
+    if is_of_characters and settings.get("tokenizer_class") != "Wav2Vec2PhonemeCTCTokenizer":
+        return Vocabulary(table, "char")
     units = [tokens[number] if number == space else unit for number, unit in enumerate(units)]
-    return Vocabulary(replace(table, units=tuple(units)), "phone", long_units)
+    return Vocabulary(replace(table, units=tuple(units)), "phone")
 
 
 def _tokens_by_id(folder: Path, ids: Mapping[str, int], more: Mapping[str, Any], num_rows: int) -> dict[int, str]:

@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tokenizers: transcript to units to ids and back, for characters, phones, BPE and words; training of BPE models."""
 
+import copy
 import io
 import re
+import unicodedata
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
+from typing import Self
 
 import regex  # type: ignore[import-untyped]
 import sentencepiece
 
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.text.matching import UnitMatcher
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
 from wenet_hs.text.units import EOS, NO_SPACES, OTHER_SPACE, SOS, SPACE, SPECIAL_UNITS, UnitTable
 
@@ -31,20 +35,37 @@ _BYTE = re.compile("<0x([0-9A-F]{2})>")
 class Tokenizer(ABC):
     """Converts a normalized transcript to the ids of a unit table, and ids to text. It can be pickled."""
 
+    table: UnitTable
+    marked_units: list[str]
+    """Units such as `<noise>`, which stay whole where a transcript has them."""
+
     def __init__(self, table: UnitTable) -> None:
+        self._set_table(table)
+
+    def _set_table(self, table: UnitTable) -> None:
         self.table = table
         self.marked_units = table.marked_units
-        """Units such as `<noise>`, which stay whole where a transcript has them."""
         self._ids = {unit: unit_id for unit_id, unit in enumerate(table.units) if unit_id not in table.special_ids}
         """For speed: the ids of units that are written as in the table."""
 
+    def with_table(self, table: UnitTable) -> Self:
+        """The same tokenizer with another table, such as one with more units."""
+        other = copy.copy(self)
+        other._set_table(table)
+        return other
+
     @abstractmethod
     def split(self, text: str) -> list[str]:
-        """The units of a transcript; they need not be in the table."""
+        """The units of a transcript in NFC; they need not be in the table."""
 
     @abstractmethod
     def join(self, units: Iterable[str]) -> str:
-        """The transcript of units: the inverse of `split` on normalized text."""
+        """The transcript of units in NFC: the inverse of `split` on normalized text."""
+
+    def ids_of(self, unit: str) -> list[int]:
+        """The ids with which a unit of an inventory is written; none if the table does not have it."""
+        unit_id = self.table.id_of(unit)
+        return [] if unit_id is None else [unit_id]
 
     def texts(self, units: Iterable[str]) -> list[str]:
         """The text of each unit, with `▁` for a space."""
@@ -84,13 +105,37 @@ class Tokenizer(ABC):
 
 
 class CharTokenizer(Tokenizer):
-    """One unit per code point of NFC text; a space is `▁`."""
+    """The longest units of the table (`UnitMatcher`); a space is `▁`.
+
+    In a table of letters this is one unit per code point of NFC text. A table may have units of several letters, such
+    as `ts` or `ʈʰ`, and letters in another Unicode form. What is no unit of the table is one code point.
+    """
+
+    def _set_table(self, table: UnitTable) -> None:
+        super()._set_table(table)
+        self._matcher = UnitMatcher(self._ids)
 
     def split(self, text: str) -> list[str]:
-        return self._split_around_marked(text, lambda part: part.replace(" ", SPACE))
+        text = unicodedata.normalize("NFC", text)
+        marked_spaces = text.replace(" ", SPACE)
+        if self._matcher.are_code_points(marked_spaces):
+            return list(marked_spaces)
+        first_word, *more_words = text.split(" ")
+        units = self._matcher.split(first_word)
+        for word in more_words:
+            units.append(SPACE)
+            units += self._matcher.split(word)
+        return units
 
     def join(self, units: Iterable[str]) -> str:
-        return "".join(units).replace(SPACE, " ").strip(" ")
+        text = "".join(units).replace(SPACE, " ").strip(" ")
+        return unicodedata.normalize("NFC", text)
+
+    def ids_of(self, unit: str) -> list[int]:
+        """As in `Tokenizer`. A letter that the table has as several units, such as `e` and an accent, has their ids."""
+        ids = super().ids_of(unit)
+        is_written_in_parts = not ids and not self.unknown(unit)
+        return self.encode(unit) if is_written_in_parts else ids
 
 
 class PhoneTokenizer(Tokenizer):
@@ -100,7 +145,7 @@ class PhoneTokenizer(Tokenizer):
         return normalize_phones(text).split()
 
     def join(self, units: Iterable[str]) -> str:
-        return " ".join(units)
+        return unicodedata.normalize("NFC", " ".join(units))
 
 
 class SegmentingTokenizer(PhoneTokenizer):
@@ -137,31 +182,43 @@ class SegmentingTokenizer(PhoneTokenizer):
 
 
 class BpeTokenizer(Tokenizer):
-    """The pieces of a sentencepiece model; `▁` begins a word.
+    """The pieces of a sentencepiece model; `▁` begins a word, or ends it (`treat_whitespace_as_suffix`).
 
-    A character outside the model may be its bytes in UTF-8, one piece each (`<0xC3>`). If the table has Chinese
-    characters that the model does not have, text is split as by WeNet: these characters apart, and in upper case (if
-    the model has upper case).
+    A letter that the model does not have is written with characters of the model if an equivalent one exists, such as
+    `e` and an accent for `é`. Any other character may be its bytes in UTF-8, one piece each (`<0xC3>`). If the table
+    has Chinese characters that the model does not have, text is split as by WeNet: these characters apart, and in upper
+    case (if the model has upper case).
     """
 
     def __init__(self, table: UnitTable, model: Path | str) -> None:
         """Raises DataError if the model is missing or is not one."""
-        super().__init__(table)
         try:
             self.processor = sentencepiece.SentencePieceProcessor(model_proto=Path(model).read_bytes())
         except OSError as error:
             raise DataError(model, f"cannot be read ({error.strerror})", "check the path of the BPE model") from error
         except (RuntimeError, TypeError) as error:
             raise DataError(model, "not a sentencepiece model", "create it with `wenet-hs units --kind bpe`") from error
-        pieces = set(bpe_units(self.processor.serialized_model_proto()))
-        self.marked_units = [unit for unit in table.marked_units if unit not in pieces]
-        self._to_case = str.upper if any(piece != piece.lower() for piece in pieces) else str
-        self._is_mixed = any(_CHINESE.fullmatch(unit) and unit not in pieces for unit in table.units)
+        self._pieces = frozenset(bpe_units(self.processor.serialized_model_proto()))
+        self._characters = frozenset("".join(self._pieces)) | {" "}
+        # Of equivalent characters the last one counts: the one in NFC.
+        by_form = sorted(self._characters, key=lambda one: (one == unicodedata.normalize("NFC", one), one))
+        self._character_matcher = UnitMatcher(by_form)
+        self._to_case = str.upper if any(piece != piece.lower() for piece in self._pieces) else str
+        super().__init__(table)
+
+    def _set_table(self, table: UnitTable) -> None:
+        super()._set_table(table)
+        self.marked_units = [unit for unit in table.marked_units if unit not in self._pieces]
+        self._is_mixed = any(_CHINESE.fullmatch(unit) and unit not in self._pieces for unit in table.units)
 
     def split(self, text: str) -> list[str]:
+        text = unicodedata.normalize("NFC", text)
         return self._split_around_marked(text, self._split_mixed if self._is_mixed else self._split_plain)
 
     def _split_plain(self, text: str) -> list[str]:
+        if not self._characters.issuperset(text):
+            words = [self._character_matcher.split(word) for word in text.split(" ")]
+            text = " ".join("".join(characters) for characters in words)
         return list(self.processor.encode(text, out_type=str))
 
     def _split_mixed(self, text: str) -> list[str]:
@@ -169,7 +226,8 @@ class BpeTokenizer(Tokenizer):
         return [unit for part in parts for unit in ([part] if _CHINESE.fullmatch(part) else self._split_plain(part))]
 
     def join(self, units: Iterable[str]) -> str:
-        return "".join(self.texts(units)).replace(SPACE, " ").strip(" ")
+        text = "".join(self.texts(units)).replace(SPACE, " ").strip(" ")
+        return unicodedata.normalize("NFC", text)
 
     def texts(self, units: Iterable[str]) -> list[str]:
         """The text of each unit; a character in bytes is the text of its first one. Incomplete bytes are one `�`."""
@@ -208,20 +266,42 @@ def count_units(tokenizer: Tokenizer, transcripts: Iterable[str], min_count: int
     return table, [count for count in counts.values() if count < min_count]
 
 
+def read_unit_table(kind: str, path: Path | str) -> UnitTable:
+    """The unit table in a file. Raises DataError if it is damaged, ConfigError if it is not one of this kind."""
+    table = UnitTable.read(path)
+    check_units(kind, table, path)
+    return table
+
+
 def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
     """Raises ConfigError if the table has a unit that this kind of tokenizer never gives."""
-    named = {*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE, *table.marked_units}
     for unit in table.units:
-        if kind == "char" and unit.lower() in ("|", "[space]", "<space>") and table.id_of(SPACE) is None:
-            what = f"is the space of other toolkits (rename it {SPACE})"
-        elif kind == "char" and len(unit) > 1 and unit not in named:
-            what = "has more than one character"
+        fault = ""
+        if kind == "char":
+            fault = _fault_as_characters(unit, table)
         elif kind == "phone" and unit == SPACE:
-            what = "is the space of characters"
-        else:
-            continue
-        found = f"unit {unit!r} {what}, which tokenizer: {kind} never gives"
-        raise ConfigError(path, found, f"set the tokenizer of these units, or create the table with --kind {kind}")
+            fault = "is the space of characters"
+        if fault:
+            found = f"unit {unit!r} {fault}, which tokenizer: {kind} never gives"
+            raise ConfigError(path, found, f"set the tokenizer of these units, or create the table with --kind {kind}")
+
+
+def _fault_as_characters(unit: str, table: UnitTable) -> str:
+    """What shows that a table is not one of characters; empty if this unit does not show it."""
+    has_space = table.id_of(SPACE) is not None
+    if unit in (*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE, SPACE):
+        return ""
+    if unit.lower() in ("|", "[space]", "<space>") and not has_space:
+        return f"is the space of other toolkits (rename it {SPACE})"
+    if len(unit) == 1 or unit in table.marked_units:
+        return ""
+    if SPACE in unit:
+        return f"is a piece with the space {SPACE} in it"
+    if _BYTE.fullmatch(unit):
+        return "is a byte of BPE"
+    if not has_space:  # phones and words are between spaces
+        return f"has more than one character in a table without {SPACE}"
+    return ""
 
 
 def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
