@@ -188,6 +188,56 @@ def test_names_in_all_scripts(app: App) -> None:
             check_name(wrong)
 
 
+SIGNS_IN_WORDS = {
+    "Tibetan": "བོད་སྐད",
+    "Tibetan, no line break": "བོད༌སྐད",
+    "Ethiopic": "ሰላም፡ለዓለም",
+    "Hebrew": "בית־ספר",
+    "Hebrew abbreviation": "צה״ל",
+    "Armenian": "հայ֊ռուս",
+    "Catalan": "col·legi",
+    "Japanese": "アイヌ・イタㇰ",
+    "Devanagari": "डॉ॰ शर्मा",
+    "Mongolian": "ᠮᠣᠩᠭᠣᠯ\u202fᠤᠨ ᠰᠠᠷ\u180eᠠ",
+    "tone letters": "ma˥˩",
+    "letters of Oceania": "ꞌAu꞉a",
+    "dash": "Mbosi – 2019",
+    "hyphen": "Mbosi\u2010Koyo",
+    "number sign": "récits № 3",
+    "Tifinagh": "ⵜⴰ⵰ⵎⴰ",
+}
+
+
+@pytest.mark.parametrize("name", SIGNS_IN_WORDS.values(), ids=SIGNS_IN_WORDS.keys())
+def test_a_project_name_may_have_the_signs_that_a_script_writes_in_words(app: App, name: str) -> None:
+    assert check_name(name) == name
+    location = app.post("/projects", name=name).headers["location"]
+    assert app.get(location).status_code == 200
+    assert name in app.get("/").text
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("a:b", "has ':'; a name has letters, digits, spaces, ' - _ . and signs of other scripts"),
+        ("$(ls)", "has '$'; a name has"),
+        ("a\x1bb", r"has '\x1b'; a name has"),
+        ("a\udc80b", r"has '\udc80'; a name has"),
+        ("a\u3000b", r"has '\u3000'; a name has"),
+        ("་བོད", "does not begin with a letter or digit"),
+        ("བོད.", "ends with a full stop"),
+        ("a..b", "has two full stops in a row"),
+        ("x" * 65, "is too long, at most 64 characters and 200 bytes"),
+        ("𑄌" * 60, "is too long, at most 64 characters and 200 bytes"),
+    ],
+)
+def test_what_is_wrong_with_a_name_is_stated(name: str, fault: str) -> None:
+    with pytest.raises(DataError) as caught:
+        check_name(name, "project")
+    assert str(caught.value).startswith("project ")
+    assert f": {fault}" in str(caught.value) and str(caught.value).endswith("; choose another one")
+
+
 def test_a_listed_folder_with_another_form_of_its_name_is_opened(app: App) -> None:
     for name in (unicodedata.normalize("NFD", "récits"), "Mbosi (2019)"):
         (app.home / "projects" / name / ".app").mkdir(parents=True)

@@ -14,8 +14,12 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import one_field
 
 Value = TypeVar("Value")
-_OTHER_SIGNS = " ._-'’\u200c\u200d"
-"""Allowed in names beside letters, digits and combining signs: also the joiners of Persian and Indian scripts."""
+_ASCII_SIGNS = " ._-'"
+"""Signs of ASCII that are allowed in names. The others have a meaning in a shell, a path or a pattern."""
+_JOINERS = "\u180e\u200c\u200d\u202f"
+"""Invisible signs that are part of the spelling of a word: of Mongolian, and of Persian and Indian scripts."""
+_MAX_NAME_LENGTH = 64
+_MAX_NAME_BYTES = 200
 _TEXT_SUFFIXES = (".eaf", ".textgrid", ".txt", ".srt", ".vtt", ".csv", ".tsv", ".json", ".jsonl", ".phn", ".wrd")
 UPLOADED = (*ALL_SUFFIXES, *_TEXT_SUFFIXES)
 """Suffixes of the recordings and annotations that may be uploaded."""
@@ -69,14 +73,44 @@ def choose(found: Mapping[str, Value], name: str, what: str, lack: str = "not in
 
 
 def check_name(name: str, what: str = "name") -> str:
-    """The name of a project or model in NFC. Raises DataError unless it is letters, digits, spaces, `'-_.`."""
+    """The name of a project or model in NFC, without white space around it.
+
+    A name has letters, digits and signs of all scripts, such as the tsheg between the syllables of Tibetan. Of the
+    signs of ASCII it has only space `'` `-` `_` `.`. It begins with a letter or digit.
+
+    Raises DataError for any other name, with what is wrong. `what`: what has the name, for this message.
+    """
     name = unicodedata.normalize("NFC", name.strip())
-    is_short = len(name) <= 64 and len(name.encode()) <= 200
-    is_name = name[:1].isalnum() and name[-1:] not in " ." and is_short and ".." not in name
-    if not is_name or any(unicodedata.category(one)[0] not in "LMN" and one not in _OTHER_SIGNS for one in name):
-        found = "not a name of letters, digits, spaces, ' - _ and ., at most 64 and 200 bytes"
-        raise DataError(f"{what} {one_field(name)[:80]!r}", found, "choose another one")
+    if fault := _name_fault(name):
+        raise DataError(f"{what} {one_field(name)[:80]!r}", fault, "choose another one")
     return name
+
+
+def _name_fault(name: str) -> str | None:
+    """Why a text in NFC cannot be a name; None: it can."""
+    refused = [sign for sign in name if not _is_allowed_in_names(sign)]
+    if refused:
+        signs = "letters, digits, spaces, ' - _ . and signs of other scripts"
+        return f"has {refused[0]!r}; a name has {signs}"
+    if not name[:1].isalnum():
+        return "does not begin with a letter or digit"
+    if name.endswith("."):
+        return "ends with a full stop"
+    if ".." in name:
+        return "has two full stops in a row"
+    if len(name) > _MAX_NAME_LENGTH or len(name.encode()) > _MAX_NAME_BYTES:
+        return f"is too long, at most {_MAX_NAME_LENGTH} characters and {_MAX_NAME_BYTES} bytes"
+    return None
+
+
+def _is_allowed_in_names(sign: str) -> bool:
+    """Letters, marks, digits, punctuation and symbols, and the joiners; of the signs of ASCII only a few.
+
+    Not: control characters, signs that change the direction of the text, private and unassigned ones, other spaces.
+    """
+    if sign.isascii() and not sign.isalnum():
+        return sign in _ASCII_SIGNS
+    return sign in _JOINERS or unicodedata.category(sign)[0] in "LMNPS"
 
 
 def check_file_name(name: str, suffixes: Sequence[str]) -> str:
