@@ -125,12 +125,33 @@ def test_columns_that_are_not_used_are_printed_and_near_names_pointed_out(
         ("speeker Speakers", {"speaker": "speeker"}),
         ("languages dialect start_at end_at", {"lang": "languages", "start": "start_at", "end": "end_at"}),
         ("Begin_hh:mm:ss:ff start_frame speaker_gender age id_number segment", {}),
+        ("langauge chanel speakerName", {"speaker": "speakerName", "lang": "langauge", "channel": "chanel"}),
+        ("state status stat send trend weekend legend gender restart star change speak local slang", {}),
+        ("started splitter speech stage asset spread onward tender lender chant trains", {}),
+        ("native_language language_probability num_speakers first_language speaker_count", {}),
     ],
 )
 def test_near_names(names: str, expected: dict[str, str]) -> None:
     hints = [f'{name!r} looks like the {content}: --columns "{content}={name}"' for content, name in expected.items()]
     assert find_near_names(names.split(), {"audio", "text"}) == hints
     assert find_near_names(names.split(), {"audio", "text", *expected}) == []
+
+
+@pytest.mark.parametrize("name", ["state", "gender", "restart", "weekend"])
+def test_a_column_of_another_word_is_no_hint_and_no_guess(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    caplog.set_level("INFO")
+    rows = [f"wav,text,{name}"]
+    for n, text in enumerate(TEXTS):
+        write_audio(tmp_path / f"{n}.wav", seconds=0.5 + n / 10)
+        rows.append(f"{n}.wav,{text},done")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    assert len(prepare(tmp_path)[0]) == len(TEXTS)
+    assert f"columns not used: {name!r}\n" in caplog.text and "looks like" not in caplog.text
+    for other, missing in {"end": "start", "start": "end"}.items():
+        with pytest.raises(DataError, match=rf"t.csv:1: no column of {missing}; name them: --columns \"{missing}=…\""):
+            find_columns(Path("t.csv"), ["wav", "text", other, name], "")
 
 
 def test_rows_that_give_one_whole_file_different_texts_are_refused_with_the_likely_times(tmp_path: Path) -> None:

@@ -39,7 +39,13 @@ _UNIT = re.compile(
     r"(?P<name>.+?)_(in_)?((?P<ms>ms|msecs?|millis|milliseconds?)|s|secs?|seconds?|ss_msec|(hh?_)?mm_ss(_ms(ec)?)?|hms)"
 )
 _HINTED = ("speaker", "lang", "start", "end", "channel", "split")
-_FACTS = {"age", "gender", "sex"}
+_FACTS = {
+    *("age", "gender", "sex", "native", "first", "mother", "family"),
+    *("count", "num", "number", "probability", "confidence", "score"),
+}
+"""Words of columns that state something about a content, such as `speaker_age` and `native_language`."""
+_MIN_MISSPELT, _MIN_SIMILARITY = 6, 0.85
+"""Letters and similarity of misspelt words. Of shorter words many are near: `state` and `start`, `send` and `end`."""
 _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
 
 
@@ -106,7 +112,7 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
         found.pop("duration", None)  # that of the file
     if missing:
         others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
-        guess = _guess([name for content in missing for name in COLUMNS[content]], others)
+        guess = _guess_missing(missing, others)
         flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)
         if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
@@ -119,18 +125,57 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
 def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:
     """`did you mean …? ` with the columns that have similar names, or nothing."""
     near = {by_lower[one] for name in names for one in difflib.get_close_matches(name.lower(), by_lower, 1, 0.65)}
-    return f"did you mean {list_names(sorted(near))}? " if near else ""
+    return _ask(near)
+
+
+def _guess_missing(missing: Sequence[str], by_lower: Mapping[str, str]) -> str:
+    """`did you mean …? ` with the columns that may have the missing contents, or nothing.
+
+    Columns of times have a word that is near. Of audio and text the names may only begin with the same letter and be
+    similar, as `tekst`.
+    """
+    near = set[str]()
+    for content in missing:
+        if content in TIMES:
+            near |= {name for name in by_lower.values() if _has_near_word(name, content)}
+            continue
+        for usual in COLUMNS[content]:
+            same_begin = [lower for lower in by_lower if lower[:1] == usual[0]]
+            near |= {by_lower[lower] for lower in difflib.get_close_matches(usual, same_begin, 1, 0.65)}
+    return _ask(near)
+
+
+def _ask(names: Collection[str]) -> str:
+    return f"did you mean {list_names(sorted(names))}? " if names else ""
 
 
 def find_near_names(unused: Sequence[str], known: Collection[str]) -> list[str]:
     """A hint for each content that is not `known` and seems to be in a column that is not used."""
     hints = []
     for content in _HINTED:
-        for name in unused if content not in known else ():
-            plain = _join_words(name)
-            words = {*plain.split("_")}
-            near = words & {*COLUMNS[content]} or difflib.get_close_matches(plain, COLUMNS[content], 1, 0.8)
-            if near and not words & _FACTS and not has_other_unit(name):
-                hints.append(f'{name!r} looks like the {content}: --columns "{content}={name}"')
-                break
+        if content in known:
+            continue
+        name = next((name for name in unused if _has_near_word(name, content)), None)
+        if name is not None:
+            hints.append(f'{name!r} looks like the {content}: --columns "{content}={name}"')
     return hints
+
+
+def _has_near_word(name: str, content: str) -> bool:
+    """Whether a whole word of the name of a column is a usual name of the content, in the plural, or misspelt.
+
+    Not if another word says that the column only states something about the content, or has a unit that is not read.
+    """
+    words = _join_words(name).split("_")
+    if has_other_unit(name) or _FACTS.intersection(words):
+        return False
+    return any(_is_near(word, usual) for word in words for usual in COLUMNS[content])
+
+
+def _is_near(word: str, usual: str) -> bool:
+    """Whether a word is the usual name, its plural, or nearly a long one, such as `speeker`."""
+    if word in (usual, f"{usual}s"):
+        return True
+    if min(len(word), len(usual)) < _MIN_MISSPELT:
+        return False
+    return difflib.SequenceMatcher(None, word, usual).ratio() >= _MIN_SIMILARITY
