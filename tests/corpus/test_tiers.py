@@ -62,6 +62,58 @@ def test_annotations_without_audio_have_their_times_and_text_and_empty_ones_are_
     assert len(rows) == 10
 
 
+LABELS = {
+    "underscore": "story_{letter}",
+    "words": "story_{text}",
+    "no sign": "story{letter}",
+    "hyphen": "Story-{letter}",
+    "dot": "pear.{letter}",
+}
+
+
+@pytest.mark.parametrize("pattern", LABELS.values(), ids=LABELS.keys())
+def test_a_tier_of_labels_of_letters_is_refused(tmp_path: Path, pattern: str) -> None:
+    labels = [pattern.format(letter=chr(ord("a") + n), text=text.replace(" ", "")) for n, text in enumerate(TEXTS)]
+    write_toolbox(tmp_path / "a.eaf", labels)
+    with pytest.raises(DataError, match=f"^tier 'ref' seems to have no transcripts but '{labels[0]}'; name .*'tx'"):
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
+    assert [u.txt for u in prepare(tmp_path / "out", f"elan --corpus {tmp_path} --tier tx")] == TEXTS
+
+
+def test_labels_begin_differently_in_each_file(tmp_path: Path) -> None:
+    for name in ("pear", "frog"):
+        write_toolbox(tmp_path / f"{name}.eaf", [f"{name}_{letter}" for letter in "abcdefghij"])
+    with pytest.raises(DataError, match="tier 'ref' seems to have no transcripts but 'frog_a'"):
+        prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
+
+
+PREFIXED = {
+    "verbs with a prefix": [
+        "nipa",
+        "nika",
+        "nitsosa",
+        "nimoka",
+        "niyola",
+        "nichoka",
+        "nikwisa",
+        "nitata",
+        "nimi",
+        "niwa",
+    ],
+    "hyphens between morphemes": ["ni-pa", "ni-ka", "ni-tso", "ni-moka", *(f"ni-{a}osa" for a in "bcdfgh")],
+    "short words without order": ["bat", "bad", "bar", "ban", "bag", "bal", "baj", "bas", "baw", "bak"],
+    "short words in order": ["bab", "bac", "bad", "bag", "baj", "bal", "ban", "bap", "bat", "baw"],
+    "one word twice": ["story_a", *(f"story_{letter}" for letter in "abcdefghi")],
+    "several words": [f"story_{letter} mo" for letter in "abcdefghij"],
+}
+
+
+@pytest.mark.parametrize("texts", PREFIXED.values(), ids=PREFIXED.keys())
+def test_words_that_begin_alike_are_transcripts(tmp_path: Path, texts: list[str]) -> None:
+    write_toolbox(tmp_path / "a.eaf", texts, [f"I {text} it" for text in TEXTS])
+    assert len(prepare(tmp_path / "out", f"elan --corpus {tmp_path}")) == len(TEXTS)
+
+
 @pytest.mark.parametrize(
     "pattern", ["mc_kurd_{:03}", "{}", "Text {}", ""], ids=["named", "number", "two words", "empty"]
 )

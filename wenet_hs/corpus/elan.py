@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
-from itertools import combinations
+from itertools import combinations, pairwise
+from os.path import commonprefix
 from pathlib import Path
 from typing import Any, Literal
 
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 _FLAGS = {"name": "--tier", "kind": "--tier_type", "participant": "--participant"}
 """Attribute of a tier → the flag of its patterns."""
+_MIN_BEGINNING = 2
+"""Letters at the beginning of labels such as `story_a`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -203,30 +206,123 @@ def _tier_chooser(files: Sequence[AnnotationFile], wanted: Mapping[str, Sequence
     return is_wanted
 
 
-def _find_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> str | None:
-    """What to state if the wanted tiers seem to have identifiers or titles, and tiers that depend on them the text.
+@dataclass(frozen=True)
+class _TierTexts:
+    """The texts of the wanted tiers, and of the tiers that depend on them."""
 
-    Toolbox and FLEx number the sentences in the tier with the times. A title is the only annotation of its file.
-    """
-    chosen, below = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
+    names: Sequence[str]
+    """Of the wanted tiers, in the order of the files."""
+    by_file: Sequence[Sequence[str]]
+    """The texts of the wanted tiers, empty ones too."""
+    transcripts: Mapping[str, Sequence[str]]
+    """The texts of each dependent tier that has letters, by its name."""
+
+
+def _collect_texts(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> _TierTexts:
+    names = dict[str, None]()
+    by_file = list[list[str]]()
+    dependent = defaultdict[str, list[str]](list)
     for file in files:
         parents = {tier.name: tier.parent for tier in file.tiers}
-        names = {tier.name for tier in file.tiers if is_wanted(tier)}
+        wanted_names = {tier.name for tier in file.tiers if is_wanted(tier)}
+        texts_of_file = list[str]()
         for tier in file.tiers:
-            of_kind = chosen if tier.name in names else below if names & {*_ancestors(tier.name, parents)} else {}
-            of_kind.setdefault(tier.name, []).extend(text for *_, text in tier.spans)
-    with_text = {name: texts for name, texts in below.items() if any(map(str.isalpha, "".join(texts)))}
-    texts = [text for of_tier in chosen.values() for text in of_tier]
-    has_digits = (any(map(str.isdigit, text)) and len(text.split()) <= 2 for text in texts)
-    has_no_letters = (not any(map(str.isalpha, text)) for text in texts)
-    num_words = [len(" ".join(of_tier).split()) for of_tier in (texts, *with_text.values())]
-    are_titles = len(texts) <= len(files) and max(num_words) >= 3 * num_words[0]
-    if not texts or not with_text or not (2 * sum(map(max, has_digits, has_no_letters)) > len(texts) or are_titles):
+            texts = [text for *_, text in tier.spans]
+            if tier.name in wanted_names:
+                names[tier.name] = None
+                texts_of_file += texts
+            elif wanted_names.intersection(_ancestors(tier.name, parents)):
+                dependent[tier.name] += texts
+        by_file.append(texts_of_file)
+    transcripts = {name: texts for name, texts in dependent.items() if any(map(str.isalpha, "".join(texts)))}
+    return _TierTexts([*names], by_file, transcripts)
+
+
+def _find_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier], bool]) -> str | None:
+    """What to state if the wanted tiers seem to have codes or titles, and tiers that depend on them the text.
+
+    Toolbox and FLEx number or name the sentences in the tier with the times.
+    """
+    tiers = _collect_texts(files, is_wanted)
+    texts = [text for of_file in tiers.by_file for text in of_file]
+    dependent_transcripts = tiers.transcripts
+    if not texts or not dependent_transcripts:
         return None
-    shown = [f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})" for name, of_tier in with_text.items()]
-    found = f"tier {list_names([repr(name) for name in chosen])} seems to have no transcripts but {texts[0]!r:.40}"
+    have_codes = look_like_codes(texts) or look_like_labels(tiers.by_file, dependent_transcripts)
+    if not have_codes and not look_like_titles(texts, dependent_transcripts, num_files=len(files)):
+        return None
+    shown = [f"'{name}' ({next(filter(str.strip, of_tier))!r:.40})" for name, of_tier in dependent_transcripts.items()]
+    names = list_names([repr(name) for name in tiers.names])
+    found = f"tier {names} seems to have no transcripts but {texts[0]!r:.40}"
     remedy = f"name the tiers of the transcripts with --tier; those that depend on it: {list_names(shown, most=12)}"
     return f"{found}; {remedy}"
+
+
+def look_like_codes(texts: Sequence[str]) -> bool:
+    """Whether more than half of the texts are codes such as `12`, `text_03` or `***`."""
+    num_codes = sum(map(is_code, texts))
+    return num_codes > len(texts) / 2
+
+
+def is_code(text: str) -> bool:
+    """Whether a text has at most two words with a digit in them, or no letter at all."""
+    has_digit = any(map(str.isdigit, text))
+    has_letter = any(map(str.isalpha, text))
+    return not has_letter or (has_digit and len(text.split()) <= 2)
+
+
+def look_like_labels(by_file: Sequence[Sequence[str]], transcripts: Mapping[str, Sequence[str]]) -> bool:
+    """Whether most files have labels such as `story_a`, `story_b`, and a tier below has several words per annotation.
+
+    Words of a language may begin alike too, as verbs with a prefix do: see `are_labels`. Files with one annotation
+    tell nothing.
+    """
+    filled = [list(filter(str.strip, of_file)) for of_file in by_file]
+    several = [of_file for of_file in filled if len(of_file) > 1]
+    num_labelled = sum(map(are_labels, several))
+    if num_labelled <= len(several) / 2:
+        return False
+    return any(map(_have_several_words, transcripts.values()))
+
+
+def are_labels(texts: Sequence[str]) -> bool:
+    """Whether two or more texts are different single words with a common beginning, and no words of a language.
+
+    The beginning has an underscore (`story_intro`), or consecutive letters follow it (`story-a`, `story-b`, `story-c`).
+    """
+    are_single_words = all(len(text.split()) == 1 for text in texts)
+    if not are_single_words or len({*texts}) < len(texts):
+        return False
+    beginning = commonprefix([*texts])
+    if sum(map(str.isalpha, beginning)) < _MIN_BEGINNING:
+        return False
+    rests = [text[len(beginning) :] for text in texts]
+    return "_" in beginning or _are_consecutive_letters(rests)
+
+
+def _are_consecutive_letters(texts: Sequence[str]) -> bool:
+    """Whether three or more texts are letters such as a, b, c. Letters without case, as of Chinese, are words."""
+    are_letters = all(len(text) == 1 and text.lower() != text.upper() for text in texts)
+    if len(texts) < 3 or not are_letters:
+        return False
+    return all(ord(following) - ord(letter) == 1 for letter, following in pairwise(texts))
+
+
+def _have_several_words(texts: Sequence[str]) -> bool:
+    """Whether most annotations of a tier have two or more words."""
+    num_several = sum(len(text.split()) > 1 for text in texts)
+    return num_several > len(texts) / 2
+
+
+def look_like_titles(texts: Sequence[str], transcripts: Mapping[str, Sequence[str]], *, num_files: int) -> bool:
+    """Whether there is at most one text per file, and a tier below has three times as many words."""
+    num_words = _count_words(texts)
+    most_words = max(map(_count_words, transcripts.values()))
+    return len(texts) <= num_files and most_words >= 3 * num_words
+
+
+def _count_words(texts: Sequence[str]) -> int:
+    return len(" ".join(texts).split())
 
 
 def _fits(value: str, patterns: Sequence[str]) -> bool:
