@@ -529,3 +529,39 @@ def test_new_tiers_have_the_only_participant_of_the_file(
     eaf = Eaf(str(tmp_path / "n.eaf"))
     assert eaf.get_parameters_for_tier("x words").get("PARTICIPANT") == expected
     assert [text for *_, text in sorted(of_tier(eaf, "utt"))] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize("character", ["\x1b", "\x00", "\x0b", "\ufffe", "\udc80"], ids=ascii)
+def test_what_xml_cannot_contain_is_left_out_and_stated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, character: str
+) -> None:
+    """In texts, words, names of speakers, of tiers and of files; `\\udc80` is a byte of a name that is not UTF-8."""
+    media = tmp_path / f"a{character if character != chr(0) else ''}b.wav"
+    spoken = segment(1.0, [word(f"m{character}o", 1.0, 1.5, confidence=0.2)], speaker=f"An{character}a")
+    write_eaf(tmp_path / "a.eaf", recording(media, spoken), f"text{character}", 0.5)
+    [text, words, *_] = read_elan(tmp_path / "a.eaf").tiers
+    assert (text.name, text.participant, text.spans[0][2]) == ("text", "Ana", "mo")
+    assert (words.name, words.spans) == ("text words", [(1.0, 1.5, "mo")])
+    [line] = caplog.messages
+    expected = "a.eaf: control characters, which ELAN cannot read, are left out of its texts: "
+    assert expected + f"U+{ord(character):04X} (" in line
+    if character != "\udc80":  # the finder uses no names that are not UTF-8
+        media.write_bytes(b"")
+        assert find_media(tmp_path / "a.eaf") == media, "the link has the character as %1B"
+
+
+def test_a_file_with_a_control_character_is_refused_with_its_place(tmp_path: Path) -> None:
+    """ELAN cannot open it either."""
+    path = tmp_path / "a.eaf"
+    write_eaf(path, recording(tmp_path / "a.wav", segment(1.0, [word("mo", 1.0, 1.5)])), "text", 0.5)
+    good = path.read_text("utf-8")
+    number = next(n for n, line in enumerate(good.split("\n"), start=1) if ">mo<" in line)
+    for written, code in {"\x1b": "001B", "&#27;": "001B", "&#x8;": "0008"}.items():
+        path.write_text(good.replace(">mo<", f">m{written}o<"), "utf-8")
+        message = (
+            f"a.eaf: line {number} has U\\+{code}, a control character that XML cannot contain; remove it in a text"
+        )
+        with pytest.raises(DataError, match=message):
+            read_elan(path)
+        path.write_text(path.read_text("utf-8").replace(written, ""), "utf-8")
+        assert [tier.spans[0][2] for tier in read_elan(path).tiers][:2] == ["mo", "mo"]

@@ -7,11 +7,14 @@ What the file contained stays as it was. pympi writes; files are read as XML, be
 import logging
 import os
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from graphlib import TopologicalSorter
 from itertools import groupby
 from pathlib import Path
+from urllib.parse import quote
 from xml.etree import ElementTree
 
 from pympi.Elan import Eaf, to_adocument
@@ -41,7 +44,9 @@ _EAF_TAGS = (
     *("CONTROLLED_VOCABULARY", "LEXICON_REF", "REF_LINK_SET", "EXTERNAL_REF"),
 )
 _EAF_ORDER = {tag: number for number, tag in enumerate(_EAF_TAGS)}
-_NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_NOT_XML = re.compile(r"[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+"""Characters that XML 1.0 cannot contain, not even as references: ESC and other control characters, surrogates."""
+_REFERENCE = re.compile(r"&#(?:x(?P<hex>[0-9A-Fa-f]+)|(?P<decimal>[0-9]+));")
 
 
 # ---- reading
@@ -50,9 +55,12 @@ _NOT_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
 def read_eaf(path: Path) -> ElementTree.Element:
     """The document of an ELAN file of format 2 or 3. Raises DataError."""
     remedy = "open it in ELAN and save it again"
+    data = read_bytes(path)
     try:
-        document = ElementTree.fromstring(read_bytes(path))
+        document = ElementTree.fromstring(data)
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding
+        if fault := _find_not_xml(data):
+            raise DataError(path, fault, "remove it in a text editor") from error
         raise DataError(path, f"not XML ({error})", remedy) from error
     if document.tag != "ANNOTATION_DOCUMENT" or document.find("HEADER") is None or document.find("TIME_ORDER") is None:
         raise DataError(path, f"not an ELAN file (<{document.tag}>)", remedy)
@@ -63,6 +71,25 @@ def read_eaf(path: Path) -> ElementTree.Element:
     if wrong := [time for time in times if not re.fullmatch(r"-?\d+", time)]:
         raise DataError(path, f"{wrong[0]!r} is no time in milliseconds", remedy)
     return document
+
+
+def _find_not_xml(data: bytes) -> str | None:
+    """The first character of a file in UTF-8 that XML cannot contain, also as a reference such as `&#27;`."""
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        return None
+    for number, line in enumerate(text.split("\n"), start=1):
+        references = [_decode_reference(match) for match in _REFERENCE.finditer(line)]
+        if characters := _NOT_XML.findall(line + "".join(references)):
+            return f"line {number} has U+{ord(characters[0]):04X}, a control character that XML cannot contain"
+    return None
+
+
+def _decode_reference(match: re.Match[str]) -> str:
+    """The character of a numeric reference, or nothing if its number is none of a character."""
+    number = int(match["hex"], 16) if match["hex"] else int(match["decimal"])
+    return chr(number) if number <= sys.maxunicode else ""
 
 
 def read_media(path: Path, document: ElementTree.Element) -> tuple[tuple[str, ...], int]:
@@ -252,7 +279,7 @@ def write_eaf(
         aligned = read_aligned(source, document, into_tier)
         for (_, _, value), segment in zip(aligned, recording.segments, strict=True):
             if not (value.text or "").strip() and segment.text:
-                value.text, num_filled = _NOT_XML.sub("", segment.text), num_filled + 1
+                value.text, num_filled = segment.text, num_filled + 1
     participants = {normalize_phones(one): name for one, name in read_participants(document).items()}
     known = {*participants.values()} if into_tier is None else {participants[normalize_phones(into_tier)]}
     participant = known.pop() if len(known := known - {""}) == 1 else ""
@@ -274,10 +301,39 @@ def write_eaf(
     _link_media(header, recording.media, path.parent, (source or path).parent, origin_ms)
     used = [one for one in header.findall("PROPERTY") if one.get("NAME") == "lastUsedAnnotationId"]
     (used or [ElementTree.SubElement(header, "PROPERTY", NAME="lastUsedAnnotationId")])[0].text = str(last)
+    _remove_not_xml(path, document)
     ElementTree.indent(document, " " * 4)
     data = ElementTree.tostring(document, "UTF-8", xml_declaration=True)
     write_atomic(path, data.replace(b"\r", b"&#13;") + b"\n")  # readers make a newline of \r
     return num_filled
+
+
+def _remove_not_xml(path: Path, document: ElementTree.Element) -> None:
+    """Leave out of all texts and attributes what XML cannot contain; a warning states how much that is.
+
+    Of paths these characters are escaped as `%1B`, so that the file is found.
+    """
+    removed = Counter[str]()
+    for element in document.iter():
+        for name, value in element.items():
+            if not _NOT_XML.search(value):
+                continue
+            if name.endswith("_URL"):
+                element.set(name, _NOT_XML.sub(_escape_in_url, value))
+            else:
+                removed.update(_NOT_XML.findall(value))
+                element.set(name, _NOT_XML.sub("", value))
+        if element.text and _NOT_XML.search(element.text):
+            removed.update(_NOT_XML.findall(element.text))
+            element.text = _NOT_XML.sub("", element.text)
+    if removed:
+        counts = list_names([f"U+{ord(character):04X} ({count})" for character, count in removed.most_common()])
+        logger.warning("%s: control characters, which ELAN cannot read, are left out of its texts: %s", path, counts)
+
+
+def _escape_in_url(match: re.Match[str]) -> str:
+    """The bytes of a character of a file name as `%1B`; a byte that is not UTF-8 is a surrogate in Python."""
+    return quote(os.fsencode(match.group()))
 
 
 def _child(element: ElementTree.Element, tag: str) -> ElementTree.Element:
@@ -313,9 +369,8 @@ def _new_eaf(tiers: Sequence[Tier], participant: str, first: int, origin_ms: int
         eaf.add_tier(tier.name, tier.kind, tier.parent or None, part=tier.participant or participant or None)
         parents = eaf.tiers[tier.parent][0] if tier.parent else {}
         parent_at = {eaf.timeslots[begin]: identity for identity, (begin, *_) in parents.items()}
-        for *times, written in tier.timed_spans:
+        for *times, text in tier.timed_spans:
             begin, end = (max(0, round(1000 * second) - origin_ms) for second in times)
-            text = _NOT_XML.sub("", written)
             if end and is_aligned:
                 eaf.add_annotation(tier.name, begin, end, text)
             elif end:
