@@ -26,8 +26,9 @@ from wenet_hs.annotation.textgrid import find_shift
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
-from wenet_hs.corpus.intervals import PAUSES, UNKNOWN, join_tiers
+from wenet_hs.corpus.intervals import UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
+from wenet_hs.corpus.pauses import ALIGNER_LABELS
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import find_files
@@ -56,8 +57,8 @@ class TierOptions(OwnOptions):
     join_intervals: float | None = option(
         None,
         "intervals are words or phones: join those between pauses of at least S seconds; "
-        f"{' '.join(filter(None, PAUSES))}, with phones pau, and no label are pauses, "
-        f"at {' '.join(UNKNOWN)} an utterance ends too",
+        f"{' '.join(ALIGNER_LABELS)}, with phones pau, labels such as # and <p:>, and no label are pauses (see "
+        f"--pauses), at {' '.join(UNKNOWN)} and other signs an utterance ends too",
         metavar="S",
     )
     speaker_from: str
@@ -124,7 +125,8 @@ def prepare_files(
     if num_unnamed > 1 and options.speaker_from in ("participant", "none"):
         hint = "--speaker_from tier takes the tiers' names, if these are people"
         logger.info("%d of the tiers used name no participant, so their speakers are unknown; %s", num_unnamed, hint)
-    spans = iter(join_tiers((tier.spans for file in used for tier in file.tiers), options.join_intervals, options.unit))
+    all_spans = [tier.spans for file in used for tier in file.tiers]
+    spans = iter(join_tiers(all_spans, options.join_intervals, options.unit, options.pauses))
     joined = [replace(file, tiers=[replace(tier, spans=next(spans)) for tier in file.tiers]) for file in used]
     facts = {"tiers": {"used": _count_annotations(used), "not_used": _count_annotations(others)}}
     return prepare_entries(options, form, [*unreadable, *without, *_tier_entries(joined, options)], facts)

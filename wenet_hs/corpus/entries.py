@@ -10,7 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from os.path import normpath
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +32,15 @@ from wenet_hs.corpus.output import (
     write_rejected,
 )
 from wenet_hs.corpus.own_sets import MAX_LOSS, SplitBy, describe_common, hold_out_sets
+from wenet_hs.corpus.pauses import (
+    ALIGNER_LABELS,
+    AUTO,
+    PauseLabels,
+    TimedLabel,
+    find_pause_labels,
+    is_ignored,
+    remove_pauses,
+)
 from wenet_hs.corpus.splits import plain_text
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
@@ -96,6 +105,13 @@ class OwnOptions(AudioOptions):
     )
     unit: Literal["char", "phone"] = option(
         "char", "what a transcript contains: text, or phones with spaces between them (default: char)"
+    )
+    pauses: str = option(
+        AUTO,
+        f"labels of letters that are pauses, in place of the usual ones ({' '.join(ALIGNER_LABELS)} …), which are "
+        "pauses between words or phones, and where the data often use them between utterances (auto, the default); "
+        "labels of signs or in brackets, such as # or <p:>, always are",
+        metavar='"LABEL …"',
     )
     no_normalize: bool = option(False, "keep upper case and punctuation; text becomes NFC with single spaces")
     letter_apostrophe: bool = option(
@@ -199,15 +215,50 @@ def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utteran
 # ---- entries → utterances
 
 
+@dataclass(frozen=True)
+class _LeftOut:
+    """What the texts have that is not spoken, with its frequency."""
+
+    pauses: Counter[str] = field(default_factory=Counter)
+    """Labels of annotations that are pauses."""
+    ignored: Counter[str] = field(default_factory=Counter)
+    """Labels of annotations that are marked as not to be used."""
+    signs: Counter[str] = field(default_factory=Counter)
+    """Annotations of signs that normalisation removes."""
+    inside: Counter[str] = field(default_factory=Counter)
+    """Pauses that were written inside a transcript."""
+    punctuation: Counter[str] = field(default_factory=Counter)
+    """Characters that normalisation removed."""
+
+    def report(self) -> None:
+        """State all of it: a sign may be a letter of the language."""
+        for what, counts in (
+            ("annotations left out as pauses", self.pauses),
+            ("annotations left out because they are marked as not to be used", self.ignored),
+            ("annotations left out because they have only signs", self.signs),
+            ("removed from the transcripts as pauses", self.inside),
+        ):
+            if counts:
+                shown = list_names([f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=8)
+                logger.info("%s: %s", what, shown)
+        _report_removed(self.punctuation)
+
+
 def _find_audio(
     options: OwnOptions, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
-    """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used."""
+    """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used.
+
+    Annotations of pauses are among the latter, and are no faults. What was left out of the texts is logged.
+    """
     if options.audio_dir is not None and not options.audio_dir.is_dir():
         raise DataError(f"--audio_dir {options.audio_dir}", "no such folder", "give the folder of the recordings")
     finder = options.make_finder()
-    found, rejected, removed = list[tuple[Entry, Path, str]](), list[Rejected](), Counter[str]()
+    found = list[tuple[Entry, Path, str]]()
+    rejected = list[Rejected]()
+    left_out = _LeftOut()
     entries = list(entries)
+    labels = _find_pauses(options, entries)
     places = [one.where if isinstance(one, Entry) else one.key for one in entries]
     langs = resolve_languages([*zip((one.lang for one in entries), places, strict=True)], options.lang)
     for entry, lang in zip(entries, langs, strict=True):
@@ -216,15 +267,17 @@ def _find_audio(
             continue
         has_set = entry.split is not None and entry.split.strip().lower() not in _NO_SET and not options.ignore_sets
         entry = replace(entry, lang=lang, split=entry.split if has_set else None)
-        txt, of_text = _normalize(options, entry.txt, lang)
-        removed.update(of_text)
+        if reason := _no_speech(entry.txt, labels, left_out):
+            rejected.append(_rejected(entry, reason, is_fault=False))
+            continue
+        entry, txt = _clean_text(options, entry, left_out)
         reason, is_fault = _fault(entry, txt)
         path = None if reason else finder.find(entry.audio, entry.folder)
         if isinstance(path, Path):
             found.append((entry, path, txt))
         else:
             rejected.append(_rejected(entry, reason or str(path), is_fault))
-    _report_removed(removed)
+    left_out.report()
     used = list[tuple[Entry, Path, str]]()
     channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
     for (entry, path, txt), channel in zip(found, channels, strict=True):
@@ -233,6 +286,54 @@ def _find_audio(
         else:
             used.append((replace(entry, channel=channel), path, txt))
     return used, rejected
+
+
+def _find_pauses(options: OwnOptions, entries: Sequence[Entry | Rejected]) -> PauseLabels:
+    """The labels of pauses in these data. A line names those that may be pauses and are kept as text."""
+    timed = [
+        TimedLabel(" ".join(entry.audio[:1]), entry.start, entry.end, entry.txt)
+        for entry in entries
+        if isinstance(entry, Entry)
+    ]
+    labels, doubtful = find_pause_labels(timed, options.pauses, options.unit)
+    if doubtful:
+        counts = list_names([f"{text!r} ({num})" for text, num in doubtful.most_common()])
+        hint = f'--pauses "{" ".join([*sorted(labels.letters), *doubtful])}" leaves them out'
+        logger.info("transcripts that may be labels of pauses are kept as text: %s; %s", counts, hint)
+    return labels
+
+
+def _no_speech(text: str, labels: PauseLabels, left_out: _LeftOut) -> str | None:
+    """Why an annotation is no speech to train with; None: it may be. Counts it."""
+    if labels.is_pause(text):
+        left_out.pauses[text.strip()] += 1
+        return f"pause: {one_field(text.strip())!r}"
+    if is_ignored(text):
+        left_out.ignored[text.strip()] += 1
+        return f"marked as not to be used: {text.strip()!r}"
+    return None
+
+
+def _clean_text(options: OwnOptions, entry: Entry, left_out: _LeftOut) -> tuple[Entry, str]:
+    """The entry without pauses inside its text, and its normalised text. Counts what was removed.
+
+    Without normalisation, and between phones, such pauses are kept: the user asked for the text as it is.
+    """
+    if options.unit == "char" and not options.no_normalize:
+        text, pauses = remove_pauses(entry.txt)
+        entry = replace(entry, txt=text)
+        left_out.inside.update(pauses)
+    txt, punctuation = _normalize(options, entry.txt, entry.lang or "")
+    if not txt and _has_times(entry):
+        left_out.signs.update(filter(None, [entry.txt.strip()]))
+    else:
+        left_out.punctuation.update(punctuation)
+    return entry, txt
+
+
+def _has_times(entry: Entry) -> bool:
+    """Whether it is a part of a recording."""
+    return entry.start is not None or entry.end is not None
 
 
 def _report_removed(removed: Counter[str]) -> None:
@@ -300,8 +401,8 @@ def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
     """Why an entry cannot be used, apart from its audio, and whether that is a fault of the data."""
     if not entry.txt.strip():
         return "empty transcript", False
-    if not txt:
-        return f"empty transcript after normalisation: {one_field(entry.txt)!r}", True
+    if not txt:  # a part of a recording may have signs for what is no speech, such as laughter
+        return f"empty transcript after normalisation: {one_field(entry.txt)!r}", not _has_times(entry)
     start, end = entry.start or 0.0, math.inf if entry.end is None else entry.end
     if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
         return f"times: from {start:g} to {end:g} s; the start must be before the end, and not below 0", True

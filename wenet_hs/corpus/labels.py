@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.table import read_seconds
 from wenet_hs.data.audio import read_duration, read_sample_rate
 from wenet_hs.errors import DataError
@@ -77,7 +78,10 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
     if lines and all(_SECONDS.fullmatch(line) or line.startswith("\\\t") for _, line in lines):
         return "labels of Audacity", _read_seconds_labels(lines)
     if rows := _read_samples(path, lines, audio):
-        return "labels of TIMIT", [Label(lines[0][0], rows[0][0], rows[-1][1], " ".join(one for *_, one in rows))]
+        texts = [text for *_, text in rows]
+        if path.suffix.lower() != ".phn":
+            texts = [*map(_mark_pause, texts)]
+        return "labels of TIMIT", [Label(lines[0][0], rows[0][0], rows[-1][1], " ".join(texts))]
     if (cues := list(_CUE.finditer(text))) and len(cues) == len(_ARROW.findall(text)):
         form = "WebVTT" if text.lstrip().startswith("WEBVTT") else "SRT"
         return form, [*_read_cues(text, cues, form)]
@@ -111,6 +115,12 @@ def _read_cues(text: str, cues: list[re.Match[str]], form: str) -> Iterator[Labe
         if plain or not is_rolling:
             text_of_cue = " ".join(filter(None, plain))
             yield Label(line, read_seconds(cue["start"]), read_seconds(cue["end"]), text_of_cue, speaker)
+
+
+def _mark_pause(text: str) -> str:
+    """`<sil>` for a label of a pause between words, which `prepare` then removes from the transcript and counts."""
+    is_pause = is_pause_label(text) or text.lower() in ALIGNER_LABELS
+    return "<sil>" if is_pause else text
 
 
 def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list[tuple[float, float, str]]:

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels of pauses in transcripts: of SPPAS, MFA, WebMAUS, HTK, CHAT, GAT and others, and segments to be ignored.
+
+A label of signs or in brackets (`#`, `_`, `(.)`, `(0.7)`, `<p:>`) is never text. A label of letters (`sil`, `sp`) may
+be a word of the language, so it is a pause only if the data use it as one, or if the user names it.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+import regex  # type: ignore[import-untyped]
+
+AUTO = "auto"
+"""Value of --pauses: labels of letters are pauses where the data use them so."""
+ALIGNER_LABELS = ("sil", "sp", "ssil", "silb")
+"""Labels of letters that forced aligners write for silence. They are words in some languages: `sil` is Turkish."""
+PHONE_LABELS = (*ALIGNER_LABELS, "pau")
+"""Between phones, where they cannot be words: `pau` is Hawaiian and Portuguese."""
+_LETTER_LABELS = (*ALIGNER_LABELS, "silence", "silent", "pause")
+"""Labels that may be pauses of an annotation of utterances."""
+IGNORED = ("%ignore%", "ignore_time_segment_in_scoring", "inter_segment_gap")
+"""Labels of segments that are not to be used: of SayMore, and of NIST's STM."""
+_MIN_COUNT, _MIN_SHARE = 5, 0.1
+"""From this number and share of the annotations on, a label of letters that touches others is a pause."""
+
+_SECONDS = r"\d+ ?(?:s|sec|secs|seconds)\.?"
+_DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)?|{_SECONDS})"
+_NAME = r"(?:short |long |brief )?(?:pauses?|pausa|pauze|pauza|пауза|silence|silent|silencio|silenzio|stille|sil)"
+_DOTS = r"(?:\.{1,3}|…|-{1,3})"
+_IN_BRACKETS = rf"(?:{_DOTS}|{_DURATION}|{_NAME}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
+_IN_ANGLES = r"(?:p:?|sp|eps|no-speech)"
+_INSIDE = regex.compile(
+    rf"\(\(? ?{_IN_BRACKETS} ?\)?\)|\[ ?{_IN_BRACKETS} ?\]|\{{ ?{_IN_BRACKETS} ?\}}"
+    rf"|< ?(?:{_IN_BRACKETS}|{_IN_ANGLES}) ?>",
+    regex.IGNORECASE,
+)
+"""A pause that is written inside a transcript, with its duration or name in brackets."""
+_WHOLE = regex.compile(r"#+|_+|\++|h#|</?s ?/?>|!sil|!enter|!exit|\(\d{1,2}\)", regex.IGNORECASE)
+"""A label that is a pause if it is all of an annotation; in a longer text these signs have other meanings."""
+
+
+@dataclass(frozen=True)
+class TimedLabel:
+    """The text of an annotation and where it is."""
+
+    recording: str
+    start: float | None
+    end: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class PauseLabels:
+    """Which annotations are pauses."""
+
+    letters: frozenset[str] = frozenset()
+    """Labels of letters that are pauses here, in lower case."""
+
+    def is_pause(self, text: str) -> bool:
+        """Whether all of an annotation is a pause, or several."""
+        if is_pause_label(text):
+            return True
+        return text.strip().lower() in self.letters
+
+
+def is_pause_label(text: str) -> bool:
+    """Whether the text is a pause in any data: signs or a label in brackets, or several of them."""
+    label = text.strip()
+    if not label:
+        return False
+    words = _INSIDE.sub(" ", label).split()
+    return all(map(_WHOLE.fullmatch, words))
+
+
+def is_ignored(text: str) -> bool:
+    """Whether the annotation is marked as one that is not to be used."""
+    return text.strip().lower() in IGNORED
+
+
+def remove_pauses(text: str) -> tuple[str, Counter[str]]:
+    """The text without the pauses that are written inside it, such as `(0.7)`, and how often each occurs."""
+    removed = Counter(_INSIDE.findall(text))
+    if not removed:
+        return text, removed
+    return " ".join(_INSIDE.sub(" ", text).split()), removed
+
+
+def find_aligner_labels(pauses: str, unit: str) -> PauseLabels:
+    """The labels of letters that are pauses between words or phones of a forced aligner; see `find_pause_labels`."""
+    if pauses != AUTO:
+        return PauseLabels(frozenset(pauses.lower().split()))
+    return PauseLabels(frozenset(PHONE_LABELS if unit == "phone" else ALIGNER_LABELS))
+
+
+def find_pause_labels(labels: Iterable[TimedLabel], pauses: str, unit: str) -> tuple[PauseLabels, Counter[str]]:
+    """The labels of letters that are pauses, and those that are left as text with their number.
+
+    Args:
+        pauses: the value of --pauses, names that are pauses; `auto`: with phones all usual ones, else those that fill
+            the time between other annotations of a recording, many times.
+    """
+    if pauses != AUTO:
+        return PauseLabels(frozenset(pauses.lower().split())), Counter()
+    if unit == "phone":
+        return PauseLabels(frozenset(PHONE_LABELS)), Counter()
+    timed = [label for label in labels if label.start is not None and label.end is not None]
+    counts = Counter(text for label in timed if (text := label.text.strip().lower()) in _LETTER_LABELS)
+    if not counts:
+        return PauseLabels(), counts
+    num_touching = _count_touching(timed, counts)
+    letters = {
+        text
+        for text, count in counts.items()
+        if count >= max(_MIN_COUNT, _MIN_SHARE * len(timed)) and num_touching[text] > count / 2
+    }
+    return PauseLabels(frozenset(letters)), Counter({text: counts[text] for text in counts if text not in letters})
+
+
+def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Counter[str]:
+    """Of each text the annotations that begin where another one ends, or end where another one begins."""
+    candidates = [label for label in labels if label.text.strip().lower() in texts]
+    others = [label for label in labels if label.text.strip().lower() not in texts]
+    starts = {_place(label.recording, label.start) for label in others}
+    ends = {_place(label.recording, label.end) for label in others}
+    num_touching = Counter[str]()
+    for label in candidates:
+        is_after = _place(label.recording, label.start) in ends
+        is_before = _place(label.recording, label.end) in starts
+        if is_after or is_before:
+            num_touching[label.text.strip().lower()] += 1
+    return num_touching
+
+
+def _place(recording: str, seconds: float | None) -> tuple[str, int]:
+    assert seconds is not None  # only annotations with times are counted
+    return recording, round(1000 * seconds)
