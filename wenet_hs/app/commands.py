@@ -19,7 +19,15 @@ from wenet_hs.shared_model import resolve_model
 
 _WORDS = (
     *("--tier", "--tier_type", "--participant", "--speaker_from", "--columns", "--letter_apostrophe", "--no_normalize"),
-    *("--drop_overlaps", "--join_intervals", "--split_by", "--ignore_sets", "--max_rejected"),
+    *(
+        "--drop_overlaps",
+        "--join_intervals",
+        "--pauses",
+        "--keep_names",
+        "--split_by",
+        "--ignore_sets",
+        "--max_rejected",
+    ),
 )
 """Options of `wenet-hs prepare` that a folder of somebody else may state: none of them names a file."""
 _OF_DATA = (*FORMS, "lang", "prepare", "data_seed", "unit")

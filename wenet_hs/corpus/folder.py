@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from wenet_hs.corpus.cue_names import CueNames
 from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
@@ -41,6 +42,9 @@ class Options(TableOptions):
     corpus: Path = option(REQUIRED, "folder with the audio files, also in subfolders")
     text_suffix: str = option(".txt", "of the transcripts beside the audio files", metavar=".SUFFIX")
     speaker_from: Literal["none", "file", "folder"] = option("none", SPEAKER_HELP)
+    keep_names: bool = option(
+        False, "names with a colon at the beginning of subtitles are spoken, and not the name of the speaker"
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -129,6 +133,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
     yield from left_out
     speakers = name_speakers(audio, corpus, options.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
+    cue_names = CueNames()
     pairs = _pair(audio, texts, suffix)
     for path in audio:
         text = pairs.get(path)
@@ -144,7 +149,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
             continue
         forms[form].append(where)
         speaker, split = speakers.get(path), _split_of(corpus, path)
-        for one in labels:
+        for one in cue_names.split(labels, text.relative_to(corpus), keep_names=options.keep_names):
             yield Entry(
                 where=where + (f":{one.line}" if one.line else ""),
                 audio=(str(path),),
@@ -162,6 +167,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
         logger.warning("%s", fault)
     for form in filter(None, forms):
         logger.info("%d transcripts %s, such as %s", len(forms[form]), form, forms[form][0])
+    cue_names.report()
     for text in sorted({*texts} - {*pairs.values()}):
         yield _without_partner(text, corpus, "no audio: none of its name beside it")
 

@@ -55,6 +55,8 @@ _CUE = re.compile(
     rf"(?m)(?:(?:\A|(?<=\n\n)).+\n|^ *\d+ *\n)?^ *(?P<start>{_CLOCK}) *--> *(?P<end>{_CLOCK})(?:[ \t]+\w+:\S+)* *$"
 )
 """An optional identifier, and the times with settings."""
+_WEBVTT = re.compile(r"\s*WEBVTT(?:[ \t].*)?(?:\n|$)")
+"""The first line. A file of a meeting without speech has no cues below it."""
 _ARROW = re.compile(r"\d *-->")
 _WORD_TIME = re.compile(rf"<{_CLOCK}>")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
@@ -82,6 +84,8 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
         if path.suffix.lower() != ".phn":
             texts = [*map(_mark_pause, texts)]
         return "labels of TIMIT", [Label(lines[0][0], rows[0][0], rows[-1][1], " ".join(texts))]
+    if _WEBVTT.match(text) and "-->" not in text:
+        return "WebVTT", [Label(1, None, None, "")]
     if (cues := list(_CUE.finditer(text))) and len(cues) == len(_ARROW.findall(text)):
         form = "WebVTT" if text.lstrip().startswith("WEBVTT") else "SRT"
         return form, [*_read_cues(text, cues, form)]
