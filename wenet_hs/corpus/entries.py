@@ -19,6 +19,7 @@ from unicodedata import normalize as normalize_unicode
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
 from wenet_hs.corpus.edits import ADDED, EXCLUDED, join_names, leave_out_excluded, leave_out_held, read_added
+from wenet_hs.corpus.korean import KoreanMarks, read_korean_marks
 from wenet_hs.corpus.languages import UNDETERMINED, resolve_languages
 from wenet_hs.corpus.letters import DIGITS, TAG
 from wenet_hs.corpus.output import (
@@ -227,16 +228,19 @@ class _LeftOut:
     """Annotations of signs that normalisation removes."""
     inside: Counter[str] = field(default_factory=Counter)
     """Pauses that were written inside a transcript."""
+    korean: KoreanMarks = field(default_factory=KoreanMarks)
     punctuation: Counter[str] = field(default_factory=Counter)
     """Characters that normalisation removed."""
 
     def report(self) -> None:
-        """State all of it: a sign may be a letter of the language."""
+        """State all of it, with the most frequent ones: a sign may be a letter of the language."""
         for what, counts in (
             ("annotations left out as pauses", self.pauses),
             ("annotations left out because they are marked as not to be used", self.ignored),
             ("annotations left out because they have only signs", self.signs),
             ("removed from the transcripts as pauses", self.inside),
+            ("of two Korean spellings the second is used, as it is spoken", self.korean.spellings),
+            ("removed from the transcripts as letters of noise in Korean", self.korean.noises),
         ):
             if counts:
                 shown = list_names([f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=8)
@@ -315,12 +319,13 @@ def _no_speech(text: str, labels: PauseLabels, left_out: _LeftOut) -> str | None
 
 
 def _clean_text(options: OwnOptions, entry: Entry, left_out: _LeftOut) -> tuple[Entry, str]:
-    """The entry without pauses inside its text, and its normalised text. Counts what was removed.
+    """The entry without pauses and Korean marks in its text, and its normalised text. Counts what was removed.
 
-    Without normalisation, and between phones, such pauses are kept: the user asked for the text as it is.
+    Without normalisation, and between phones, these are kept: the user asked for the text as it is.
     """
     if options.unit == "char" and not options.no_normalize:
-        text, pauses = remove_pauses(entry.txt)
+        text = read_korean_marks(entry.txt, entry.lang or "", left_out.korean)
+        text, pauses = remove_pauses(text)
         entry = replace(entry, txt=text)
         left_out.inside.update(pauses)
     txt, punctuation = _normalize(options, entry.txt, entry.lang or "")

@@ -86,7 +86,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
     finder = finder or MediaFinder(options.audio_dir)
 
     def is_audio(cell: str) -> bool:
-        found = finder.find((cell,), path.parent)
+        found = finder.find(_audio_paths(cell), path.parent)
         return isinstance(found, Path) or found.startswith("ambiguous")
 
     table = read_table_file(path, options.encoding, is_usual_name, is_audio)
@@ -122,16 +122,23 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
             names = (value.get("key", where), value.get("audio", ""), str(error), value.get("lang", ""))
             yield Rejected(*names, text=value.get("text", ""))
             continue
-        audio = value.get("audio", "")
         yield Entry(
             where=where,
-            audio=(audio, re.sub(r"(?i)\.(eaf|textgrid)$", "", audio)),  # exports name the annotation file
+            audio=_audio_paths(value.get("audio", "")),
             folder=path.parent,
             txt=value.get("text", ""),
             start=start,
             end=end,
             **{name: value.get(name) for name in ("key", "lang", "speaker", "channel", "split")},
         )
+
+
+def _audio_paths(written: str) -> tuple[str, str]:
+    """A path as it is written, and without the suffix of another file of the recording.
+
+    Exports name the annotation file, and KsponSpeech its files of raw samples, which users convert.
+    """
+    return written, re.sub(r"(?i)\.(eaf|textgrid|pcm)$", "", written)
 
 
 def _text(cell: Any) -> str:

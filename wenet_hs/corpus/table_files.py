@@ -55,7 +55,7 @@ def read_table_file(
     if not text.strip():
         return Table("", [], [])
     first = text.lstrip().partition("\n")[0]
-    parsed = _split_columns(text, first)
+    parsed = _split_double_colons(text, first) or _split_columns(text, first)
     cells = parsed.rows[0][1] if parsed else []
     if len({*filter(is_name, cells)}) < 2:
         for form, rows in (parsed, _split_keys(text)) if parsed else (_split_keys(text),):
@@ -123,6 +123,17 @@ def _split_columns(text: str, first: str) -> _Columns | None:
     if several := [number for number, row in rows if "\n" in "".join(row)]:
         quoted += f", {len(several)} rows with cells of several lines (the first in line {several[0]})"
     return _Columns(f"{_DELIMITERS[delimiter]}-separated{quoted}", rows)
+
+
+def _split_double_colons(text: str, first: str) -> _Columns | None:
+    """Lines of `path :: transcript`, as KsponSpeech has them; None: a line has no double colon."""
+    if " :: " not in first:
+        return None
+    lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
+    rows = [(number, [cell.strip() for cell in line.split(" :: ", maxsplit=1)]) for number, line in lines]
+    if any(len(row) < 2 for _, row in rows):
+        return None
+    return _Columns("separated by double colons", rows)
 
 
 def _is_quoted(rows: _Rows) -> bool:
