@@ -9,6 +9,7 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.cue_names import is_general_name
+from wenet_hs.errors import DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.normalize import normalize
 
@@ -48,6 +49,11 @@ def test_names_before_a_colon_are_the_speakers(tmp_path: Path, caplog: pytest.Lo
     assert f"{line}; --keep_names keeps it" in caplog.messages
     found, _ = prepare(tmp_path, "--keep_names")
     assert spoken(found)[0] == (None, "ana p mo lu")
+
+
+def test_names_in_chinese_have_a_wide_colon_without_a_space(tmp_path: Path) -> None:
+    write_cues(tmp_path / "a", ["张三：你好", "李四：再见", "张三：好"])
+    assert spoken(prepare(tmp_path)[0]) == [("张三", "你好"), ("李四", "再见"), ("张三", "好")]
 
 
 def test_general_names_are_other_people_in_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -108,6 +114,19 @@ def test_webvtt_without_cues_is_empty(tmp_path: Path, text: str) -> None:
     found, total = prepare(tmp_path)
     assert [u.txt for u in found] == ["mo", "lu", "ke"]
     assert (total["rejected"], total["left_out"]) == ({}, {"empty transcript": 1})
+
+
+def test_webvtt_with_text_without_times_is_refused(tmp_path: Path) -> None:
+    write_audio(tmp_path / "b.wav")
+    (tmp_path / "b.txt").write_text("WEBVTT\n\nNOTE x\n\nmo lu\n")
+    message = (
+        r"b.txt: WebVTT whose text has no times, 'mo lu'; remove the line WEBVTT if it is one transcript, or write"
+    )
+    with pytest.raises(DataError, match=message):
+        prepare(tmp_path)
+    write_cues(tmp_path / "a", ["mo", "lu"])
+    (tmp_path / "b.txt").write_text("mo lu\n")
+    assert [u.txt for u in prepare(tmp_path)[0]] == ["mo", "lu", "mo lu"]
 
 
 def test_a_transcript_may_begin_with_the_word(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NAME = re.compile(r"\s*[-–—]?\s*[\[(]?(?P<name>[^:：\[\]<>]{1,40}?)[\])]?\s*[:：](?:\s+(?P<text>.*))?$", re.DOTALL)
+_NAME = re.compile(r"\s*[-–—]?\s*[\[(]?(?P<name>[^:：\[\]<>]{1,40}?)[\])]?\s*(?::(?!\S)|：)\s*(?P<text>.*)$", re.DOTALL)
 """A name and a colon at the beginning, perhaps after the dash of a dialogue, and what is said."""
 _MAX_WORDS = 5
 _MIN_PHONE_NUMBER = 7
@@ -89,14 +89,12 @@ class CueNames:
         """State what was taken for a speaker, what was kept as text, and which names are qualified."""
         if self.speakers:
             found = f"{self.speakers.total()} of {self.num_cues} cues begin with a name and a colon"
-            logger.info(
-                "%s, which is the speaker and no text: %s; --keep_names keeps it", found, _counts(self.speakers)
-            )
+            message = "%s, which is the speaker and no text: %s; --keep_names keeps it"
+            logger.info(message, found, _counts(self.speakers))
         if self.kept:
             found = f"{self.kept.total()} cues begin with a name and a colon"
-            logger.info(
-                "%s, which is kept as text, because most cues of their files do not: %s", found, _counts(self.kept)
-            )
+            message = "%s, which is kept as text, because most cues of their files do not: %s"
+            logger.info(message, found, _counts(self.kept))
         if self.general:
             example = next(iter(self.general.values()))
             names = list_names([repr(name) for name in self.general])
@@ -121,7 +119,7 @@ def _find_name(label: "Label") -> _NamedCue | None:
     match = _NAME.match(label.text)
     if match is None or label.speaker is not None:
         return None
-    return _NamedCue(" ".join(match["name"].split()), (match["text"] or "").strip())
+    return _NamedCue(" ".join(match["name"].split()), match["text"].strip())
 
 
 def _with_speaker(label: "Label", cue: _NamedCue | None) -> "Label":

@@ -326,8 +326,9 @@ def _clean_text(options: OwnOptions, entry: Entry, left_out: _LeftOut) -> tuple[
     if options.unit == "char" and not options.no_normalize:
         text = read_korean_marks(entry.txt, entry.lang or "", left_out.korean)
         text, pauses = remove_pauses(text)
-        entry = replace(entry, txt=text)
         left_out.inside.update(pauses)
+        if text != entry.txt:
+            entry = replace(entry, txt=text)
     txt, punctuation = _normalize(options, entry.txt, entry.lang or "")
     if not txt and _has_times(entry):
         left_out.signs.update(filter(None, [entry.txt.strip()]))

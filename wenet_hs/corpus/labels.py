@@ -81,11 +81,11 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
         return "labels of Audacity", _read_seconds_labels(lines)
     if rows := _read_samples(path, lines, audio):
         texts = [text for *_, text in rows]
-        if path.suffix.lower() != ".phn":
+        if path.suffix.lower() == ".wrd":
             texts = [*map(_mark_pause, texts)]
         return "labels of TIMIT", [Label(lines[0][0], rows[0][0], rows[-1][1], " ".join(texts))]
     if _WEBVTT.match(text) and "-->" not in text:
-        return "WebVTT", [Label(1, None, None, "")]
+        return "WebVTT", _read_empty_webvtt(path, text)
     if (cues := list(_CUE.finditer(text))) and len(cues) == len(_ARROW.findall(text)):
         form = "WebVTT" if text.lstrip().startswith("WEBVTT") else "SRT"
         return form, [*_read_cues(text, cues, form)]
@@ -119,6 +119,19 @@ def _read_cues(text: str, cues: list[re.Match[str]], form: str) -> Iterator[Labe
         if plain or not is_rolling:
             text_of_cue = " ".join(filter(None, plain))
             yield Label(line, read_seconds(cue["start"]), read_seconds(cue["end"]), text_of_cue, speaker)
+
+
+def _read_empty_webvtt(path: Path, text: str) -> list[Label]:
+    """An empty transcript of all of the recording, of a file with notes and styles only.
+
+    Raises DataError if it has other text: that has no times, so it is no WebVTT.
+    """
+    blocks = re.split(r"\n{2,}", text.strip())
+    others = [block for block in blocks[1:] if not re.match(r"(?:NOTE|STYLE|REGION)\b", block)]
+    if others:
+        found = f"WebVTT whose text has no times, {others[0][:40]!r}"
+        raise DataError(path, found, "remove the line WEBVTT if it is one transcript, or write the times of the cues")
+    return [Label(1, None, None, "")]
 
 
 def _mark_pause(text: str) -> str:

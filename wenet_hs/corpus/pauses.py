@@ -26,13 +26,13 @@ _MIN_COUNT, _MIN_SHARE = 5, 0.1
 
 _SECONDS = r"\d+ ?(?:s|sec|secs|seconds)\.?"
 _DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)?|{_SECONDS})"
-_NAME = r"(?:short |long |brief )?(?:pauses?|pausa|pauze|pauza|пауза|silence|silent|silencio|silenzio|stille|sil)"
+_NAME = r"(?:short |long |brief )?(?:pauses?|pausa|pauze|pauza|пауза|silence|silent|silencio|silenzio|stille)"
 _DOTS = r"(?:\.{1,3}|…|-{1,3})"
 _IN_BRACKETS = rf"(?:{_DOTS}|{_DURATION}|{_NAME}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
-_IN_ANGLES = r"(?:p:?|sp|eps|no-speech)"
+_IN_ANGLES = r"(?:p:?|sil|sp|eps|no-speech)"
 _INSIDE = regex.compile(
     rf"\(\(? ?{_IN_BRACKETS} ?\)?\)|\[ ?{_IN_BRACKETS} ?\]|\{{ ?{_IN_BRACKETS} ?\}}"
-    rf"|< ?(?:{_IN_BRACKETS}|{_IN_ANGLES}) ?>",
+    rf"|< ?(?:{_IN_BRACKETS}|{_IN_ANGLES}) ?>|\[sil\]|\{{sil\}}",
     regex.IGNORECASE,
 )
 """A pause that is written inside a transcript, with its duration or name in brackets."""
