@@ -54,7 +54,7 @@ PAUSES = [
     *["#", "##", "_", "__", "+", "h#", "<sil>", "<SIL>", "<sp>", "<p:>", "<P>", "<eps>", "<s>", "</s>", "!SIL", "(.)"],
     *["(..)", "(...)", "(…)", "(-)", "(---)", "(0.7)", "(0,7)", "(.7)", "(1.5 s)", "(2s)", "((1,2s))", "[0.7]"],
     *["(1:05.15)", "(2)", "[silence]", "(Pause)", "((pause))", "<pause>", "[pause: 1.5s]", "(long pause)", "[пауза]"],
-    *["(2 sec pause)", "{SIL}", "[sil]", "(.) (0.7)", " # ", "<no-speech>"],
+    *["(2 sec pause)", "(pausa larga)", "{SIL}", "[sil]", "(.) (0.7)", " # ", "<no-speech>"],
 ]
 TEXTS = [
     *[
@@ -111,6 +111,7 @@ def test_labels_that_may_be_text(text: str) -> None:
         ("mo(1,5s)lu", "mo lu"),
         ("mo <sp> lu <p:> [silence] ke", "mo lu ke"),
         ("mo (-) lu ((pause)) (2.0)", "mo lu"),
+        ("!SIL mo !sil lu !sile", "mo lu !sile"),
         ("mo # lu _ ke + ba", "mo # lu _ ke + ba"),  # normalisation removes signs
         ("room (2) [laughs] (1984) (10,000) <unk> sp", "room (2) [laughs] (1984) (10,000) <unk> sp"),
     ],

@@ -40,6 +40,7 @@ from wenet_hs.corpus.pauses import (
     TimedLabel,
     find_pause_labels,
     is_ignored,
+    may_be_pause,
     remove_pauses,
 )
 from wenet_hs.corpus.splits import plain_text
@@ -294,11 +295,10 @@ def _find_audio(
 
 def _find_pauses(options: OwnOptions, entries: Sequence[Entry | Rejected]) -> PauseLabels:
     """The labels of pauses in these data. A line names those that may be pauses and are kept as text."""
-    timed = [
-        TimedLabel(" ".join(entry.audio[:1]), entry.start, entry.end, entry.txt)
-        for entry in entries
-        if isinstance(entry, Entry)
-    ]
+    annotations = [entry for entry in entries if isinstance(entry, Entry)]
+    timed = list[TimedLabel]()
+    if any(may_be_pause(entry.txt) for entry in annotations):  # otherwise their times tell nothing
+        timed = [TimedLabel(" ".join(one.audio[:1]), one.start, one.end, one.txt) for one in annotations]
     labels, doubtful = find_pause_labels(timed, options.pauses, options.unit)
     if doubtful:
         counts = list_names([f"{text!r} ({num})" for text, num in doubtful.most_common()])

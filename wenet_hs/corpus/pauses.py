@@ -27,16 +27,20 @@ _MIN_COUNT, _MIN_SHARE = 5, 0.1
 _SECONDS = r"\d+ ?(?:s|sec|secs|seconds)\.?"
 _DURATION = rf"(?:(?:\d+:)?\d{{0,3}}[.,]\d{{1,2}}(?: ?(?:s|sec|secs|seconds)\.?)?|{_SECONDS})"
 _NAME = r"(?:short |long |brief )?(?:pauses?|pausa|pauze|pauza|пауза|silence|silent|silencio|silenzio|stille)"
+_LENGTH = r"(?: larga| corta| longue| courte| lunga| breve)?"
 _DOTS = r"(?:\.{1,3}|…|-{1,3})"
-_IN_BRACKETS = rf"(?:{_DOTS}|{_DURATION}|{_NAME}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
+_IN_BRACKETS = rf"(?:{_DOTS}|{_DURATION}|{_NAME}{_LENGTH}(?:[ :,]+{_DURATION})?|{_DURATION} {_NAME})"
 _IN_ANGLES = r"(?:p:?|sil|sp|eps|no-speech)"
 _INSIDE = regex.compile(
     rf"\(\(? ?{_IN_BRACKETS} ?\)?\)|\[ ?{_IN_BRACKETS} ?\]|\{{ ?{_IN_BRACKETS} ?\}}"
-    rf"|< ?(?:{_IN_BRACKETS}|{_IN_ANGLES}) ?>|\[sil\]|\{{sil\}}",
+    rf"|< ?(?:{_IN_BRACKETS}|{_IN_ANGLES}) ?>|\[sil\]|\{{sil\}}|(?<!\S)!(?:sil|enter|exit)(?!\S)",
     regex.IGNORECASE,
 )
-"""A pause that is written inside a transcript, with its duration or name in brackets."""
-_WHOLE = regex.compile(r"#+|_+|\++|h#|</?s ?/?>|!sil|!enter|!exit|\(\d{1,2}\)", regex.IGNORECASE)
+"""A pause that is written inside a transcript: its duration or name in brackets, or a word of HTK."""
+_FIRST_SIGNS = regex.compile(r"[(\[{<!]")
+_MAX_LABEL = 60
+"""Characters of a label that consists of pauses only; a longer text is a transcript."""
+_WHOLE = regex.compile(r"#+|_+|\++|h#|</?s ?/?>|\(\d{1,2}\)", regex.IGNORECASE)
 """A label that is a pause if it is all of an annotation; in a longer text these signs have other meanings."""
 
 
@@ -67,7 +71,7 @@ class PauseLabels:
 def is_pause_label(text: str) -> bool:
     """Whether the text is a pause in any data: signs or a label in brackets, or several of them."""
     label = text.strip()
-    if not label:
+    if not label or len(label) > _MAX_LABEL:
         return False
     words = _INSIDE.sub(" ", label).split()
     return all(map(_WHOLE.fullmatch, words))
@@ -80,7 +84,10 @@ def is_ignored(text: str) -> bool:
 
 def remove_pauses(text: str) -> tuple[str, Counter[str]]:
     """The text without the pauses that are written inside it, such as `(0.7)`, and how often each occurs."""
-    removed = Counter(_INSIDE.findall(text))
+    removed = Counter[str]()
+    if not _FIRST_SIGNS.search(text):
+        return text, removed
+    removed.update(_INSIDE.findall(text))
     if not removed:
         return text, removed
     return " ".join(_INSIDE.sub(" ", text).split()), removed
@@ -91,6 +98,11 @@ def find_aligner_labels(pauses: str, unit: str) -> PauseLabels:
     if pauses != AUTO:
         return PauseLabels(frozenset(pauses.lower().split()))
     return PauseLabels(frozenset(PHONE_LABELS if unit == "phone" else ALIGNER_LABELS))
+
+
+def may_be_pause(text: str) -> bool:
+    """Whether the text is a label of letters that may be a pause: see `find_pause_labels`."""
+    return text.strip().lower() in _LETTER_LABELS
 
 
 def find_pause_labels(labels: Iterable[TimedLabel], pauses: str, unit: str) -> tuple[PauseLabels, Counter[str]]:
@@ -105,9 +117,7 @@ def find_pause_labels(labels: Iterable[TimedLabel], pauses: str, unit: str) -> t
     if unit == "phone":
         return PauseLabels(frozenset(PHONE_LABELS)), Counter()
     timed = [label for label in labels if label.start is not None and label.end is not None]
-    counts = Counter(text for label in timed if (text := label.text.strip().lower()) in _LETTER_LABELS)
-    if not counts:
-        return PauseLabels(), counts
+    counts = Counter(label.text.strip().lower() for label in timed if may_be_pause(label.text))
     num_touching = _count_touching(timed, counts)
     letters = {
         text
