@@ -181,17 +181,27 @@ def read_text(path: Path | str) -> dict[str, str]:
 
     Raises DataError on a duplicate key, and on JSON.
     """
+    numbered = enumerate(read_lines(path), start=1)
+    return parse_text((f"{path}:{number}", line) for number, line in numbered)
+
+
+def parse_text(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """The transcripts of the lines of a `text` file by key; see `read_text`.
+
+    `lines`: `FILE:NUMBER` and the content of each line.
+    """
     transcripts: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), start=1):
+    for where, line in lines:
         parts = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
         if not parts:
             continue
-        if parts[0].startswith('{"'):  # hyps.jsonl, or a data.list
+        key = parts[0]
+        if key.startswith('{"'):  # hyps.jsonl, or a data.list
             found = "JSON lines, not `key transcript` lines"
-            raise DataError(f"{path}:{number}", found, "give the file `text` of the same folder")
-        if parts[0] in transcripts:
-            raise DataError(f"{path}:{number}", f"{parts[0]!r} occurs twice", "keep one of the two lines")
-        transcripts[parts[0]] = parts[1].rstrip() if len(parts) == 2 else ""
+            raise DataError(where, found, "give the file `text` of the same folder")
+        if key in transcripts:
+            raise DataError(where, f"{key!r} occurs twice", "keep one of the two lines")
+        transcripts[key] = parts[1].rstrip() if len(parts) == 2 else ""
     return transcripts
 
 

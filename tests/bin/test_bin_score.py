@@ -96,7 +96,10 @@ def test_rules_for_spaces_and_punctuation(capsys: Capsys) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ("--hyp others", "others: no utterance of ref among its 1 hypothesis (zz); score it against its own reference"),
+        (
+            "--hyp others",
+            "others: no utterance of ref (ca1, and 3 more) among its 1 hypothesis (zz); score",
+        ),
         ("--hyp twice", "twice:2: 'ca1' occurs twice; keep one of the two lines"),
         ("--hyp nowhere", "nowhere: cannot be read (No such file or directory); check the path"),
         ("--hyp empty", "empty: contains no hypotheses; decode again, or check that it is the right file"),

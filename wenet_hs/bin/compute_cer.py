@@ -23,11 +23,11 @@ from rich.cells import cell_len
 from wenet_hs.bin.main import main_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
-from wenet_hs.manifest import read_text
 from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.rules import normalize_words, split_units
+from wenet_hs.score.transcript_files import read_transcripts
 from wenet_hs.text.units import show_two, show_unit
 
 PADDING = {"space": " ", "underline": "_"}
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--maxw", type=int, default=sys.maxsize, metavar="N", help="units per line (default: all)")
     padding_help = "the character that fills columns (default: space)"
     add("--padding-symbol", type=str.lower, choices=tuple(PADDING), default="space", help=padding_help)
-    add("ref", type=Path, help="reference: `key transcript` per line")
+    add("ref", type=Path, help="reference: `key transcript` per line, or NIST's trn, ctm or stm")
     add("hyp", type=Path, help="hypotheses in the same format")
 
 
@@ -69,7 +69,8 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
-    reference, hypothesis = (rewrite(read_text(path), args, rules) for path in (args.ref, args.hyp))
+    reference = rewrite(read_transcripts(args.ref), args, rules)
+    hypothesis = rewrite(read_transcripts(args.hyp), args, rules)
     names = str(args.ref), str(args.hyp)
     report = score(reference, hypothesis, rules=rules, names=names, allow_extra=True, num_resamples=0)
     padding = PADDING[args.padding_symbol]

@@ -23,13 +23,14 @@ from pathlib import Path
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import Utterance, read_data_list, read_text
+from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import NORMALIZATIONS, PUNCTUATION, SPACES
 from wenet_hs.score.tables import format_report
+from wenet_hs.score.transcript_files import read_transcripts
 
 LANG = "lang"
 
@@ -56,7 +57,8 @@ def add_common_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the flags of `score` and `compare`: the reference and the rules."""
     add = parser.add_argument
     add("--metric", choices=METRICS, required=True, help="grapheme clusters, words, or phones between white space")
-    add("--ref", type=Path, required=True, help="reference: a text file (`key transcript` per line) or a data.list")
+    forms = "a text file (`key transcript` per line), a data.list, or NIST's trn, ctm or stm"
+    add("--ref", type=Path, required=True, help=f"reference: {forms}")
     add("--data_list", type=Path, help="data.list with language and speaker of each reference utterance")
     add("--spaces", choices=SPACES, default="ignore", help="cer: whether spaces are units (default: ignore)")
     add("--normalize", choices=NORMALIZATIONS, default="nfc", help="applied to every transcript (default: nfc)")
@@ -176,13 +178,14 @@ def read_reference(args: argparse.Namespace) -> tuple[dict[str, str], list[Utter
     """Transcripts by key, and the utterances of --data_list or of a reference that is a data.list."""
     first = next((line.strip() for line in read_lines(args.ref) if line.strip()), "")
     utterances = read_data_list(args.ref) if first.startswith("{") else []
-    reference = {utterance.key: utterance.txt for utterance in utterances} or read_text(args.ref)
+    of_list = {utterance.key: utterance.txt for utterance in utterances}
+    reference = of_list or read_transcripts(args.ref)
     return reference, read_data_list(args.data_list) if args.data_list else utterances
 
 
 def read_hypothesis(path: Path) -> dict[str, str]:
     """Transcripts by key. Raises DataError if there are none: an error rate of 100 % would look like a result."""
-    hypothesis = read_text(path)
+    hypothesis = read_transcripts(path)
     if not hypothesis:
         raise DataError(path, "contains no hypotheses", "decode again, or check that it is the right file")
     return hypothesis

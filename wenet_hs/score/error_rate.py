@@ -155,8 +155,10 @@ def check_keys(reference: Set[str], hypothesis: Set[str], *, names: tuple[str, s
     extra = sorted(hypothesis - reference)
     number = count_of(len(extra), "hypothesis", "hypotheses")
     if hypothesis and len(extra) == len(hypothesis):
-        found = f"no utterance of {names[0]} among its {number} ({list_names(extra)})"
-        raise DataError(names[1], found, "score it against its own reference")
+        expected = list_names(sorted(reference), most=1)
+        found = f"no utterance of {names[0]} ({expected}) among its {number}"
+        to_do = "score it against its own reference, or write the same keys in both"
+        raise DataError(names[1], f"{found} ({list_names(extra)})", to_do)
     if extra and not allow_extra:
         to_do = "remove them, or give the reference that has them (`score --allow_extra` leaves them out)"
         raise DataError(names[1], f"{number} without a reference in {names[0]} ({list_names(extra)})", to_do)

@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of transcripts to score: trn, ctm and stm of NIST are told from `key transcript` lines."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from command_line import Capsys, error_line, run_line
+
+from wenet_hs.bin import compare as compare_command
+from wenet_hs.bin import compute_cer as cer_command
+from wenet_hs.bin import score as score_command
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import write_text
+from wenet_hs.score.transcript_files import read_transcripts
+
+TRN = """hello big world	(spk1-utt1)
+another one here (spk1-utt2)
+;; a comment
+
+who is there (spk2-utt1)
+(spk2-utt2)
+"""
+TEXTS = {
+    "spk1-utt1": "hello big world",
+    "spk1-utt2": "another one here",
+    "spk2-utt1": "who is there",
+    "spk2-utt2": "",
+}
+CTM = """;; a comment
+rec1 1 1.18 0.02 world 0.9
+rec1 1 0.10 0.08 hello 0.8 lex speaker
+
+rec2 1 0.5 0.25 good NA
+rec2 1 .75 0.3 day
+"""
+STM = """rec1 1 anna 1 2.5 <o,f0,female> world
+rec1 1 bert 0.1 1.05 <O> hello
+rec2 A anna 0.1 1.0 <o> good day
+"""
+OF_RECORDINGS = {"rec1": "hello world", "rec2": "good day"}
+
+
+def read(tmp_path: Path, content: str) -> dict[str, str]:
+    path = tmp_path / "file.txt"
+    path.write_text(content, "utf-8")
+    return read_transcripts(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (TRN, TEXTS),
+        ("hello big world (spk1-utt1)\n", {"spk1-utt1": "hello big world"}),
+        ("hello again (0001)\nhello (0002)\n", {"0001": "hello again", "0002": "hello"}),
+        ("so (um) yes (a_1)\nso (uh) (a_2)\n", {"a_1": "so (um) yes", "a_2": "so (uh)"}),
+        ("1 2 (s-1)\n1 (s-2)\n1 3 (s-3)\n", {"s-1": "1 2", "s-2": "1", "s-3": "1 3"}),
+        (CTM, OF_RECORDINGS),
+        ("rec 1 0 1 hello\nrec 1 1 1 world\n", {"rec": "hello world"}),
+        ("utt1 1 0.10 0.08 hello\n", {"utt1": "hello"}),
+        (STM, OF_RECORDINGS),
+        ("rec A s 0.0 1.0\nrec A s 1.0 2.0 <unk> yes\n", {"rec": "<unk> yes"}),
+        ("rec 1 s 1 2 world\nrec 1 s 0 1 hello\n", {"rec": "hello world"}),
+    ],
+)
+def test_forms_of_nist_are_read(tmp_path: Path, content: str, expected: dict[str, str]) -> None:
+    assert read(tmp_path, content) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "utt1 hello (laughs)\nutt2 so (coughs)\n",
+        "utt1 perro (dog)\nutt2 gato (cat)\n",
+        "utt1 so (0.7)\nutt2 yes (1,2)\n",
+        "utt1 one (a-1)\nutt2 two\nutt3 three\n",
+        "utt1 one (a-1)\nutt2 two (a-1)\n",
+        "anna hello (laughs)\nbert yes (coughs)\n",
+        "utt1 1 2 3 four\nutt2 1 7 9 5\n",
+        "utt1 3 5 2.5 1\nutt2 about 1.5 2.5 metres\n",
+        "utt1 (x)\n",
+        ";; hello\nutt1 x\n",
+        "(a) hello\n(b) world\n",
+    ],
+)
+def test_lines_that_begin_with_their_key_stay_so(tmp_path: Path, content: str) -> None:
+    expected = {line.split()[0]: line.partition(" ")[2] for line in content.splitlines()}
+    assert read(tmp_path, content) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            "hello big (s-1)\nhello there\nhello again (s-3)\n",
+            "2: no key in brackets at the end, which other lines of this trn have; add it",
+        ),
+        (
+            "hello (s-1)\nworld (s-1)\n",
+            "2: 's-1' occurs twice in this trn; keep one of the two lines",
+        ),
+        (
+            "i { um / uh / @ } see (s-1)\n",
+            "1: alternatives of sclite, '{ um / uh / @ }', which are not scored; write one of them",
+        ),
+        (
+            "utt-1 hello (s-1)\nutt-2 hello (s-2)\n",
+            "1: both 'utt-1' and 's-1' can be the key, here and on all other lines; "
+            "write `key transcript` lines that do not end with a name in brackets",
+        ),
+        (
+            "hello you (anna)\nhello me (bert)\n",
+            "2: begins with 'hello' as an earlier line, and all end with brackets; write `key transcript` "
+            "lines; if the brackets have the keys, as in a trn of NIST, write these first",
+        ),
+        (
+            "rec 1 0.1 0.2 so\nrec 1 * * <ALT_BEGIN>\nrec 1 0.3 0.2 uh\nrec 1 0.5 0.2 yes\n",
+            "2: 'rec 1 * * <ALT_BEGIN>' does not have the form of other lines, a ctm of NIST "
+            "(recording channel start duration word); correct or remove it",
+        ),
+        (
+            "rec 1 s 0.1 0.2 so\nrec 1 s 2 1.0\nrec 1 s 2 3.0 no\n",
+            "2: 'rec 1 s 2 1.0' does not have the form of other lines, an stm of NIST "
+            "(recording channel speaker start end text); correct or remove it",
+        ),
+        (
+            "rec 1 s 0.1 1.0 a { b / c } d\n",
+            "1: alternatives of sclite, '{ b / c }', which are not scored; write one of them",
+        ),
+        (
+            "rec 1 s 0.1 1.0 <o> yes\nrec 1 gap 1.0 2.0 <o> ignore_time_segment_in_scoring\n",
+            "2: a time that is not scored, in an stm of NIST: sclite leaves out what is said; "
+            "remove the line and, from the hypotheses, the words of this time; "
+            "or write `key transcript` lines",
+        ),
+        (
+            "rec 1 anna 0.0 2.0 yes\nrec 1 bert 1.5 3.0 no\n",
+            "2: begins before the segment of FILE:1 ends: the words have no order; "
+            "write `key transcript` lines, one per segment, in both files",
+        ),
+        (
+            "rec A 0.1 0.2 so\nrec A 0.3 0.2 yes\nrec B 0.3 0.2 no\n",
+            "3: channel B of rec, FILE:1 has another channel; put the channel into the name, "
+            "in both files: awk '{ $1 = $1 \"-\" $2; print }' FILE",
+        ),
+    ],
+)
+def test_what_cannot_be_scored_is_one_line(tmp_path: Path, content: str, message: str) -> None:
+    with pytest.raises(DataError) as caught:
+        read(tmp_path, content)
+    assert str(caught.value).replace(str(tmp_path / "file.txt"), "FILE") == f"FILE:{message}"
+
+
+@pytest.mark.parametrize(
+    ("repaired", "expected"),
+    [
+        ("hello big (s-1)\nhello there (s-2)\n", {"s-1": "hello big", "s-2": "hello there"}),
+        ("i um see (s-1)\n", {"s-1": "i um see"}),
+        ("anna hello you\nbert hello me\n", {"anna": "hello you", "bert": "hello me"}),
+        ("rec 1 0.1 0.2 so\nrec 1 0.3 0.2 uh\n", {"rec": "so uh"}),
+        ("rec 1 s 0.1 1.0 a b d\n", {"rec": "a b d"}),
+        ("rec 1 s 0.1 1.0 <o> yes\nrec 1 s 2.0 3.0 <o> no\n", {"rec": "yes no"}),
+        ("rec-1 yes\nrec-2 no\n", {"rec-1": "yes", "rec-2": "no"}),
+    ],
+)
+def test_what_a_line_says_works(tmp_path: Path, repaired: str, expected: dict[str, str]) -> None:
+    assert read(tmp_path, repaired) == expected
+
+
+def test_the_command_of_a_line_puts_channels_into_names(tmp_path: Path) -> None:
+    path = tmp_path / "file.ctm"
+    path.write_text("rec A 0.1 0.2 so\nrec A 0.3 0.2 yes\nrec B 0.3 0.2 no\n")
+    with pytest.raises(DataError) as caught:
+        read_transcripts(path)
+    command = caught.value.to_do.partition(": ")[2].replace("FILE", str(path))
+    renamed = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+    path.write_text(renamed.stdout)
+    assert read_transcripts(path) == {"rec-A": "so yes", "rec-B": "no"}
+
+
+# ---- commands
+
+
+@pytest.fixture
+def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+def test_a_trn_has_the_numbers_of_the_same_sentences(capsys: Capsys, caplog: pytest.LogCaptureFixture) -> None:
+    """Also beside `key transcript` lines; the names in the brackets are no words."""
+    caplog.set_level("INFO")
+    ref = {"s1-u1": "hello big world", "s1-u2": "another one here", "s2-u1": "who is there"}
+    hyp = {"s1-u1": "hello bag world", "s1-u2": "another one here", "s2-u1": "who was here"}
+    for name, texts in (("ref", ref), ("hyp", hyp)):
+        trn = "".join(f"{text}\t({key})\n" for key, text in texts.items())
+        Path(f"{name}.trn").write_text(trn)
+        write_text(f"{name}.txt", texts)
+    printed = set[str]()
+    for reference, hypotheses in (("txt", "txt"), ("trn", "trn"), ("trn", "txt"), ("txt", "trn")):
+        files = f"--ref ref.{reference} --hyp hyp.{hypotheses}"
+        assert run_line(score_command, f"--metric cer {files} --num_resamples 0") == 0
+        printed.add(capsys.readouterr().out)
+    assert len(printed) == 1 and "10.81" in printed.pop()
+    assert caplog.text.count("ref.trn: a trn of NIST") == 2
+    line = "--metric wer --ref ref.trn --hyp_a hyp.trn --hyp_b hyp.txt --num_resamples 10"
+    assert run_line(compare_command, line) == 0
+    assert "0.00" in capsys.readouterr().out
+    assert run_line(cer_command, "--v=0 ref.trn hyp.trn") == 0
+    assert "Overall -> 10.81 % N=37" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+def test_other_keys_in_a_trn_are_named(capsys: Capsys) -> None:
+    Path("ref.trn").write_text("hello (s1-u1)\nworld (s1-u2)\n")
+    Path("hyp.txt").write_text("u1 hello\nu2 world\n")
+    code = run_line(score_command, "--metric cer --ref ref.trn --hyp hyp.txt")
+    assert error_line(code, capsys) == (
+        "hyp.txt: no utterance of ref.trn (s1-u1, and 1 more) among its 2 hypotheses (u1, u2); "
+        "score it against its own reference, or write the same keys in both"
+    )
+    Path("hyp.txt").write_text("s1-u1 hello\ns1-u2 world\n")
+    assert run_line(score_command, "--metric cer --ref ref.trn --hyp hyp.txt") == 0
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+def test_an_stm_and_a_ctm_are_scored_by_recording(capsys: Capsys) -> None:
+    Path("ref.stm").write_text(STM)
+    Path("hyp.ctm").write_text(CTM.replace("day", "night"))
+    line = "--metric wer --ref ref.stm --hyp hyp.ctm --num_resamples 0"
+    assert run_line(score_command, line) == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    assert last[:8] == ["micro", "average", "2", "4", "1", "0", "0", "25.00"]

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files of transcripts to score: `key transcript` lines, and trn, ctm and stm of NIST's sclite.
+
+A line of a trn is `transcript (key)`, of a ctm one word with its times, of an stm one segment.
+The content decides which form a file has, because many tools give all of them the same name.
+"""
+
+import logging
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines
+from wenet_hs.manifest import parse_text
+
+logger = logging.getLogger(__name__)
+
+MatchLine = Callable[[str], re.Match[str] | None]
+
+_SECONDS = r"(?:\d+\.?\d*|\.\d+)"
+_RECORDING = r"(?P<recording>\S+)\s+(?P<channel>\d{1,2}|[A-Za-z])"
+_TRN = re.compile(r"(?:(?P<text>.*)\s)?\((?P<key>[^\s()]+)\)\s*")
+_CTM = re.compile(
+    rf"{_RECORDING}\s+(?P<start>{_SECONDS})\s+(?P<duration>{_SECONDS})\s+(?P<text>\S+)"
+    rf"(?:\s+(?:-?{_SECONDS}|NA)(?:\s+\S+){{0,2}})?\s*"
+)
+"""A word may be followed by its confidence, its type and its speaker."""
+_STM = re.compile(
+    rf"{_RECORDING}\s+(?P<speaker>\S+)\s+(?P<start>{_SECONDS})\s+(?P<end>{_SECONDS})"
+    r"(?:\s+(?P<text>.*?))?\s*"
+)
+_CTM_FORM = "a ctm of NIST (recording channel start duration word)"
+_STM_FORM = "an stm of NIST (recording channel speaker start end text)"
+_STM_LABEL = re.compile(r"<[^<>\s]*>")
+_NOT_SCORED = "ignore_time_segment_in_scoring"
+_DECIMAL = re.compile(r"\d+[.,]\d+")
+_ALTERNATIVES = re.compile(r"\{\s.*\s/\s.*\s\}")
+_MAX_OVERLAP_S = 0.1
+"""Ends of segments that are set by hand differ by less."""
+_WRITE_TEXT = "write `key transcript` lines"
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line with content."""
+
+    where: str
+    """`FILE:NUMBER`, for messages."""
+    text: str
+
+    @property
+    def first_word(self) -> str:
+        return self.text.split(maxsplit=1)[0]
+
+    @property
+    def is_comment(self) -> bool:
+        """Whether it is a comment in all of NIST's forms."""
+        return self.text.startswith(";;")
+
+
+@dataclass(frozen=True)
+class TimedText:
+    """A word of a ctm or a segment of an stm."""
+
+    where: str
+    recording: str
+    channel: str
+    start_s: float
+    end_s: float
+    text: str
+
+
+def read_transcripts(path: Path | str) -> dict[str, str]:
+    """The transcripts of a file by key.
+
+    The key of a trn is the name in the brackets at the end of a line. The key of a ctm or stm is
+    the name of the recording, whose words in the order of time are one transcript. A line of the
+    log states that one of these forms was read.
+
+    Raises DataError if the file cannot be read, a line does not have the form of the others, or a
+    key occurs twice; also for what cannot be scored: alternatives, two channels of a recording,
+    segments that overlap, segments that are not to be scored.
+    """
+    numbered = enumerate(read_lines(path), start=1)
+    lines = [Line(f"{path}:{number}", text) for number, text in numbered if text.strip()]
+    of_nist = [line for line in lines if not line.is_comment]
+    if _is_timed(of_nist, _CTM.fullmatch, ("start", "duration")):
+        logger.info("%s: a ctm of NIST; the words of a recording are its transcript", path)
+        return _join_by_recording(_read_ctm(of_nist))
+    if _is_timed(of_nist, _match_stm, ("start", "end")):
+        logger.info("%s: an stm of NIST; the segments of a recording are its transcript", path)
+        segments = list(_read_stm(of_nist))
+        _refuse_overlaps(segments)
+        return _join_by_recording(segments)
+    if _is_trn(of_nist):
+        logger.info("%s: a trn of NIST; the keys are the names in the last brackets", path)
+        return _read_trn(of_nist)
+    return parse_text((line.where, line.text) for line in lines)
+
+
+# ---- the form of a file
+
+
+def _is_timed(lines: Sequence[Line], match_line: MatchLine, times: tuple[str, str]) -> bool:
+    """Whether most lines are of a ctm or an stm.
+
+    Transcripts of numbers such as `utt1 3 5 2 one` fit too. So times without decimals count only
+    if there are at least two lines per recording on average.
+
+    Args:
+        match_line: gives the parts of a line of the form.
+        times: the names of its two parts that are times.
+    """
+    matches = [match for line in lines if (match := match_line(line.text))]
+    if _count_first_words(lines) > len(lines) / 2:
+        matches = [match for match in matches if all("." in match[name] for name in times)]
+    return len(matches) > len(lines) / 2
+
+
+def _match_stm(line: str) -> re.Match[str] | None:
+    """The parts of a line of an stm, whose segment does not end before it begins."""
+    match = _STM.fullmatch(line)
+    return match if match and float(match["start"]) <= float(match["end"]) else None
+
+
+def _is_trn(lines: Sequence[Line]) -> bool:
+    """Whether most lines end with a key in brackets, and are no `key transcript` lines.
+
+    Transcripts may end with a word in brackets too, such as `(laughs)`. So only a name with a
+    digit, a hyphen or an underscore counts as a key.
+
+    Raises DataError if the lines can be both forms, or can be neither.
+    """
+    endings = [match["key"] for line in lines if (match := _TRN.fullmatch(line.text))]
+    num_keys = sum(map(_is_like_key, endings))
+    if num_keys <= len(lines) / 2:
+        if len(endings) == len(lines):
+            _refuse_repeated_first_words(lines)
+        return False
+    has_few_first_words = _count_first_words(lines) <= len(lines) / 2
+    if has_few_first_words or not all(_is_like_key(line.first_word) for line in lines):
+        return True
+    if num_keys == len(lines) == len(set(endings)):
+        both = f"both {lines[0].first_word!r} and {endings[0]!r}"
+        found = f"{both} can be the key, here and on all other lines"
+        to_do = f"{_WRITE_TEXT} that do not end with a name in brackets"
+        raise DataError(lines[0].where, found, to_do)
+    return False
+
+
+def _count_first_words(lines: Iterable[Line]) -> int:
+    return len({line.first_word for line in lines})
+
+
+def _refuse_repeated_first_words(lines: Iterable[Line]) -> None:
+    """Raise DataError if two of these lines, which end with brackets, begin with the same word.
+
+    That word is no key then, and what is in the brackets may be one.
+    """
+    first_words = set[str]()
+    for line in lines:
+        if line.first_word in first_words:
+            found = f"begins with {line.first_word!r} as an earlier line, and all end with brackets"
+            trn = "if the brackets have the keys, as in a trn of NIST, write these first"
+            raise DataError(line.where, found, f"{_WRITE_TEXT}; {trn}")
+        first_words.add(line.first_word)
+
+
+def _is_like_key(word: str) -> bool:
+    """Whether a word has a digit, a hyphen or an underscore.
+
+    A decimal number is not like a key: it is the length of a pause.
+    """
+    has_sign = any(character.isdigit() or character in "-_" for character in word)
+    return has_sign and _DECIMAL.fullmatch(word) is None
+
+
+# ---- reading of one form
+
+
+def _read_trn(lines: Sequence[Line]) -> dict[str, str]:
+    transcripts: dict[str, str] = {}
+    for line in lines:
+        match = _TRN.fullmatch(line.text)
+        if match is None:
+            found = "no key in brackets at the end, which other lines of this trn have"
+            raise DataError(line.where, found, "add it")
+        key = match["key"]
+        if key in transcripts:
+            found = f"{key!r} occurs twice in this trn"
+            raise DataError(line.where, found, "keep one of the two lines")
+        text = (match["text"] or "").strip()
+        _refuse_alternatives(line.where, text)
+        transcripts[key] = text
+    return transcripts
+
+
+def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
+    for line in lines:
+        match = _match(_CTM.fullmatch, line, _CTM_FORM)
+        start_s = float(match["start"])
+        yield TimedText(
+            where=line.where,
+            recording=match["recording"],
+            channel=match["channel"],
+            start_s=start_s,
+            end_s=start_s + float(match["duration"]),
+            text=match["text"],
+        )
+
+
+def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
+    """The segments, without their labels such as `<o,f0,male>` if all segments have one."""
+    matches = [_match(_match_stm, line, _STM_FORM) for line in lines]
+    texts = [match["text"] or "" for match in matches]
+    have_labels = all(map(_STM_LABEL.match, texts))
+    for line, match, text in zip(lines, matches, texts, strict=True):
+        transcript = _STM_LABEL.sub("", text, count=1).strip() if have_labels else text
+        _refuse_alternatives(line.where, transcript)
+        if transcript.lower() == _NOT_SCORED:
+            found = "a time that is not scored, in an stm of NIST: sclite leaves out what is said"
+            to_do = "remove the line and, from the hypotheses, the words of this time"
+            raise DataError(line.where, found, f"{to_do}; or {_WRITE_TEXT}")
+        yield TimedText(
+            where=line.where,
+            recording=match["recording"],
+            channel=match["channel"],
+            start_s=float(match["start"]),
+            end_s=float(match["end"]),
+            text=transcript,
+        )
+
+
+def _match(match_line: MatchLine, line: Line, form: str) -> re.Match[str]:
+    """The parts of a line. Raises DataError if it does not have the form of the others."""
+    match = match_line(line.text)
+    if match is None:
+        found = f"{line.text[:40]!r} does not have the form of other lines, {form}"
+        raise DataError(line.where, found, "correct or remove it")
+    return match
+
+
+def _refuse_alternatives(where: str, text: str) -> None:
+    if match := _ALTERNATIVES.search(text):
+        found = f"alternatives of sclite, {match.group()[:40]!r}, which are not scored"
+        raise DataError(where, found, "write one of them")
+
+
+def _refuse_overlaps(segments: Iterable[TimedText]) -> None:
+    """Raise DataError if two segments of a recording overlap: then their words have no order."""
+    in_order = sorted(segments, key=lambda segment: (segment.recording, segment.start_s))
+    for earlier, later in pairwise(in_order):
+        is_overlap = earlier.end_s - later.start_s > _MAX_OVERLAP_S
+        if earlier.recording == later.recording and is_overlap:
+            found = f"begins before the segment of {earlier.where} ends: the words have no order"
+            to_do = f"{_WRITE_TEXT}, one per segment, in both files"
+            raise DataError(later.where, found, to_do)
+
+
+def _join_by_recording(parts: Iterable[TimedText]) -> dict[str, str]:
+    """The words of each recording in the order of time.
+
+    Raises DataError for a second channel of a recording.
+    """
+    of_recordings = defaultdict[str, list[TimedText]](list)
+    for part in parts:
+        of_recording = of_recordings[part.recording]
+        of_recording.append(part)
+        first = of_recording[0]
+        if part.channel != first.channel:
+            found = f"channel {part.channel} of {part.recording}, {first.where} has another channel"
+            command = """awk '{ $1 = $1 "-" $2; print }' FILE"""
+            to_do = f"put the channel into the name, in both files: {command}"
+            raise DataError(part.where, found, to_do)
+    transcripts: dict[str, str] = {}
+    for recording, of_recording in of_recordings.items():
+        in_order = sorted(of_recording, key=lambda part: part.start_s)
+        transcripts[recording] = " ".join(part.text for part in in_order if part.text)
+    return transcripts
