@@ -16,7 +16,9 @@ from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_eaf
 from wenet_hs.annotation.textgrid import read_textgrid
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.audio_check import CheckMode, ClipChecker
+from wenet_hs.corpus.check import KINDS, NO_AUDIO, check_lists
 from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data import audio
 from wenet_hs.data.audio import AudioError, read_duration
@@ -35,14 +37,21 @@ def prepare(out: Path, words: str) -> tuple[dict[str, Utterance], dict[str, str]
 
 
 def write_m4a(path: Path, seconds: float = 1.5) -> Path:
+    return write_media(path, seconds, codec="aac", container="mp4")
+
+
+def write_media(path: Path, seconds: float, *, codec: str, container: str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    with av.open(str(path), "w", format="mp4") as file:
-        stream = file.add_stream("aac", rate=16000)
+    noise = np.random.default_rng(0).uniform(-0.3, 0.3, (1, round(16000 * seconds)))
+    with av.open(str(path), "w", format=container) as file:
+        stream = file.add_stream(codec, rate=16000)
         stream.layout = "mono"
-        samples = np.random.default_rng(0).uniform(-0.3, 0.3, (1, round(16000 * seconds))).astype(np.float32)
-        frame = av.AudioFrame.from_ndarray(samples, format="fltp", layout="mono")
-        frame.sample_rate, frame.pts = 16000, 0
-        file.mux(stream.encode(frame))
+        frame = av.AudioFrame.from_ndarray(noise.astype(np.float32), format="fltp", layout="mono")
+        frame.sample_rate = 16000
+        resampler = av.AudioResampler(stream.codec_context.format or "fltp", "mono", 16000)
+        for converted in resampler.resample(frame):
+            converted.pts = 0
+            file.mux(stream.encode(converted))
         file.mux(stream.encode(None))
     return path
 
@@ -145,6 +154,34 @@ def test_every_suffix_that_can_be_read_is_found(tmp_path: Path) -> None:
     (tmp_path / "t.tsv").write_text("\n".join(rows) + "\n")
     found, rejected = prepare(tmp_path / "out", f"table --table {tmp_path / 't.tsv'} --audio_dir {tmp_path / 'audio'}")
     assert (len(found), rejected) == (len(forms), {})
+
+
+FORMS_OF_FFMPEG = (("a.oga", "flac", "ogg"), ("b.wv", "wavpack", "wv"), ("c.tta", "tta", "tta"))
+
+
+def test_forms_that_only_ffmpeg_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whole files of a folder, parts of files in a table, and the check of the lists."""
+    rows = ["path,text,start,end"]
+    for number, (name, codec, container) in enumerate(FORMS_OF_FFMPEG):
+        path = write_media(tmp_path / "tapes" / name, 3.0, codec=codec, container=container)
+        path.with_suffix(".txt").write_text(TEXTS[number])
+        rows.append(f"{name},{TEXTS[number]},0.5,1.25")
+    found, rejected = prepare(tmp_path / "whole", f"folder --corpus {tmp_path / 'tapes'}")
+    assert sorted(Path(u.wav).name for u in found.values()) == ["a.oga", "b.wv", "c.tta"]
+    assert ({u.duration for u in found.values()}, rejected) == ({3.0}, {})
+    table = tmp_path / "tapes" / "parts.csv"
+    table.write_text("\n".join(rows))
+    found, rejected = prepare(tmp_path / "parts", f"table --table {table}")
+    assert ({u.duration for u in found.values()}, rejected) == ({0.75}, {})
+    lists = {"train": [*found.values()]}
+    checked = check_lists(lists, config=ExperimentConfig())
+    assert not checked.findings.keys() & {*NO_AUDIO}
+    monkeypatch.setitem(sys.modules, "av", None)
+    checked = check_lists(lists, config=ExperimentConfig())
+    assert len(checked.findings["audio for PyAV"]) == 3
+    remedy = "pip install 'wenet_hs[media]', or convert the files to FLAC or wav"
+    assert KINDS["audio for PyAV"] == remedy
+    assert "WavPack: libsndfile cannot read it" in str(checked.findings["audio for PyAV"])
 
 
 def test_shards_of_media_have_their_samples(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 """Audio that libsndfile does not read rightly: sizes of wav files, m4a and video, joined files, unusual Ogg pages."""
 
 import gc
+import io
 import os
 import struct
 import sys
@@ -267,3 +268,156 @@ def test_media_that_cannot_be_read_are_refused_in_one_line(tmp_path: Path, monke
     mp3 = encoded(speech_like(), RATE, "MP3")
     with pytest.raises(AudioError, match=r"joined files.* can be read; PyAV reads it: pip install 'wenet_hs\[media\]'"):
         read_duration(mp3 + mp3)
+
+
+# ---- forms that libsndfile refuses
+
+
+WHOLE_BLOCKS = 12 * 4096 / RATE
+"""Seconds: FFmpeg reads no more than whole blocks of the ALAC that it wrote into CAF."""
+
+
+def write_bw64(path: Path, samples: np.ndarray) -> Path:
+    """RF64 has the same chunks."""
+    path.write_bytes(b"BW64" + encoded(samples, RATE, "RF64")[4:])
+    return path
+
+
+@pytest.fixture(scope="module")
+def only_ffmpeg(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The same samples in forms that libsndfile refuses, by the name of the form."""
+    folder = tmp_path_factory.mktemp("only_ffmpeg")
+    samples = speech_like(WHOLE_BLOCKS)
+    adts = write_media(folder / "plain.aac", samples, RATE, "aac").read_bytes()
+    (folder / "tagged.aac").write_bytes(b"ID3\x04\0\0\0\0\x01\x00" + bytes(128) + adts)
+    return {
+        "Ogg FLAC": write_media(folder / "a.oga", samples, RATE, "flac", format="ogg"),
+        "WavPack": write_media(folder / "a.wv", samples, RATE, "wavpack"),
+        "True Audio": write_media(folder / "a.tta", samples, RATE, "tta"),
+        "ALAC in CAF": write_media(folder / "a.caf", samples, RATE, "alac"),
+        "G.722": write_media(folder / "g722.wav", samples, RATE, "g722"),
+        "ADPCM of Yamaha": write_media(folder / "yamaha.wav", samples, RATE, "adpcm_yamaha"),
+        "AU with G.722": write_media(folder / "a.au", samples, RATE, "g722"),
+        "BW64": write_bw64(folder / "bw64.wav", samples),
+        "AC-3": write_media(folder / "a.ac3", speech_like(3.0, 48000), 48000, "ac3"),
+        "AAC with a tag": folder / "tagged.aac",
+    }
+
+
+@pytest.mark.parametrize(
+    ("form", "delayed", "longer"),
+    [
+        ("Ogg FLAC", 0, 0),
+        ("WavPack", 0, 0),
+        ("True Audio", 0, 0),
+        ("ALAC in CAF", 0, 0),
+        ("G.722", 22, 0),
+        ("ADPCM of Yamaha", 0, 1024),
+        ("AU with G.722", 22, 0),
+        ("BW64", 0, 0),
+        ("AC-3", 256, 1536),  # its encoder is late by this, and states it nowhere
+        ("AAC with a tag", 1024, 2048),
+    ],
+)
+def test_what_libsndfile_refuses_is_read_by_ffmpeg(
+    only_ffmpeg: dict[str, Path], form: str, delayed: int, longer: int
+) -> None:
+    path = only_ffmpeg[form]
+    whole, rate, missing_s = read_audio_file(path)
+    samples = speech_like(3.0, rate) if form == "AC-3" else speech_like(WHOLE_BLOCKS)
+    assert (read_num_channels(path), missing_s) == (1, 0.0)
+    assert 0 <= len(whole) - len(samples) <= longer
+    assert read_duration(path) == len(whole) / rate
+    assert abs(delay(whole, samples) - delayed) <= 2
+    for source in (path, path.read_bytes()):
+        part, _, _ = read_audio_file(source, start=1.5, end=2.25)
+        assert np.array_equal(part, whole[round(1.5 * rate) : round(2.25 * rate)])
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("WavPack", "damaged or cut off: no samples"),
+        ("True Audio", "damaged or cut off: Invalid data"),
+        ("ALAC in CAF", "damaged or cut off: Invalid data"),
+        ("G.722", r"cut off: 1.5\d\d s of audio, its header declares 3.07"),
+        ("BW64", r"cut off: 1.5\d\d s of audio, its header declares 3.0[67]"),
+    ],
+)
+def test_a_cut_off_file_is_named(only_ffmpeg: dict[str, Path], form: str, reason: str) -> None:
+    content = only_ffmpeg[form].read_bytes()
+    with pytest.raises(AudioError, match=reason):
+        read_audio_file(content[: len(content) // 2])
+
+
+@pytest.mark.parametrize(
+    ("form", "reason"),
+    [
+        ("Ogg FLAC", r"cut off: [12]\.\d+ s of audio, its header declares 3.07"),
+        ("WavPack", "damaged or cut off: Invalid data"),
+        ("True Audio", "damaged or cut off: Invalid data"),
+        ("AC-3", "damaged or cut off: its decoder refuses it"),
+    ],
+)
+def test_a_damaged_file_is_named(only_ffmpeg: dict[str, Path], form: str, reason: str) -> None:
+    content = bytearray(only_ffmpeg[form].read_bytes())
+    content[len(content) // 2] ^= 0xFF
+    with pytest.raises(AudioError, match=reason):
+        read_audio_file(bytes(content))
+
+
+G722_HEADER = b"RIFF\0\0\x01\0WAVEfmt \x12\0\0\0\x28\x02"
+BEGINNINGS = "wvpk", "MAC ", "TTA1", "tBaK", "MPCK", "\x0bw", "OggS", "caff", "BW64", "ID3", ""
+
+
+@pytest.mark.parametrize("beginning", [G722_HEADER, *map(str.encode, BEGINNINGS)])
+def test_noise_is_no_audio_however_it_begins(beginning: bytes) -> None:
+    random = np.random.default_rng(3)
+    for _ in range(5):
+        with pytest.raises(AudioError, match="damaged or cut off|not audio that can be read|empty"):
+            read_audio_file(beginning + random.bytes(3000))
+
+
+def test_a_damaged_wav_is_not_given_to_ffmpeg() -> None:
+    """FFmpeg would read it, with other samples than it had."""
+    wav = bytearray(encoded(speech_like(1.0), RATE, "WAV"))
+    wav[32:36] = bytes(4)  # bytes per sample
+    with av.open(io.BytesIO(bytes(wav))) as file:
+        assert file.streams.audio
+    with pytest.raises(AudioError, match="not audio that can be read"):
+        read_audio_file(bytes(wav))
+
+
+def test_without_pyav_the_form_and_the_extra_are_named(
+    only_ffmpeg: dict[str, Path], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    forms = {
+        "Ogg FLAC": "Ogg with other audio than Vorbis and Opus",
+        "WavPack": "WavPack",
+        "ALAC in CAF": "CAF with compressed audio",
+        "G.722": "wav with the codec 0x028f",
+    }
+    for form, name in forms.items():
+        with pytest.raises(AudioError) as caught:
+            read_duration(only_ffmpeg[form])
+        assert str(caught.value) == (
+            f"{only_ffmpeg[form]}: {name}: libsndfile cannot read it; PyAV reads it: "
+            "pip install 'wenet_hs[media]'; or convert it to FLAC or wav"
+        )
+        assert not caught.value.is_of_file
+    monkeypatch.undo()
+    samples, rate, _ = read_audio_file(only_ffmpeg["WavPack"])
+    converted = tmp_path / "a.flac"
+    converted.write_bytes(encoded(samples, rate, "FLAC"))
+    monkeypatch.setitem(sys.modules, "av", None)
+    assert read_duration(converted) == read_duration(converted) == len(samples) / rate
+
+
+def test_what_no_program_reads_is_to_be_converted_or_restored() -> None:
+    message = (
+        "not audio that can be read: no known format; convert it to FLAC or wav if it is audio, "
+        "or restore it, or leave it out"
+    )
+    with pytest.raises(AudioError, match=message):
+        read_duration(b"\xfa" * 4000)  # the samples of a raw file

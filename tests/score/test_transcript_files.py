@@ -14,6 +14,8 @@ from wenet_hs.errors import DataError
 from wenet_hs.manifest import write_text
 from wenet_hs.score.transcript_files import read_transcripts
 
+Caplog = pytest.LogCaptureFixture
+
 TRN = """hello big world	(spk1-utt1)
 another one here (spk1-utt2)
 ;; a comment
@@ -110,8 +112,9 @@ def test_lines_that_begin_with_their_key_stay_so(tmp_path: Path, content: str) -
         ),
         (
             "hello you (anna)\nhello me (bert)\n",
-            "2: begins with 'hello' as an earlier line, and all end with brackets; write `key transcript` "
-            "lines; if the brackets have the keys, as in a trn of NIST, write these first",
+            "2: begins with 'hello' as an earlier line, and all end with brackets; "
+            "write `key transcript` lines; "
+            "if the brackets have the keys, as in a trn of NIST, write these first",
         ),
         (
             "rec 1 0.1 0.2 so\nrec 1 * * <ALT_BEGIN>\nrec 1 0.3 0.2 uh\nrec 1 0.5 0.2 yes\n",
@@ -187,7 +190,7 @@ def in_tmp_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_tmp_path")
-def test_a_trn_has_the_numbers_of_the_same_sentences(capsys: Capsys, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_trn_has_the_numbers_of_its_sentences(capsys: Capsys, caplog: Caplog) -> None:
     """Also beside `key transcript` lines; the names in the brackets are no words."""
     caplog.set_level("INFO")
     ref = {"s1-u1": "hello big world", "s1-u2": "another one here", "s2-u1": "who is there"}

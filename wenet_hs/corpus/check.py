@@ -25,6 +25,7 @@ from wenet_hs.corpus.letters import DIGITS, TAG, Unit, check_letters, name_unit
 from wenet_hs.corpus.output import find_implausible, find_overlaps
 from wenet_hs.corpus.splits import plain_text
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
+from wenet_hs.data.decoders import NEEDS_PYAV
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
 from wenet_hs.errors import DataError
 from wenet_hs.frontends.build import build_frontend
@@ -43,6 +44,7 @@ FAULT_RULE, REMARK_RULE = "training leaves these utterances out", "training uses
 
 FAULTS = {
     "missing audio": "restore the file, or correct wav in the list",
+    "audio for PyAV": "pip install 'wenet_hs[media]', or convert the files to FLAC or wav",
     "unreadable audio": "copy or convert the file again, or leave the utterance out",
     "cut-off audio": "copy the file again",
     "outside the audio": "correct start and end in the list",
@@ -215,7 +217,13 @@ def _each(sets: Sets) -> Iterator[tuple[str, Utterance]]:
 _FULL_SCALE, _RUN = 0.999, 3
 _MAX_CLIPPED = 0.001
 _MIN_PEAK = 0.01  # -40 dB of full scale
-NO_AUDIO = ("missing audio", "unreadable audio", "cut-off audio", "outside the audio")
+NO_AUDIO = (
+    "missing audio",
+    "audio for PyAV",
+    "unreadable audio",
+    "cut-off audio",
+    "outside the audio",
+)
 _OF_REASON = {
     "missing": "missing audio",
     "cut off": "cut-off audio",
@@ -249,8 +257,7 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
     for name, u in _each(sets):
         clip = clips[u.key]
         if clip.fault:
-            of_reason = (kind for start, kind in _OF_REASON.items() if clip.fault.startswith(start))
-            yield Finding(name, u.key, next(of_reason, "unreadable audio"), f"{u.wav}: {clip.fault}")
+            yield Finding(name, u.key, _kind_without_audio(clip.fault), f"{u.wav}: {clip.fault}")
             continue
         if u.duration is not None and (reason := length_fault(clip.duration_s, u.duration, "the list")):
             yield Finding(name, u.key, "other duration", reason, abs(clip.duration_s - u.duration))
@@ -267,6 +274,14 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
 
 
 # ---- lengths
+
+
+def _kind_without_audio(reason: str) -> str:
+    """The kind of finding, one of `NO_AUDIO`, by the reason why an utterance cannot be read."""
+    if NEEDS_PYAV in reason:
+        return "audio for PyAV"
+    of_reason = (kind for start, kind in _OF_REASON.items() if reason.startswith(start))
+    return next(of_reason, "unreadable audio")
 
 
 def find_lengths(sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig) -> Iterator[Finding]:

@@ -21,6 +21,26 @@ _MEDIA = re.compile(
     re.S,
 )
 """MP4, Matroska, AMR, ASF (WMA), AVI, FLV, MPEG program and transport streams, AAC."""
+_FFMPEG_ONLY = tuple(
+    (form, re.compile(beginning, re.S))
+    for form, beginning in (
+        ("WavPack", rb"wvpk"),
+        ("Monkey's Audio", rb"MAC "),
+        ("True Audio", rb"TTA1"),
+        ("TAK", rb"tBaK"),
+        ("Musepack", rb"MPCK|MP\+"),
+        ("AC-3", rb"\x0b\x77"),
+        ("AAC", rb"\xff[\xf0\xf1\xf8\xf9]"),  # after a tag; `_MEDIA` finds it without
+        ("Ogg with other audio than Vorbis and Opus", rb"OggS.{24}(?!\x01vorbis|OpusHead)"),
+        ("CAF with compressed audio", rb"caff.{4}desc.{16}(?!lpcm|alaw|ulaw)"),
+        ("AU with G.722", rb"\.snd.{8}\0\0\0\x18"),
+        ("BW64", rb"BW64.{4}WAVE"),
+    )
+)
+"""Forms that FFmpeg reads and libsndfile does not or not always, and how their files begin."""
+_WAV_EXTENSIBLE = 0xFFFE
+_SNDFILE_CODECS = frozenset((0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x40, 0x55))
+"""The codecs that libsndfile reads in a wav: PCM, float, A-law, µ-law, GSM, MP3, some ADPCM."""
 _KBITS = {  # per second, of MPEG layer III by its index; 0 has no frames of a known length
     1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
     2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
@@ -52,6 +72,49 @@ def is_media(source: str | Path | bytes) -> bool:
     """Whether a file is audio or video that FFmpeg reads and libsndfile does not, by its first bytes."""
     with open_bytes(source) as file:
         return _MEDIA.match(file.read(200)) is not None
+
+
+def find_ffmpeg_form(source: str | Path | bytes) -> str | None:
+    """The form of a file that libsndfile refuses and FFmpeg may read, by its header.
+
+    None: it should be audio that libsndfile reads, so it is damaged, or it is no audio.
+    """
+    with open_bytes(source) as file:
+        header = file.read(10)
+        if header.startswith(b"ID3"):
+            file.seek(_id3_length(header))
+            header = b""
+        header += file.read(40)
+        for form, beginning in _FFMPEG_ONLY:
+            if beginning.match(header):
+                return form
+        if header[:4] != b"RIFF" or header[8:12] != b"WAVE":
+            return None
+        codec = _read_wav_codec(file)
+    return None if codec is None or codec in _SNDFILE_CODECS else f"wav with the codec {codec:#06x}"
+
+
+def _id3_length(header: bytes) -> int:
+    """The bytes of an ID3 tag by its first ten bytes, of which the last four state the size.
+
+    Each of the four has seven bits of the size. At the end of a file there may be fewer of them.
+    """
+    shifts = (21, 14, 7, 0)
+    size = sum(byte << shift for byte, shift in zip(header[6:10], shifts, strict=False))
+    return 10 + size
+
+
+def _read_wav_codec(file: BinaryIO) -> int | None:
+    """The number of the codec of a wav; None if it has no chunk of its format."""
+    position = 12
+    for _ in range(_MAX_CHUNKS):
+        name, size = _read_chunk(file, position)
+        if name == b"fmt ":
+            chunk = file.read(26)
+            codec = int.from_bytes(chunk[:2], "little")
+            return int.from_bytes(chunk[24:26], "little") if codec == _WAV_EXTENSIBLE else codec
+        position += 8 + size + size % 2
+    return None
 
 
 def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
@@ -116,9 +179,9 @@ def _are_chunks(file: BinaryIO, position: int, total: int) -> bool:
 
 
 def _declared_bytes(header: bytes) -> int:
-    """The length of the file that the header of an RF64, AIFF or AU file states; 0 if it does not."""
+    """The length of the file that the header of an RF64, BW64, AIFF or AU file states; else 0."""
     start, size = 8, 0
-    if header[:4] == b"RF64" and header[12:16] == b"ds64":
+    if header[:4] in (b"RF64", b"BW64") and header[12:16] == b"ds64":
         size = int.from_bytes(header[20:28], "little")
     elif header[:4] == b"FORM":
         size = int.from_bytes(header[4:8], "big")
@@ -179,9 +242,8 @@ def _has_audio_with_headers(data: bytes) -> bool:
 def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
     position, count, is_stated = 0, 0, False
     while position + 4 <= len(data):
-        if data.startswith(b"ID3", position):  # four times seven bits of length; also between joined files
-            size = data[position + 6 : position + 10]
-            position += 10 + sum(byte << shift for byte, shift in zip(size, (21, 14, 7, 0), strict=False))
+        if data.startswith(b"ID3", position):  # also between joined files
+            position += _id3_length(data[position : position + 10])
             continue
         length, num_samples = _mp3_frame(data, position)
         if not length:  # tags of other kinds, or damage

@@ -19,12 +19,23 @@ _MP3_DELAY = 5 * 1152
 """Samples that an encoder adds before and after the audio, and more: decoders remove them."""
 _PLAIN = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
 """Encodings with the same number of bytes for every sample."""
-_WITHOUT_TIMES = ("mp3", "ogg", "aac", "amr")
+_WITHOUT_TIMES = ("mp3", "ogg", "aac", "amr", "ac3", "eac3", "mpc", "mpc8")
 """FFmpeg's formats without times, or with repeated ones in joined files: their samples are counted from the first."""
+_WITH_PLAIN_SAMPLES = ("wav", "au")
+"""FFmpeg's formats that can be read from every sample on, if they are not compressed."""
+_WITH_STATED_LENGTH = ("wv", "ape", "tta", "tak")
+"""FFmpeg's formats whose header states the samples of the whole file: a shorter one is cut off."""
+_OGG_CODECS = ("flac", "speex")
+"""Codecs of Ogg files that libsndfile does not read."""
+_WITH_CHECKSUMS = ("wv", "ape", "tta", "tak")
+"""FFmpeg's formats with checksums of the samples, which FFmpeg only checks if it is told to."""
 _PRE_ROLL_S = 0.2  # decoded and dropped after a jump: a codec needs what is before
 _SILENCE = 1 << 16  # samples
 _MAX_S = 24 * 3600.0
 _GAP_S = 0.02  # shorter ones are none: some containers round times to milliseconds
+
+NEEDS_PYAV = "PyAV reads it: pip install 'wenet_hs[media]'"
+"""In the reason why a file cannot be read where PyAV is not installed."""
 
 Samples = NDArray[np.float32]
 
@@ -40,9 +51,11 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
     try:
         file = soundfile.SoundFile(io.BytesIO(content) if isinstance(content, bytes) else str(content))
     except soundfile.LibsndfileError as error:
-        # libsndfile says "File does not exist …" of an existing file in an unknown format.
-        reason = "no known format" if "does not exist" in error.error_string else error.error_string.strip()
-        raise SourceError(f"not audio that can be read: {reason}") from error
+        form = containers.find_ffmpeg_form(content)
+        if form is None:
+            raise _refused(error) from error
+        media = MediaFile(content, f"{form}: libsndfile cannot read it")
+        return media, media.frames
     end = containers.find_end(content) if file.format in ("MP3", "OGG") else containers.End()
     fault = end.fault
     if end.num_samples - file.frames > _MP3_DELAY:
@@ -53,6 +66,17 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
         return media, media.frames
     file = _open_samples(file, content, first) if first else file
     return file, file.frames if end.is_stated or not end.num_samples else min(file.frames, end.num_samples)
+
+
+def _refused(error: soundfile.LibsndfileError) -> SourceError:
+    """The error for what libsndfile refuses and FFmpeg cannot read either."""
+    reason = error.error_string.strip()
+    # It says "File does not exist …" of an existing file in an unknown format.
+    is_unknown = "does not exist" in reason or "not recognised" in reason
+    if not is_unknown:
+        return SourceError(f"not audio that can be read: {reason}")
+    to_do = f"{CONVERT} if it is audio, or restore it, or leave it out"
+    return SourceError("not audio that can be read: no known format", to_do)
 
 
 def _open_samples(header: soundfile.SoundFile, content: str | Path | bytes, first: int) -> soundfile.SoundFile:
@@ -109,7 +133,7 @@ class MediaFile:
         try:
             import av  # noqa: F401
         except ImportError as error:
-            found = f"{fault}; PyAV reads it: pip install 'wenet_hs[media]'"
+            found = f"{fault}; {NEEDS_PYAV}"
             raise SourceError(found, f"or {CONVERT}", is_of_file=False) from error
         self._content = content
         self._sound = (
@@ -141,16 +165,50 @@ class MediaFile:
 
 
 def _probe(content: str | Path | bytes) -> _Sound:
+    """The sound of a file and its length, for which it is decoded if no header states it."""
     with _open(content) as (file, stream):
         frame = next(file.decode(stream), None)
         if frame is None:
-            raise SourceError("empty: no samples")
-        has_times = file.format.name.split(",")[0] not in _WITHOUT_TIMES
-        sound = _Sound(frame.sample_rate, frame.layout, (file.start_time or 0) / 1_000_000, has_times)
-        if has_times and stream.frames and stream.duration:  # otherwise the header may be of a fragment
-            before = max(0, round(((frame.time or 0.0) - sound.origin_s) * sound.rate))
-            return sound._replace(num_samples=before + round(stream.duration * stream.time_base * sound.rate))
-    return sound._replace(num_samples=sum(map(len, _decode(content, sound, 0))))
+            fault = "damaged or cut off: no samples" if stream.duration else "empty: no samples"
+            raise SourceError(fault)
+        sound = _Sound(
+            rate=frame.sample_rate,
+            layout=frame.layout,
+            origin_s=(file.start_time or 0) / 1_000_000,
+            has_times=_has_times(file, stream),
+        )
+        duration_s = stream.duration * stream.time_base if stream.duration else 0
+        num_stated = round(duration_s * sound.rate)
+        if num_stated and _is_length_stated(file, stream, sound):
+            late_s = (frame.time or 0.0) - sound.origin_s
+            num_before = max(0, round(late_s * sound.rate))
+            return sound._replace(num_samples=num_before + num_stated)
+        is_end_stated = _format_name(file) == "ogg" and stream.codec_context.name in _OGG_CODECS
+    num_decoded = sum(map(len, _decode(content, sound, 0)))
+    if is_end_stated:  # if it has fewer samples, some of its pages are damaged
+        return sound._replace(num_samples=max(num_decoded, num_stated))
+    return sound._replace(num_samples=num_decoded)
+
+
+def _has_times(file: Any, stream: Any) -> bool:
+    """See `_Sound.has_times`. In a compressed wav the samples after a jump would be others."""
+    form = _format_name(file)
+    is_compressed = not stream.codec_context.name.startswith("pcm_")
+    return form not in _WITHOUT_TIMES and not (form in _WITH_PLAIN_SAMPLES and is_compressed)
+
+
+def _is_length_stated(file: Any, stream: Any, sound: _Sound) -> bool:
+    """Whether FFmpeg's duration is that of the whole file, by its header.
+
+    A header that states no number of frames may be of a fragment.
+    """
+    return _format_name(file) in _WITH_STATED_LENGTH or (sound.has_times and stream.frames > 0)
+
+
+def _format_name(file: Any) -> str:
+    """FFmpeg's name of a format, the first one of several for the same format."""
+    name: str = file.format.name.split(",")[0]
+    return name
 
 
 @lru_cache(maxsize=4096)
@@ -168,10 +226,19 @@ def _open(content: str | Path | bytes) -> Iterator[tuple[Any, Any]]:
         with av.open(source, metadata_errors="ignore") as file:
             if not file.streams.audio:
                 raise SourceError("no sound: a video without an audio stream")
-            yield file, file.streams.audio[0]
+            stream = file.streams.audio[0]
+            if _format_name(file) in _WITH_CHECKSUMS:
+                stream.codec_context.options = {"err_detect": "crccheck+bitstream+buffer+explode"}
+            yield file, stream
+    except av.error.DecoderNotFoundError as error:
+        raise SourceError("a codec that FFmpeg cannot read either", CONVERT) from error
+    except av.FFmpegError as error:
+        if isinstance(error, OSError):
+            raise
+        is_unnamed = isinstance(error, av.error.UndefinedError)
+        reason = "its decoder refuses it" if is_unnamed else error.strerror
+        raise SourceError(f"damaged or cut off: {reason}") from error
     except ValueError as error:
-        if isinstance(error, av.FFmpegError):
-            raise SourceError(f"damaged or cut off: {error.strerror}") from error
         raise SourceError("its sample rate or channels change, as in joined files", CONVERT) from error
 
 
