@@ -6,19 +6,21 @@ Example: wenet-hs prepare kaldi --corpus data/train --lang mdw --out lists
 The further files are utt2spk, utt2lang, segments (with channels) and reco2file_and_channel.
 
 Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which then are the sets;
-train_clean belongs to train, test1 to test.
+train_clean belongs to train, test1 to test. Other subfolders, such as local, are not used unless
+--ignore_sets is given; nor is one whose utterances another one of its set has too, such as
+train_hires beside train.
 """
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, OwnOptions, find_split, prepare_entries
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.errors import DataError
+from wenet_hs.errors import DataError, list_names
 from wenet_hs.manifest import read_text
 from wenet_hs.options import REQUIRED, option
 
@@ -36,7 +38,12 @@ _DECODERS = (
 )
 """Commands that decode a file, may resample it, and may take one channel, counted from 1, or the mean of all."""
 _UNSUPPORTED = (
-    ("commands", re.compile(r"\|$"), "run each once, and write the path of the file that it makes"),
+    (
+        "commands",
+        re.compile(r"\|$"),
+        "run each once, and write the path of the file that it makes; or move the folder away, "
+        "if it only has changed copies of another one (train_sp)",
+    ),
     ("pieces of Kaldi archives", re.compile(r"\.ark:\d+(\[.*\])?$"), "write audio files, and their paths"),
 )
 """Entries of wav.scp that are no files: name, pattern, and what to do."""
@@ -51,18 +58,74 @@ class Options(OwnOptions):
 
 def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a Kaldi folder. Returns the content of `stats.json`."""
-    return prepare_entries(options, "kaldi", read_folders(options.corpus), {})
+    entries = read_folders(options.corpus, only_sets=not options.ignore_sets)
+    return prepare_entries(options, "kaldi", entries, {})
 
 
-def read_folders(corpus: Path) -> Iterator[Entry | Rejected]:
-    """The utterances of a data folder, or of its subfolders, which then are the sets."""
-    is_one = (corpus / "wav.scp").is_file()
-    folders = {corpus: None} if is_one else {path.parent: path.parent.name for path in sorted(corpus.glob("*/wav.scp"))}
+def read_folders(corpus: Path, *, only_sets: bool = False) -> Iterator[Entry | Rejected]:
+    """The utterances of a data folder, or of its subfolders, which then are the sets.
+
+    A subfolder whose utterances another one of its set has too (`train_hires`) is not used.
+
+    Args:
+        only_sets: use no subfolder whose name is not that of a set, such as `local`.
+
+    Raises DataError when there is no data folder, no set, or one that cannot be read.
+    """
+    if (corpus / "wav.scp").is_file():
+        yield from read_kaldi(corpus)
+        return
+    keys_of = dict[Path, set[str | None]]()
+    for folder in _choose_folders(corpus, only_sets):
+        entries = list(read_kaldi(folder, folder.name))
+        keys = {entry.key for entry in entries}
+        of_same_set = [other for other in keys_of if not only_sets or _are_one_set(other, folder)]
+        originals = [other for other in of_same_set if keys and keys <= keys_of[other]]
+        if originals:
+            logger.warning("%s: %s has all its utterances; it is not used", folder, originals[0])
+            continue
+        keys_of[folder] = keys
+        yield from entries
+
+
+def _choose_folders(corpus: Path, only_sets: bool) -> list[Path]:
+    """The subfolders that are data folders; what is not used is stated in the log."""
+    folders = sorted(path.parent for path in corpus.glob("*/wav.scp"))
     if not folders:
-        found = "no wav.scp here or in its subfolders" if corpus.exists() else "no such folder"
-        raise DataError(corpus, found, "--corpus is a data folder of Kaldi")
-    for folder, split in folders.items():
-        yield from read_kaldi(folder, split)
+        raise _no_data_folder(corpus)
+    others = [folder for folder in folders if find_split(folder.name) is None]
+    if not only_sets:
+        without_text = [folder for folder in others if not (folder / "text").is_file()]
+        if len(without_text) == len(folders):
+            return folders  # the first one is refused
+        _report_not_used(without_text, "no transcripts, it has no file text")
+        return [folder for folder in folders if folder not in without_text]
+    if len(others) == len(folders):
+        names = list_names([folder.name for folder in others])
+        found = f"no folder is named as a set (train, dev or test): {names}"
+        to_do = f"use all of them with --ignore_sets, or one of them: --corpus {others[0]}"
+        raise DataError(corpus, found, to_do)
+    _report_not_used(others, "not named as a set (train, dev or test); --ignore_sets uses it")
+    return [folder for folder in folders if folder not in others]
+
+
+def _no_data_folder(corpus: Path) -> DataError:
+    if not corpus.exists():
+        return DataError(corpus, "no such folder", "--corpus is a data folder of Kaldi")
+    found = "no wav.scp here or in its subfolders"
+    below = min((path.parent.parent for path in corpus.glob("*/*/wav.scp")), default=None)
+    if below:
+        return DataError(corpus, f"{found}, but below {below}", f"give --corpus {below}")
+    return DataError(corpus, found, "--corpus is a data folder of Kaldi")
+
+
+def _report_not_used(folders: Iterable[Path], reason: str) -> None:
+    for folder in folders:
+        logger.warning("%s: %s; it is not used", folder, reason)
+
+
+def _are_one_set(folder: Path, other: Path) -> bool:
+    return find_split(folder.name) == find_split(other.name)
 
 
 def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejected]:
@@ -71,6 +134,9 @@ def read_kaldi(folder: Path, split: str | None = None) -> Iterator[Entry | Rejec
     Raises DataError when a file is missing or has a name twice, or audio is the output of a command that does more
     than to decode a file.
     """
+    if not (folder / "text").is_file():
+        to_do = "write `key transcript` lines there, or move the folder away if it is no set"
+        raise DataError(folder, "no transcripts, it has no file text", to_do)
     files = ("wav.scp", "text", "segments", "utt2spk", "utt2lang", "reco2file_and_channel")
     maps = {name: read_text(folder / name) for name in files if name in files[:2] or (folder / name).is_file()}
     recordings, segments = _read_recordings(folder / "wav.scp", maps["wav.scp"]), maps.get("segments", {})
