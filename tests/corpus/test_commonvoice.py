@@ -5,7 +5,7 @@ import json
 import os
 import random
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from itertools import combinations, count
 from pathlib import Path
 from typing import Any
@@ -298,6 +298,39 @@ def test_released_sets_are_taken_as_they_are(tmp_path: Path) -> None:
     assert stats["rejected"] == {"repeated": 1}
     half = prepare(tmp_path / "cv", tmp_path / "out", f"{released} --ratio 0.5")["langs"]["ca"]
     assert half["utterances"] == {"train": 40, "dev": 10, "test": 10}
+
+
+def write_release(corpus: Path, sizes: Mapping[str, int], lang: str = "ca") -> None:
+    """A language whose released sets have these sizes."""
+    rows = [Row(f"{lang}_{n}.flac", f"Frase {n}", f"voice{n % 9}", 36.0) for n in range(60)]
+    write_language(corpus / lang, rows)
+    first = 0
+    for name, size in sizes.items():
+        write_table(corpus / lang / f"{name}.tsv", rows[first : first + size])
+        first += size
+
+
+@pytest.mark.parametrize("name", ["train", "dev", "test"])
+def test_a_released_set_without_rows_is_named_with_what_works(tmp_path: Path, name: str) -> None:
+    corpus = tmp_path / "cv"
+    sizes = {"train": 40, "dev": 10, "test": 10}
+    write_release(corpus, {**sizes, name: 0})
+    flags = "--langs ca --split released --ratio 1"
+    with pytest.raises(DataError) as caught:
+        prepare(corpus, tmp_path / "out", flags)
+    without_dev = "leave the dev set out with --dev_utterances 0, or " if name == "dev" else ""
+    assert str(caught.value) == (
+        f"{corpus / 'ca' / name}.tsv: no row, so no utterance is left for the {name} set; "
+        f"{without_dev}divide validated.tsv with --split paper"
+    )
+    total = prepare(corpus, tmp_path / "out", "--langs ca --split paper --ratio 1")["total"]
+    assert all(total["utterances"].values())
+    if name == "dev":
+        total = prepare(corpus, tmp_path / "out", f"{flags} --dev_utterances 0")["total"]
+        assert total["utterances"] == {"train": 40, "test": 10}
+    write_release(corpus, sizes, lang="ky")
+    total = prepare(corpus, tmp_path / "out", flags.replace("ca", "ky"))["total"]
+    assert total["utterances"] == sizes, "another language has rows"
 
 
 @pytest.mark.parametrize(

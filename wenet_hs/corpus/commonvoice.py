@@ -14,7 +14,7 @@ out most clips; `split="released"` takes them nevertheless.
 import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -82,6 +82,8 @@ class Language:
     splits: dict[str, list[Utterance]] = field(default_factory=lambda: {name: [] for name in SPLITS})
     """Until it is divided, `train` contains everything that may be trained on."""
     rejected: list[Rejected] = field(default_factory=list)
+    without_rows: dict[str, Path] = field(default_factory=dict)
+    """The tables that have no row, by the name of their set."""
     removed: Counter[str] = field(default_factory=Counter)
     """Characters that the normaliser removed from the transcripts."""
 
@@ -116,9 +118,23 @@ def prepare(options: Options) -> dict[str, Any]:
         rejected += language.rejected
     if options.dev_utterances == 0 and not splits["dev"]:
         del splits["dev"]
+    for name in splits:
+        if not splits[name]:
+            _refuse_tables_without_rows(name, languages.values())
     num_incomplete = checker.count_incomplete(splits)
     facts = {"corpus": "commonvoice", "options": recorded_options(options), "num_incomplete": num_incomplete}
     return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected)
+
+
+def _refuse_tables_without_rows(name: str, languages: Iterable[Language]) -> None:
+    """Raise DataError if tables of a release without rows are the reason why a set is empty."""
+    of_languages = (language.without_rows.get(name) for language in languages)
+    tables = [table for table in of_languages if table]
+    if tables:
+        without_dev = "leave the dev set out with --dev_utterances 0, or " if name == "dev" else ""
+        to_do = f"{without_dev}divide validated.tsv with --split paper"
+        names = list_names([*map(str, tables)])
+        raise DataError(names, f"no row, so no utterance is left for the {name} set", to_do)
 
 
 def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]:
@@ -252,7 +268,10 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     language = Language(lang)
     seen: set[str] = set()
     for name, file in files.items():
+        num_rejected = len(language.rejected)
         found = read_table(folder / f"{file}.tsv", language)
+        if not found and len(language.rejected) == num_rejected:
+            language.without_rows[name] = folder / f"{file}.tsv"
         utterances, rejected = checker.check(found, f"{lang}: durations", mode="none")
         language.rejected += rejected
         for utterance in utterances:
@@ -262,6 +281,8 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
                 language.splits[name].append(utterance)
         seen.update(utterance.key for utterance in language.splits[name])
     if not language.splits["train"]:
+        if split == "released":
+            _refuse_tables_without_rows("train", [language])
         kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(language.rejected).items()) or "it has none"
         raise DataError(folder, f"no clip of this language can be used ({kinds})", f"leave {lang} out of --langs")
     return language
