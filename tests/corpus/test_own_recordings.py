@@ -387,6 +387,32 @@ def test_times_in_other_columns_and_times_that_are_no_segment(tmp_path: Path) ->
             prepare(tmp_path / "csv", f"table --table {tmp_path / 't.csv'}")
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_missing_offset_of_nemo_is_zero(tmp_path: Path, form: str) -> None:
+    """Beside a duration; without one the row is the whole file."""
+    write_audio(tmp_path / "rec.wav", seconds=6.0)
+    row = {"audio_filepath": "rec.wav", "duration": 0.5}
+    rows: list[dict[str, Any]] = [{**row, "text": f"t{n}", "offset": n} for n in range(1, 5)]
+    rows.append({**row, "text": "first"})
+    rows.append({**row, "text": "null", "offset": None, "duration": 0.25})
+    rows.append({"audio_filepath": "rec.wav", "text": "whole"})
+    path = tmp_path / f"manifest.{form}"
+    if form == "jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        names = ("audio_filepath", "text", "offset", "duration")
+        cells = [[str(row.get(name) or "") for name in names] for row in rows]
+        path.write_text("".join(",".join(line) + "\n" for line in [names, *cells]))
+    stats = prepare(tmp_path / "out", f"table --table {path}")
+    assert stats["total"]["rejected"] == {}
+    utterances = [u for of_set in read_lists(tmp_path / "out").values() for u in of_set]
+    times = {u.txt: (u.start, u.end, u.duration) for u in utterances}
+    assert times["first"] == (0.0, 0.5, 0.5)
+    assert times["null"] == (0.0, 0.25, 0.25)
+    assert times["whole"] == (None, None, 6.0)
+    assert times["t3"] == (3.0, 3.5, 0.5)
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [("83.5", 83.5), ("83,5", 83.5), ("1:23.5", 83.5), ("0:01:23,5", 83.5), ("1:00:00", 3600.0)]

@@ -48,6 +48,8 @@ logger = logging.getLogger(__name__)
 
 _MAX_REPEATED = 0.1
 """Share of the rows whose id another clip has too, or whose file another text; up to it these are mistakes."""
+_NEMO_START = "offset"
+"""The name that NeMo gives the begin of a segment, which it omits where it is 0."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +102,8 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
     unused = [name for name in table.header if name and name not in columns.values()]
     _report_unused(path, unused, {*columns, *re.findall(r"(\w+)=", options.columns)})
     _drop_repeated_ids(path, table, columns)
-    values = {
-        number: {content: text for content, name in columns.items() if (text := _text(row.get(name)))}
-        for number, row in table.rows
-        if isinstance(row, dict)
-    }
+    rows = {number: row for number, row in table.rows if isinstance(row, dict)}
+    values = {number: _read_values(row, columns) for number, row in rows.items()}
     doubtful = _find_doubtful(path, table, values, unused)
     for number, row in table.rows:
         where = f"{path.name}:{number}"
@@ -113,7 +112,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
             continue
         value = values[number]
         try:
-            if wrong := [content for content in value if _is_json(row[columns[content]])]:
+            if wrong := [content for content in value if _is_json(row.get(columns[content]))]:
                 raise ValueError(f"{columns[wrong[0]]}: {value[wrong[0]][:40]} is no text or number")
             if number in doubtful:
                 raise ValueError("several transcripts: other rows have another text for the whole file; keep one row")
@@ -131,6 +130,20 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
             end=end,
             **{name: value.get(name) for name in ("key", "lang", "speaker", "channel", "split")},
         )
+
+
+def _read_values(row: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, str]:
+    """Content → text of a row, without empty cells.
+
+    A missing `offset` beside a duration is 0, the default of NeMo's manifests. NaN is not missing.
+    """
+    texts = {content: _text(row.get(name)) for content, name in columns.items()}
+    value = {content: text for content, text in texts.items() if text}
+    start = columns.get("start", "")
+    has_no_offset = start.lower() == _NEMO_START and row.get(start) in (None, "")
+    if has_no_offset and "duration" in value and "end" not in value:
+        value["start"] = "0"
+    return value
 
 
 def _audio_paths(written: str) -> tuple[str, str]:
