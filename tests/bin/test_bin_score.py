@@ -164,6 +164,11 @@ def test_every_mode_of_a_folder_is_scored_beside_its_text(capsys: Capsys) -> Non
     assert "--hyp test: of a folder, score.json" in error_line(call("--hyp test --json x.json"), capsys)
     Path("none").mkdir()
     assert error_line(call("--hyp none"), capsys).startswith("none: contains no MODE/text; give the --result_dir")
+    write_text("test/joint/text", HYP)
+    found = error_line(call("--hyp test/joint"), capsys)
+    result_dir = "the --result_dir of `wenet-hs recognize`"
+    assert found == f"test/joint: contains no MODE/text; give test/joint/text, or {result_dir}"
+    assert [call(f"--hyp {hyp}") for hyp in ("test/joint/text", "test")] == [0, 0]
 
 
 def test_confusions_and_alignments_on_the_terminal(capsys: Capsys) -> None:

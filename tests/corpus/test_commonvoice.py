@@ -147,7 +147,7 @@ def contents(out: Path) -> dict[str, bytes]:
 
 def test_lists_are_made_without_the_clips(release: Path, tmp_path: Path) -> None:
     make_release(tmp_path / "cv", clips="none")
-    with pytest.raises(DataError, match=r"320 clips cannot be used \(missing \d+\); repair the"):
+    with pytest.raises(DataError, match=r"320 clips cannot be used \(missing \d+\); put the audio"):
         prepare(tmp_path / "cv", tmp_path / "out")
     stats = prepare(tmp_path / "cv", tmp_path / "out", "--ratio 0.3 --check_audio none")
     prepare(release, tmp_path / "whole")

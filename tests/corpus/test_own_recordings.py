@@ -293,7 +293,7 @@ def test_few_overlaps_with_a_held_out_set_are_left_out(tmp_path: Path) -> None:
         ),
         (
             "path,text,start,end\nrec.wav,x,0,1\nrec.wav,x,1,2\nrec.wav,x,2,3\n",
-            r"bad.csv: all 3 transcripts are 'x'; name the column or tier",
+            r"bad.csv: all 3 transcripts are 'x'; name the column of the transcripts: --columns",
         ),
     ],
 )

@@ -145,6 +145,7 @@ def test_hostile_files_are_refused_in_one_line(tmp_path: Path) -> None:
         remedies = {"": "give the path of an audio file", "pipe.flac": "convert it to FLAC or wav"}
         of_unknown = "convert it to FLAC or wav if it is audio, or restore it, or leave it out"
         remedies |= dict.fromkeys(("page.mp3", "zeros.wav"), of_unknown)
+        remedies["days.flac"] = "divide it into shorter files, or restore it"
         remedy = remedies.get(name, "restore the file, or leave it out")
         message = str(caught.value)
         assert message.startswith(f"{path}: ") and message.endswith(f"; {remedy}") and "\n" not in message, name

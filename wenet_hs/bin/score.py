@@ -82,7 +82,10 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--hyp {args.hyp}", "of a folder, score.json and alignment.txt are written beside each text")
     texts = sorted(args.hyp.glob("*/text"))
     if not texts:
-        raise DataError(args.hyp, "contains no MODE/text", "give the --result_dir of `wenet-hs recognize`")
+        of_mode = args.hyp / "text"
+        result_dir = "the --result_dir of `wenet-hs recognize`"
+        to_do = f"give {of_mode}, or {result_dir}" if of_mode.is_file() else f"give {result_dir}"
+        raise DataError(args.hyp, "contains no MODE/text", to_do)
     checks: list[Callable[[], None]] = []
     for text in texts:
         mode = text.parent

@@ -47,7 +47,7 @@ FAULTS = {
     "audio for PyAV": "pip install 'wenet_hs[media]', or convert the files to FLAC or wav",
     "unreadable audio": "copy or convert the file again, or leave the utterance out",
     "cut-off audio": "copy the file again",
-    "outside the audio": "correct start and end in the list",
+    "outside the audio": "correct start, end or channel in the list",
     "other duration": "correct duration in the list, or copy the file again",
     "empty transcript": "transcribe it, or leave it out",
     "too long for CTC": "listen, and compare the audio with the transcript",

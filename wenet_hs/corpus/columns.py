@@ -118,7 +118,11 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
         if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
             guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
         fault = f"no column of {', '.join(missing)}"
-        raise DataError(f"{path}:1", fault, f'{guess}name them: --columns "{flag}", of: {has}')
+        to_do = f'{guess}name them: --columns "{flag}", of: {has}'
+        half = next((content for content in ("start", "end") if content in found), None)
+        if half and not {"audio", "text"} & {*missing}:
+            to_do += f'; or use whole files: --columns "{half}="'
+        raise DataError(f"{path}:1", fault, to_do)
     return found
 
 

@@ -32,7 +32,7 @@ from wenet_hs.corpus.output import (
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
 from wenet_hs.corpus.subset import ratio_for, sampling_ratios
-from wenet_hs.errors import DataError, list_names
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import describe_binary
 from wenet_hs.manifest import Utterance
 from wenet_hs.options import REQUIRED, option, recorded_options
@@ -100,6 +100,9 @@ def prepare(options: Options) -> dict[str, Any]:
     checker = options.make_checker()
     folders = find_language_folders(options.corpus, options.langs)
     languages = {lang: _read_language(folder, lang, options.split, checker) for lang, folder in folders.items()}
+    if options.split == "paper":
+        nums_clips = [len(language.splits["train"]) for language in languages.values()]
+        _check_test_fraction(options.test_fraction, most=max(nums_clips))
     hours = {lang: hours_of(language.splits["train"]) for lang, language in languages.items()}
     ratio = options.ratio if options.hours is None else ratio_for(sum(hours.values()), options.hours)
     ratios = sampling_ratios(hours, alpha=options.alpha, ratio=ratio)
@@ -126,6 +129,17 @@ def prepare(options: Options) -> dict[str, Any]:
     return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=options.max_rejected)
 
 
+def _check_test_fraction(test_fraction: float, *, most: int) -> None:
+    """Raise ConfigError if no language gets a test clip; `most`: the clips of the largest one."""
+    if int(most * test_fraction) > 0:
+        return
+    found = f"no test clip, a language has at most {most} usable clips"
+    to_do = "give more clips"
+    if most > 1:
+        to_do += f", or at least --test_fraction {math.ceil(100 / most) / 100:g}"
+    raise ConfigError(f"--test_fraction {test_fraction:g}", found, to_do)
+
+
 def _refuse_tables_without_rows(name: str, languages: Iterable[Language]) -> None:
     """Raise DataError if tables of a release without rows are the reason why a set is empty."""
     of_languages = (language.without_rows.get(name) for language in languages)
@@ -145,6 +159,9 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     if not corpus.is_dir():
         layout = "one folder per language that contains validated.tsv and clips/"
         raise DataError(corpus, "no such folder", f"--corpus is the folder of a Common Voice release, with {layout}")
+    if (corpus / "validated.tsv").is_file():
+        to_do = f"give the folder above: --corpus {corpus.parent} --langs {corpus.name}"
+        raise DataError(corpus, "the folder of one language", to_do)
     folders, faults = {}, []
     for lang in langs:
         candidates = [corpus / lang, *sorted(corpus.glob(f"cv-corpus-*/{lang}"))]
@@ -250,7 +267,8 @@ def _read_durations(path: Path) -> dict[str, float]:
     header, rows = _read_tsv(path)
     if len(header) != 2 or header[0] != "clip" or not header[1].startswith("duration"):
         found = f"expected columns clip and duration[ms], found {', '.join(header)}"
-        raise DataError(f"{path}:1", found, "restore the file")
+        to_do = "restore the file, or remove it: then the clips give their durations"
+        raise DataError(f"{path}:1", found, to_do)
     durations: dict[str, float] = {}
     for row in rows:
         try:
@@ -268,10 +286,13 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     language = Language(lang)
     seen: set[str] = set()
     for name, file in files.items():
+        path = folder / f"{file}.tsv"
+        if split == "released" and not path.exists() and (folder / "validated.tsv").is_file():
+            raise DataError(path, "no such file", "divide validated.tsv with --split paper")
         num_rejected = len(language.rejected)
-        found = read_table(folder / f"{file}.tsv", language)
+        found = read_table(path, language)
         if not found and len(language.rejected) == num_rejected:
-            language.without_rows[name] = folder / f"{file}.tsv"
+            language.without_rows[name] = path
         utterances, rejected = checker.check(found, f"{lang}: durations", mode="none")
         language.rejected += rejected
         for utterance in utterances:
@@ -283,9 +304,17 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     if not language.splits["train"]:
         if split == "released":
             _refuse_tables_without_rows("train", [language])
-        kinds = ", ".join(f"{kind} {count}" for kind, count in count_kinds(language.rejected).items()) or "it has none"
-        raise DataError(folder, f"no clip of this language can be used ({kinds})", f"leave {lang} out of --langs")
+        raise _no_usable_clip(folder, language)
     return language
+
+
+def _no_usable_clip(folder: Path, language: Language) -> DataError:
+    kinds = count_kinds(language.rejected)
+    shown = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "it has none"
+    to_do = f"leave {language.lang} out of --langs"
+    if [*kinds] == ["missing"]:
+        to_do = f"unpack the clips of the release into {folder / 'clips'}, or {to_do}"
+    return DataError(folder, f"no clip of this language can be used ({shown})", to_do)
 
 
 def _divide(language: Language, wanted_h: float, options: Options, checker: ClipChecker) -> int:

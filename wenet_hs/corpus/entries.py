@@ -59,6 +59,11 @@ _SPLIT_NAMES = {
     **dict.fromkeys(("dev", "valid", "validation", "val", "development"), "dev"),
     **dict.fromkeys(("test", "eval", "evaluation", "testing"), "test"),
 }
+_OF_EQUAL_TEXTS = {
+    "table": 'name the column of the transcripts: --columns "text=…"',
+    **dict.fromkeys(("elan", "praat"), "name the tier of the transcripts with --tier"),
+}
+"""What to do if all transcripts are equal, by the form of the data."""
 _NO_SET = ("", "unassigned", "none", "null", "nan", "n/a", "-")
 """Values of a set that say that there is none, as in Common Voice's spontaneous speech."""
 
@@ -173,7 +178,8 @@ def prepare_entries(
     texts = {u.txt for u in usable}
     if len(usable) > 1 and len(texts) == 1:
         found = f"all {len(usable)} transcripts are {texts.pop()!r}"
-        raise DataError(source, found, "name the column or tier of the transcripts")
+        to_do = _OF_EQUAL_TEXTS.get(form, "give the transcript of each clip")
+        raise DataError(source, found, to_do)
     for name in () if options.ignore_sets else ("test", "dev"):
         if name in asked and not any(given.get(u.key) == name for u in usable):
             found = f"no utterance of the {name} set of the data can be used"

@@ -34,6 +34,8 @@ from wenet_hs.options import REQUIRED, option
 
 logger = logging.getLogger(__name__)
 
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Options(TableOptions):
@@ -108,27 +110,50 @@ def _read_metadata(metadata: Sequence[Path], audio: Sequence[Path], options: Opt
             yield _without_partner(path, options.corpus, "no transcript: no table names it")
 
 
+def _no_audio(corpus: Path, files: Sequence[Path]) -> DataError:
+    """The error for a folder without audio files, which may have them in tables or archives."""
+    if not corpus.is_dir():
+        is_archive = "a file, not a folder; unpack it if it is an archive"
+        found = is_archive if corpus.is_file() else "no such folder"
+        return DataError(corpus, found, "--corpus is the folder with the recordings")
+    if packed := [path for path in files if path.suffix in (".arrow", ".parquet")]:
+        kind = describe_binary(packed[0].read_bytes()[:512])
+        found = f"no audio file, but {packed[0].name}: {kind}"
+        return DataError(corpus, found, "audio inside of it goes to files, which the table names")
+    if archives := [path.name for path in files if path.name.lower().endswith(_ARCHIVES)]:
+        found = f"no audio file, but {list_names(archives)}"
+        return DataError(corpus, found, "unpack it there, if it has the recordings")
+    found = f"no audio file ({list_names(ALL_SUFFIXES)})"
+    return DataError(corpus, found, "--corpus is the folder with the recordings")
+
+
+def _no_transcripts(options: Options, files: Sequence[Path], audio: Sequence[Path]) -> DataError:
+    """The error for audio files without transcripts, which may be in other files."""
+    corpus, suffix = options.corpus, options.text_suffix
+    stems = {_stem(path, path.suffix) for path in audio}
+    others = sorted(set(files).difference(audio))
+    beside = Counter(path.suffix for path in others if _stem(path, path.suffix) in stems)
+    found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}"
+    if beside:
+        found += f", but {list_names([f'x{one} ({num})' for one, num in beside.most_common()])}"
+    tables = [path.name for path in others if path.suffix in (".tsv", ".csv", ".jsonl", ".json")]
+    if tables:
+        names = list_names(sorted(tables))
+        return DataError(corpus, found, f"give one of {names} to `wenet-hs prepare table`")
+    if beside:
+        return DataError(corpus, found, "see --text_suffix")
+    remedy = f"write the transcript of each x{audio[0].suffix} into x{suffix} beside it"
+    return DataError(corpus, found, remedy)
+
+
 def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) -> Iterator[Entry | Rejected]:
     """Each audio file with the transcript beside it, and the files without the other one."""
     corpus, suffix = options.corpus, options.text_suffix
     if not audio:
-        found = "a file, not a folder; unpack it if it is an archive" if corpus.is_file() else "no such folder"
-        found = f"no audio file ({list_names(ALL_SUFFIXES)})" if corpus.is_dir() else found
-        if packed := [path for path in files if path.suffix in (".arrow", ".parquet")]:
-            found = f"no audio file, but {packed[0].name}: {describe_binary(packed[0].read_bytes()[:512])}"
-            raise DataError(corpus, found, "audio inside of it goes to files, which the table names")
-        raise DataError(corpus, found, "--corpus is the folder with the recordings")
+        raise _no_audio(corpus, files)
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
-        stems = {_stem(path, path.suffix) for path in audio}
-        beside = Counter(
-            path.suffix for path in sorted(set(files).difference(audio)) if _stem(path, path.suffix) in stems
-        )
-        there = list_names([f"x{one} ({num})" for one, num in beside.most_common()]) or "nothing"
-        found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}, but {there}"
-        tables = sorted(path.name for path in files if path.suffix in (".tsv", ".csv", ".jsonl", ".json"))
-        remedy = f"give one of {list_names(tables)} to `wenet-hs prepare table`" if tables else "see --text_suffix"
-        raise DataError(corpus, found, remedy)
+        raise _no_transcripts(options, files, audio)
     audio, left_out = _choose_forms(audio, corpus)
     yield from left_out
     speakers = name_speakers(audio, corpus, options.speaker_from)

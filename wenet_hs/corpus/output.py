@@ -114,8 +114,7 @@ def write_corpus(
     if num_faults > max_rejected * total["num_in"]:
         kinds = ", ".join(f"{kind} {count}" for kind, count in total["rejected"].items())
         found = f"{num_faults} of {total['num_in']} clips cannot be used ({kinds})"
-        to_do = f"repair the corpus, or allow it with --max_rejected (now {max_rejected:g})"
-        raise DataError(out / "rejected.tsv", found, to_do)
+        raise DataError(out / "rejected.tsv", found, _how_to_repair(total, max_rejected))
     for name in SPLITS:
         if name not in splits:  # remove the lists of an earlier run
             (out / name / "data.list").unlink(missing_ok=True)
@@ -140,6 +139,18 @@ def write_corpus(
     content |= {"langs": by_lang, "total": total}
     write_atomic(out / "stats.json", json.dumps(content, ensure_ascii=False, indent=2) + "\n")
     return content
+
+
+def _how_to_repair(total: Mapping[str, Any], max_rejected: float) -> str:
+    """What to do about more faulty clips than are accepted.
+
+    `total`: the number of faulty clips per kind, and that of all clips.
+    """
+    is_mostly_missing = next(iter(total["rejected"])) == "missing"
+    repair = "put the audio at the paths in this file" if is_mostly_missing else "repair the corpus"
+    if sum(total["rejected"].values()) == total["num_in"]:  # nothing would be left
+        return repair
+    return f"{repair}, or allow it with --max_rejected (now {max_rejected:g})"
 
 
 def read_rejected(path: Path) -> list[Rejected]:

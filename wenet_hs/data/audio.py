@@ -271,7 +271,7 @@ def _check_header(file: Any, name: str) -> None:
         raise SourceError("no length in its header, as after writing to a pipe", CONVERT)
     if file.frames > MAX_HOURS * 3600 * file.samplerate:
         found = f"declares {file.frames / file.samplerate / 3600:.0f} hours of audio, more than {MAX_HOURS}"
-        raise TooLongError(name, found, "restore the file, or leave it out")
+        raise TooLongError(name, found, "divide it into shorter files, or restore it")
     if file.frames <= 0:
         raise SourceError("empty: no samples")
 
