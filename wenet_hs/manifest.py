@@ -181,26 +181,23 @@ def read_text(path: Path | str) -> dict[str, str]:
 
     Raises DataError on a duplicate key, and on JSON.
     """
-    numbered = enumerate(read_lines(path), start=1)
-    return parse_text((f"{path}:{number}", line) for number, line in numbered)
+    return parse_text(path, read_lines(path))
 
 
-def parse_text(lines: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """The transcripts of the lines of a `text` file by key; see `read_text`.
-
-    `lines`: `FILE:NUMBER` and the content of each line.
-    """
+def parse_text(path: Path | str, lines: Iterable[str]) -> dict[str, str]:
+    """The transcripts of the lines of a `text` file by key; see `read_text`."""
     transcripts: dict[str, str] = {}
-    for where, line in lines:
+    for number, line in enumerate(lines, start=1):
         parts = line.split(maxsplit=1)  # at a space, or at the tab of Kaldi's files
         if not parts:
             continue
         key = parts[0]
         if key.startswith('{"'):  # hyps.jsonl, or a data.list
             found = "JSON lines, not `key transcript` lines"
-            raise DataError(where, found, "give the file `text` of the same folder")
+            raise DataError(f"{path}:{number}", found, "give the file `text` of the same folder")
         if key in transcripts:
-            raise DataError(where, f"{key!r} occurs twice", "keep one of the two lines")
+            found = f"{key!r} occurs twice"
+            raise DataError(f"{path}:{number}", found, "keep one of the two lines")
         transcripts[key] = parts[1].rstrip() if len(parts) == 2 else ""
     return transcripts
 

@@ -119,7 +119,7 @@ def test_clips_that_are_not_unpacked(tmp_path: Path, has_durations: bool) -> Non
     out = tmp_path / "out"
     if has_durations:
         found = "40 of 40 clips cannot be used (missing 40)"
-        expected = f"{out / 'rejected.tsv'}: {found}; put the audio at the paths in this file"
+        expected = f"{out / 'rejected.tsv'}: {found}; put the audio where this file says"
     else:
         (corpus / "ca" / "clip_durations.tsv").unlink()
         found = "no clip of this language can be used (missing 40)"

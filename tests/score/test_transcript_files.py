@@ -181,6 +181,15 @@ def test_the_command_of_a_line_puts_channels_into_names(tmp_path: Path) -> None:
     assert read_transcripts(path) == {"rec-A": "so yes", "rec-B": "no"}
 
 
+def test_what_follows_after_many_lines_is_read_too(tmp_path: Path) -> None:
+    trn = "".join(f"word {number} (s-{number})\n" for number in range(500))
+    assert read(tmp_path, trn)["s-499"] == "word 499"
+    with pytest.raises(DataError, match=r"txt:501: no key in brackets at the end"):
+        read(tmp_path, f"{trn}another word\n")
+    text = "".join(f"utt{number} word {number}\n" for number in range(500))
+    assert read(tmp_path, f"{text}utt500 so (s-1)\n")["utt500"] == "so (s-1)"
+
+
 # ---- commands
 
 

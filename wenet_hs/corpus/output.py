@@ -147,7 +147,7 @@ def _how_to_repair(total: Mapping[str, Any], max_rejected: float) -> str:
     `total`: the number of faulty clips per kind, and that of all clips.
     """
     is_mostly_missing = next(iter(total["rejected"])) == "missing"
-    repair = "put the audio at the paths in this file" if is_mostly_missing else "repair the corpus"
+    repair = "put the audio where this file says" if is_mostly_missing else "repair the corpus"
     if sum(total["rejected"].values()) == total["num_in"]:  # nothing would be left
         return repair
     return f"{repair}, or allow it with --max_rejected (now {max_rejected:g})"

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 from wenet_hs.errors import DataError
@@ -41,6 +41,9 @@ _DECIMAL = re.compile(r"\d+[.,]\d+")
 _ALTERNATIVES = re.compile(r"\{\s.*\s/\s.*\s\}")
 _MAX_OVERLAP_S = 0.1
 """Ends of segments that are set by hand differ by less."""
+_COMMENT = ";;"
+_NUM_TO_DECIDE = 200
+"""The first lines of a file, by which its form is found."""
 _WRITE_TEXT = "write `key transcript` lines"
 
 
@@ -55,11 +58,6 @@ class Line:
     @property
     def first_word(self) -> str:
         return self.text.split(maxsplit=1)[0]
-
-    @property
-    def is_comment(self) -> bool:
-        """Whether it is a comment in all of NIST's forms."""
-        return self.text.startswith(";;")
 
 
 @dataclass(frozen=True)
@@ -85,28 +83,34 @@ def read_transcripts(path: Path | str) -> dict[str, str]:
     key occurs twice; also for what cannot be scored: alternatives, two channels of a recording,
     segments that overlap, segments that are not to be scored.
     """
-    numbered = enumerate(read_lines(path), start=1)
-    lines = [Line(f"{path}:{number}", text) for number, text in numbered if text.strip()]
-    of_nist = [line for line in lines if not line.is_comment]
-    if _is_timed(of_nist, _CTM.fullmatch, ("start", "duration")):
+    content = read_lines(path)
+    first_lines = list(islice(_iterate_nist(path, content), _NUM_TO_DECIDE))
+    if _is_timed(first_lines, _CTM.fullmatch, ("start", "duration")):
         logger.info("%s: a ctm of NIST; the words of a recording are its transcript", path)
-        return _join_by_recording(_read_ctm(of_nist))
-    if _is_timed(of_nist, _match_stm, ("start", "end")):
+        return _join_by_recording(_read_ctm(_iterate_nist(path, content)))
+    if _is_timed(first_lines, _match_stm, ("start", "end")):
         logger.info("%s: an stm of NIST; the segments of a recording are its transcript", path)
-        segments = list(_read_stm(of_nist))
+        segments = list(_read_stm(list(_iterate_nist(path, content))))
         _refuse_overlaps(segments)
         return _join_by_recording(segments)
-    if _is_trn(of_nist):
+    if _is_trn(first_lines):
         logger.info("%s: a trn of NIST; the keys are the names in the last brackets", path)
-        return _read_trn(of_nist)
-    return parse_text((line.where, line.text) for line in lines)
+        return _read_trn(_iterate_nist(path, content))
+    return parse_text(path, content)
+
+
+def _iterate_nist(path: Path | str, content: Iterable[str]) -> Iterator[Line]:
+    """The lines of a file of NIST without comments and empty lines."""
+    for number, text in enumerate(content, start=1):
+        if text.strip() and not text.startswith(_COMMENT):
+            yield Line(f"{path}:{number}", text)
 
 
 # ---- the form of a file
 
 
 def _is_timed(lines: Sequence[Line], match_line: MatchLine, times: tuple[str, str]) -> bool:
-    """Whether most lines are of a ctm or an stm.
+    """Whether most of the first lines of a file are of a ctm or an stm.
 
     Transcripts of numbers such as `utt1 3 5 2 one` fit too. So times without decimals count only
     if there are at least two lines per recording on average.
@@ -128,7 +132,9 @@ def _match_stm(line: str) -> re.Match[str] | None:
 
 
 def _is_trn(lines: Sequence[Line]) -> bool:
-    """Whether most lines end with a key in brackets, and are no `key transcript` lines.
+    """Whether most of the first lines of a file end with a key in brackets.
+
+    They must not be `key transcript` lines at the same time.
 
     Transcripts may end with a word in brackets too, such as `(laughs)`. So only a name with a
     digit, a hyphen or an underscore counts as a key.
@@ -182,7 +188,7 @@ def _is_like_key(word: str) -> bool:
 # ---- reading of one form
 
 
-def _read_trn(lines: Sequence[Line]) -> dict[str, str]:
+def _read_trn(lines: Iterable[Line]) -> dict[str, str]:
     transcripts: dict[str, str] = {}
     for line in lines:
         match = _TRN.fullmatch(line.text)
