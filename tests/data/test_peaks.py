@@ -58,5 +58,5 @@ def test_what_is_no_audio_is_refused(tmp_path: Path) -> None:
 
 def test_audio_that_is_too_long_has_an_error_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audio, "MAX_HOURS", 0.001)
-    with pytest.raises(audio.TooLongError, match="more than 0.001; restore the file, or leave it out"):
+    with pytest.raises(audio.TooLongError, match="more than 0.001; divide it into shorter files"):
         audio.read_duration(write(tmp_path / "a.wav", 5.0))

@@ -111,6 +111,10 @@ def test_lines_that_begin_with_their_key_stay_so(tmp_path: Path, content: str) -
             "write `key transcript` lines that do not end with a name in brackets",
         ),
         (
+            "utt1 so (laughs)\nutt1 yes (coughs)\n",
+            "2: 'utt1' occurs twice; keep one of the two lines",
+        ),
+        (
             "hello you (anna)\nhello me (bert)\n",
             "2: begins with 'hello' as an earlier line, and all end with brackets; "
             "write `key transcript` lines; "

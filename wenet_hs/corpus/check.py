@@ -273,15 +273,15 @@ def find_in_audio(sets: Sets, clips: Mapping[str, Clip], sample_rate: int) -> It
             yield Finding(name, u.key, "other sample rate", f"{clip.rate} Hz, most have {usual} Hz", -clip.rate)
 
 
-# ---- lengths
-
-
 def _kind_without_audio(reason: str) -> str:
     """The kind of finding, one of `NO_AUDIO`, by the reason why an utterance cannot be read."""
     if NEEDS_PYAV in reason:
         return "audio for PyAV"
     of_reason = (kind for start, kind in _OF_REASON.items() if reason.startswith(start))
     return next(of_reason, "unreadable audio")
+
+
+# ---- lengths
 
 
 def find_lengths(sets: Sets, tokenizer: Tokenizer, unit: Unit, config: ExperimentConfig) -> Iterator[Finding]:

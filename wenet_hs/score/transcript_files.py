@@ -165,11 +165,11 @@ def _count_first_words(lines: Iterable[Line]) -> int:
 def _refuse_repeated_first_words(lines: Iterable[Line]) -> None:
     """Raise DataError if two of these lines, which end with brackets, begin with the same word.
 
-    That word is no key then, and what is in the brackets may be one.
+    That word is no key then, unless it is like one, and what is in the brackets may be one.
     """
     first_words = set[str]()
     for line in lines:
-        if line.first_word in first_words:
+        if line.first_word in first_words and not _is_like_key(line.first_word):
             found = f"begins with {line.first_word!r} as an earlier line, and all end with brackets"
             trn = "if the brackets have the keys, as in a trn of NIST, write these first"
             raise DataError(line.where, found, f"{_WRITE_TEXT}; {trn}")
