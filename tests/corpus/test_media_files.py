@@ -2,6 +2,7 @@
 """Recordings of phones and cameras, every suffix that can be read, and files that Git LFS has not fetched."""
 
 import io
+import json
 import sys
 from pathlib import Path
 from unittest.mock import Mock
@@ -87,6 +88,19 @@ def test_what_is_not_a_fault_of_the_file_is_checked_again(tmp_path: Path, monkey
             _, [found] = ClipChecker(tmp_path / "cache").check([clip], "clips", mode)
             assert "cannot be read (Permission denied)" in found.reason
     assert [ClipChecker(tmp_path / "cache").check([clip], "clips", mode)[1] for mode in modes] == [[], []]
+
+
+@pytest.mark.parametrize("mode", ["full", "exists"])
+def test_what_no_decoder_could_read_is_checked_again(tmp_path: Path, mode: CheckMode) -> None:
+    path = write_media(tmp_path / "a.wv", 1.0, codec="wavpack", container="wv")
+    clip = Utterance(key="a", wav=str(path), txt="")
+    cache = tmp_path / "cache"
+    ClipChecker(cache).check([clip], "clips", mode)
+    [cache_key, *_] = json.loads(cache.read_text())
+    reason = f"unreadable: {path}: not audio that can be read: no known format; restore the file"
+    cache.write_text(json.dumps([cache_key, None, reason, False]) + "\n")
+    usable, rejected = ClipChecker(cache).check([clip], "clips", mode)
+    assert ([u.duration for u in usable], rejected) == ([1.0], [])
 
 
 def test_the_file_at_the_path_is_used_not_audio_of_its_name_in_another_folder(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from rich.progress import Progress
 
 from wenet_hs.corpus.output import OutputOptions, Rejected
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment, segment_duration
+from wenet_hs.data.decoders import NOT_AUDIO
 from wenet_hs.errors import DataError
 from wenet_hs.files import remove_incomplete_line
 from wenet_hs.manifest import Utterance
@@ -79,7 +80,8 @@ class ClipChecker:
 
     def __init__(self, cache: Path, *, mode: CheckMode = "full", num_workers: int = 0) -> None:
         """Args:
-        cache: file of this class; created if it does not exist.
+        cache: file of this class; created if it does not exist. Clips that no decoder could read
+            are checked again, because a later version may read them.
         mode: `full` decodes every clip, `exists` only checks that the file exists; `none` accepts a clip of known
             duration without looking for its file. `exists` and `none` read unknown durations from the header.
         """
@@ -89,7 +91,9 @@ class ClipChecker:
         try:
             for line in remove_incomplete_line(cache).splitlines():
                 cache_key, *result = json.loads(line)
-                self._known[cache_key] = CheckedClip(*result)
+                clip = CheckedClip(*result)
+                if clip.reason is None or NOT_AUDIO not in clip.reason:
+                    self._known[cache_key] = clip
         except (ValueError, TypeError) as error:
             raise DataError(cache, f"damaged ({error})", "delete this file, it only caches earlier runs") from error
 

@@ -34,6 +34,8 @@ _SILENCE = 1 << 16  # samples
 _MAX_S = 24 * 3600.0
 _GAP_S = 0.02  # shorter ones are none: some containers round times to milliseconds
 
+NOT_AUDIO = "not audio that can be read"
+"""Begins the reason why no decoder reads a file."""
 NEEDS_PYAV = "PyAV reads it: pip install 'wenet_hs[media]'"
 """In the reason why a file cannot be read where PyAV is not installed."""
 
@@ -74,9 +76,9 @@ def _refused(error: soundfile.LibsndfileError) -> SourceError:
     # It says "File does not exist …" of an existing file in an unknown format.
     is_unknown = "does not exist" in reason or "not recognised" in reason
     if not is_unknown:
-        return SourceError(f"not audio that can be read: {reason}")
+        return SourceError(f"{NOT_AUDIO}: {reason}")
     to_do = f"{CONVERT} if it is audio, or restore it, or leave it out"
-    return SourceError("not audio that can be read: no known format", to_do)
+    return SourceError(f"{NOT_AUDIO}: no known format", to_do)
 
 
 def _open_samples(header: soundfile.SoundFile, content: str | Path | bytes, first: int) -> soundfile.SoundFile:
