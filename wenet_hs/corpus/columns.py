@@ -119,9 +119,9 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
             guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
         fault = f"no column of {', '.join(missing)}"
         to_do = f'{guess}name them: --columns "{flag}", of: {has}'
-        half = next((content for content in ("start", "end") if content in found), None)
-        if half and not {"audio", "text"} & {*missing}:
-            to_do += f'; or use whole files: --columns "{half}="'
+        only_time = next((name for name in ("start", "end") if name in found), None)
+        if only_time and not {"audio", "text"} & {*missing}:
+            to_do += f'; or use whole files: --columns "{only_time}="'
         raise DataError(f"{path}:1", fault, to_do)
     return found
 
