@@ -27,6 +27,7 @@ from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.corpus.table import TableOptions, read_table
 from wenet_hs.corpus.table_files import decode_text
+from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, find_files, real_path
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.files import describe_binary
@@ -123,6 +124,8 @@ def _no_audio(corpus: Path, files: Sequence[Path]) -> DataError:
     if archives := [path.name for path in files if path.name.lower().endswith(_ARCHIVES)]:
         found = f"no audio file, but {list_names(archives)}"
         return DataError(corpus, found, "unpack it there, if it has the recordings")
+    if raw := [path for path in files if path.suffix.lower() in RAW_SUFFIXES]:
+        return DataError(corpus, f"no audio file, but {raw[0].name}: {RAW_SAMPLES}", ADD_HEADER)
     found = f"no audio file ({list_names(ALL_SUFFIXES)})"
     return DataError(corpus, found, "--corpus is the folder with the recordings")
 

@@ -11,6 +11,12 @@ from typing import BinaryIO, NamedTuple
 from wenet_hs.files import LFS_POINTER
 
 CONVERT = "convert it to FLAC or wav"
+RAW_SUFFIXES = (".raw", ".pcm", ".s16", ".s16le", ".sln")
+"""Of samples without a header, unless libsndfile finds one."""
+RAW_SAMPLES = "raw samples without a header, so their rate is not known"
+_FFMPEG = "ffmpeg -f s16le -ar 16000 -ac 1 -i NAME.pcm NAME.wav"
+ADD_HEADER = f"write a header with the right rate, such as by `{_FFMPEG}`"
+"""What to do with raw samples."""
 _UNKNOWN = (0, 2**32 - 1, 2**64 - 1)
 """Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that wrote to a pipe."""
 _MAX_CHUNKS = 1000  # without a limit a file of zeros is searched without end

@@ -2,11 +2,12 @@
 """Decoders of audio: libsndfile, and PyAV (FFmpeg) with the same interface for what libsndfile cannot read rightly."""
 
 import io
+import os
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import soundfile
@@ -51,8 +52,11 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
         media = MediaFile(content, "m4a, AAC or video: libsndfile cannot read it")
         return media, media.frames
     try:
-        file = soundfile.SoundFile(io.BytesIO(content) if isinstance(content, bytes) else str(content))
+        file = soundfile.SoundFile(_openable(content))
     except soundfile.LibsndfileError as error:
+        suffix = "" if isinstance(content, bytes) else Path(content).suffix.lower()
+        if suffix in containers.RAW_SUFFIXES:
+            raise SourceError(containers.RAW_SAMPLES, containers.ADD_HEADER) from error
         form = containers.find_ffmpeg_form(content)
         if form is None:
             raise _refused(error) from error
@@ -79,6 +83,18 @@ def _refused(error: soundfile.LibsndfileError) -> SourceError:
         return SourceError(f"{NOT_AUDIO}: {reason}")
     to_do = f"{CONVERT} if it is audio, or restore it, or leave it out"
     return SourceError(f"{NOT_AUDIO}: no known format", to_do)
+
+
+def _openable(content: str | Path | bytes) -> str | int | BinaryIO:
+    """What `SoundFile` opens by its content.
+
+    It takes a path that ends in .raw for samples without a header, so such a file is opened here.
+    Raises OSError.
+    """
+    if isinstance(content, bytes):
+        return io.BytesIO(content)
+    is_named_raw = Path(content).suffix.lower() == ".raw"
+    return os.open(content, os.O_RDONLY) if is_named_raw else str(content)
 
 
 def _open_samples(header: soundfile.SoundFile, content: str | Path | bytes, first: int) -> soundfile.SoundFile:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import unquote
 
+from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.errors import list_names
 
 logger = logging.getLogger(__name__)
@@ -115,6 +116,8 @@ class MediaFinder:
             return f"ambiguous: {ambiguous}"
         if url := next(filter(_URL.match, audio), None):
             return f"URL: {url}; download the file, and give its path"
+        if raw := _find_raw(names, roots):
+            return f"unreadable: {raw}: {RAW_SAMPLES}; {ADD_HEADER}"
         stems = {name.stem for name in names if name.suffix}  # an annotation file of the same name adds nothing
         wanted = dict.fromkeys(
             name.name if name.suffix else f"{name.name}.wav (.flac, .mp3 …)"
@@ -176,6 +179,12 @@ def _exact(name: Path, roots: Sequence[Path], suffixes: Sequence[str]) -> Path |
     paths = (root / candidate for candidate in candidates for root in roots)
     found = next(filter(os.path.isfile, paths), None)  # False for a name that no disk can hold
     return found and real_path(found)
+
+
+def _find_raw(names: Sequence[Path], roots: Sequence[Path]) -> Path | None:
+    """The file of raw samples at one of these paths below one of the folders."""
+    paths = (root / name for name in names for root in roots if name.suffix.lower() in RAW_SUFFIXES)
+    return next(filter(os.path.isfile, paths), None)
 
 
 def real_path(path: Path) -> Path:
