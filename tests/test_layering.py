@@ -31,7 +31,7 @@ LAYERS = (
     "distributed checkpoint curves",
     "devices",
     "shared_model jobs heartbeat",
-    "files compiled options",
+    "files file_forms compiled options",
     "errors gpu",
 )
 """From top to bottom: packages and modules. A module belongs to the longest name that matches it."""

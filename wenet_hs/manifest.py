@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.errors import DataError, refuse_faults
+from wenet_hs.file_forms import refuse_known_forms
 from wenet_hs.files import iterate_lines, read_lines, write_atomic
 
 logger = logging.getLogger(__name__)
@@ -91,11 +92,12 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     Raises DataError at the end of the list, with one line per fault (the first ten): not JSON, a field missing or
         mistyped, a duplicate key.
     """
-    beginning = next(filter(str.strip, iterate_lines(path)), "{").strip()
+    beginning = _read_first_line(Path(path))
     if beginning.endswith(".tar"):
         found = "a list of shards (tars), which are trained with --data_type shard"
         raise DataError(path, found, "give their data.list")
     if beginning[0] not in "{[":  # one fault, not one per line
+        refuse_known_forms(Path(path))
         found = "not a data.list (one JSON object per line)"
         raise DataError(path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`")
     first_line: dict[str, int] = {}
@@ -115,6 +117,18 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
     refuse_faults(path, faults)
     if not first_line:
         raise DataError(path, "contains no utterances", "run the stage that prepares the data again")
+
+
+def _read_first_line(path: Path) -> str:
+    """The first line of a data list that is not empty; `{` for a file without one.
+
+    Raises DataError. It names a known form of annotations, because another encoding would not help.
+    """
+    try:
+        return next(filter(str.strip, iterate_lines(path)), "{").strip()
+    except DataError:
+        refuse_known_forms(path)
+        raise
 
 
 def parse_utterance(line: str) -> Utterance:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import soundfile
 from command_line import Capsys, error_line, run_line
+from form_examples import EXAMPLES
 from model_folders import noise, write_model_folder
 from praatio.textgrid import openTextgrid
 from pympi.Elan import Eaf
@@ -70,6 +71,21 @@ def test_all_formats_have_the_texts_of_the_segments(folder: Path, talk: Path, ca
     ]
     rows = [line.split("\t") for line in (out / "all.tsv").read_text("utf-8").splitlines()[1:]]
     assert [row[3] for row in rows] == texts
+
+
+def test_files_of_annotations_are_named_and_the_others_transcribed(folder: Path, talk: Path, capsys: Capsys) -> None:
+    for name in ("a.cha", "b.srt"):
+        form = "a transcript of CLAN (CHAT)" if name == "a.cha" else "SRT subtitles"
+        (talk.parent / name).write_text(EXAMPLES[form][1])
+    files = f"{talk.parent}/a.cha {talk} {talk.parent}/b.srt"
+    assert run_line(transcribe, f"--model_dir {folder} {GREEDY} {files}") == 2
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{talk}: ")
+    first, second, last = printed.err.splitlines()[-3:]
+    remedy = "import it into ELAN, save it, and use `wenet-hs prepare elan`"
+    assert first == f"{talk.parent}/a.cha: a transcript of CLAN (CHAT); {remedy}"
+    assert second.startswith(f"{talk.parent}/b.srt: SRT subtitles; put it beside its recording")
+    assert last.endswith("2 of 3 files could not be transcribed; see the lines above")
 
 
 def test_a_record_has_all_of_the_recording(folder: Path, talk: Path) -> None:

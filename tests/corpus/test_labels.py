@@ -100,6 +100,52 @@ def test_rolling_captions_have_each_line_once(tmp_path: Path) -> None:
     ]
 
 
+def test_captions_of_youtube(tmp_path: Path) -> None:
+    text = "0:00:00.250,0:00:03.500\nMo lu,\nke\n\n0:00:04.250,0:00:06.500\nba[br]mo\n\n0:00:08.000,0:00:09.250\n"
+    found = labels(tmp_path, text)
+    assert found == [(1, *SPANS[0], "Mo lu, ke", None), (5, *SPANS[1], "ba mo", None), (8, *SPANS[2], "", None)]
+    assert labels(tmp_path, text[:31]) == [(1, *SPANS[0], "Mo lu,", None)], "one caption"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.tsv", 'start\tend\ttext\n250\t3500\tMo lu, ke\n4250\t6500\tba "mo\n8000\t9250\t1984\n'),
+        ("a.csv", 'start,end,text\n250,3500," Mo lu, ke"\n4250,6500," ba ""mo"\n8000,9250," 1984"\n'),
+        ("a.csv", 'text,start,end\n"Mo lu, ke",0.25,3.5\n"ba ""mo",4.25,6.5\n1984,8.0,9.25\n'),
+        ("a.csv", '"Mo lu, ke",0.25,3.50\n"ba ""mo",4.25,6.50\n1984,8.00,9.25\n'),
+        ("a.txt", 'Start;End;Text\n0:00.25;0:03.5;Mo lu, ke\n0:04.25;0:06.5;ba ""mo\n0:08;0:09.25;1984'),
+    ],
+    ids=["whisper", "whisper.cpp", "named", "whisper-timestamped", "clocks"],
+)
+def test_tables_of_the_segments_of_one_recording(tmp_path: Path, name: str, text: str) -> None:
+    found = [(begin, end, words.replace('""', '"')) for _, begin, end, words, _ in labels(tmp_path, text, name) or []]
+    assert found == [(*span, words) for span, words in zip(SPANS, ("Mo lu, ke", 'ba "mo', "1984"), strict=True)]
+    first = [labels(tmp_path, "\n".join(text.split("\n")[:num]), name) or [] for num in (1, 2)]
+    assert (0.25, 3.5, "Mo lu, ke") in [one[1:4] for of_lines in first for one in of_lines], "one segment"
+
+
+def test_whole_numbers_of_a_table_are_milliseconds_unless_nobody_speaks_so_fast(tmp_path: Path) -> None:
+    table = read_labels(tmp_path / "a.tsv", "start\tend\ttext\tspeaker\n0\t4\tmo lu\tAna\n4\t9\tke\t", tmp_path)
+    form, found = table or ("", [])
+    assert form == "tables of segments with times in s"
+    assert [tuple(one) for one in found] == [(2, 0.0, 4.0, "mo lu", "Ana"), (3, 4.0, 9.0, "ke", None)]
+    form, _ = read_labels(tmp_path / "a.tsv", "start\tend\ttext\n140\t940\tmo lu", tmp_path) or ("", [])
+    assert form == "tables of segments with times in ms"
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ("0\t4", r"a.tsv:3: wrong number of columns: 2, expected 3 \(start, end, text\); correct the row"),
+        ("0\tx\tmo", "a.tsv:3: times: 'x' is not a number of seconds, mm:ss or h:mm:ss; correct the row"),
+    ],
+)
+def test_a_row_of_a_table_of_segments_that_is_wrong(tmp_path: Path, row: str, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        labels(tmp_path, f"start\tend\ttext\n0\t4\tmo\n{row}\n", "a.tsv")
+
+
 PLAIN = [
     *["mo lu ke ba", "mo\nlu\n", "1 2 3 4", "0 800 555", "1 2 buckle my shoe\n3 4 knock", "12:30 we left", ""],
     *["[laughs] mo", "12:30 we left\nlu ke\nmo", "a --> b", "@ home", "room 101 3 4", "3.5 kilos", "- mo\n- lu"],
@@ -127,7 +173,6 @@ OTHER = {
     "rec1 1 spk1 0 3.5 mo lu\nrec1 1 spk1 3.5 6 ke": "an STM of NIST; make a table",
     "SPEAKER rec1 1 0.25 3.25 <NA> <NA> spk1 <NA> <NA>\n": "an RTTM of NIST, which has no text; give the transcripts",
     "[00:00.000 --> 00:03.500]  mo lu\n": "times in an unknown form, '[00:00.000 --> 00:03.500]  mo lu'; convert it",
-    "start\tend\ttext\n0\t3500\tmo\n4250\t6500\tlu": "times in an unknown form, '0\\t3500\\tmo'; convert it",
     "[00:01.20] mo lu\n[00:04.00] ke": "times in an unknown form, '[00:01.20] mo lu'; convert it",
     "Name\tStart\tLength\nCue 1\t0:00.250\t0:03.250\nCue 2\t0:04.250\t0:02.250\n": "unknown form, 'Cue 1\\t0:00",
     "utt\tAna\t00:00:00.250\t0.25\tmo\nutt\tAna\t00:00:04.250\t4.25\tlu": "times in an unknown form, 'utt\\tAna\\t00:",

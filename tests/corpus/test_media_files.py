@@ -216,7 +216,7 @@ POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'0' * 64}\ns
 def test_pointers_of_git_lfs_are_named_in_one_line(tmp_path: Path) -> None:
     path = tmp_path / "pointer"
     path.write_text(POINTER)
-    for read in (read_eaf, read_textgrid, read_data_list, lambda path: decode_text(path, None)):
+    for read in (read_eaf, read_textgrid, read_data_list, lambda path: decode_text(path, None, "prepare table")):
         with pytest.raises(DataError) as caught:
             read(path)
         found = "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder"

@@ -31,6 +31,7 @@ from wenet_hs.annotation.tiers import (
 )
 from wenet_hs.data.media import fold_name, local_paths
 from wenet_hs.errors import DataError, list_names, one_line
+from wenet_hs.file_forms import check_form
 from wenet_hs.files import read_bytes, write_atomic
 from wenet_hs.text.normalize import normalize_phones
 
@@ -56,6 +57,7 @@ def read_eaf(path: Path) -> ElementTree.Element:
     """The document of an ELAN file of format 2 or 3. Raises DataError."""
     remedy = "open it in ELAN and save it again"
     data = read_bytes(path)
+    check_form(path, data, "prepare elan")
     try:
         document = ElementTree.fromstring(data)
     except (ElementTree.ParseError, LookupError, ValueError) as error:  # the last two: an unknown encoding

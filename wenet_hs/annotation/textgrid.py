@@ -10,6 +10,7 @@ from pathlib import Path
 
 from wenet_hs.annotation.tiers import AnnotationFile, Tier, TimedSpan
 from wenet_hs.errors import DataError, one_line
+from wenet_hs.file_forms import check_form
 from wenet_hs.files import read_bytes, write_atomic
 
 _MAX_DIFFERENCE_S = 0.1  # of a TextGrid and its audio
@@ -27,6 +28,7 @@ def read_textgrid(path: Path) -> AnnotationFile:
         data = read_bytes(path)
         if not data.strip() or data.startswith(b"ooBinaryFile"):
             raise DataError(path, "a binary file" if data.strip() else "empty", remedy)
+        check_form(path, data, "prepare praat")
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         tiers, extent = _parse_grid(text)
     except UnicodeDecodeError as error:

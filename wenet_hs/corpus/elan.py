@@ -31,8 +31,9 @@ from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.pauses import ALIGNER_LABELS
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
-from wenet_hs.data.media import find_files
+from wenet_hs.data.media import ALL_SUFFIXES, find_files
 from wenet_hs.errors import DataError, list_names, refuse_faults
+from wenet_hs.file_forms import refuse_known_forms
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
@@ -43,6 +44,8 @@ _FLAGS = {"name": "--tier", "kind": "--tier_type", "participant": "--participant
 """Attribute of a tier → the flag of its patterns."""
 _MIN_BEGINNING = 2
 """Letters at the beginning of labels such as `story_a`."""
+_MAX_SNIFFED = 100
+"""Files of other suffixes that are read to name their form, where no file has the right suffix."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,10 +154,13 @@ def _read_files(
     """The files of a folder and its subfolders that can be read, and those that cannot.
 
     Raises DataError if no file can be read, or if the share that cannot be read is above `max_rejected`.
+    If no file has the suffix, the line names the first one with a known form.
     """
-    there = [corpus] if corpus.is_file() else find_files(corpus)
+    there = [corpus] if corpus.is_file() else [*find_files(corpus)]
     paths = [path for path in there if path.suffix.lower() == suffix.lower()]
     if not paths:
+        texts = [path for path in there if path.suffix.lower() not in ALL_SUFFIXES]
+        refuse_known_forms(*texts[:_MAX_SNIFFED])
         found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
         raise DataError(corpus, found, f"--corpus is a {suffix} file, or a folder with them")
     files, faults = list[AnnotationFile](), dict[Path, str]()

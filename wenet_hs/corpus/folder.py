@@ -7,8 +7,9 @@ AudioFolder: metadata.csv or metadata.jsonl with the columns file_name and trans
 `prepare table` knows), in the folder or in subfolders such as train, validation and test, which then are the sets.
 Otherwise every x.wav has its transcript in x.txt, beside it or, if none is, in another folder; or text files list the
 transcripts, as `prepare table` reads them (LibriSpeech, MLS, AISHELL). Again, subfolders with the names of sets are the
-sets. A transcript may have times: labels of Audacity, SRT and WebVTT are one utterance per label, TIMIT's .TXT, .WRD
-and .PHN (with `--text_suffix .PHN --unit phone`) one per file.
+sets. A transcript may have times: labels of Audacity, SRT, WebVTT, SBV and tables with start, end and text (as Whisper
+writes them) are one utterance per label, TIMIT's .TXT, .WRD and .PHN (with `--text_suffix .PHN --unit phone`) one per
+file. Times in other forms are refused.
 """
 
 import logging
@@ -213,7 +214,7 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
 
 def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, list[Label]]:
     """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
-    content = decode_text(text, options.encoding)[0]
+    content = decode_text(text, options.encoding, "prepare folder")[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":
         raise DataError(text, "phones of TIMIT", "give --unit phone")
     if found := read_labels(text, content, audio):

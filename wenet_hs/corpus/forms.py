@@ -17,12 +17,15 @@ from wenet_hs.corpus.praat import read_praat
 from wenet_hs.corpus.table_files import read_table_file
 from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, find_files
 from wenet_hs.errors import DataError
+from wenet_hs.file_forms import refuse_known_forms
 from wenet_hs.text.normalize import normalize_counted
 
 FormName = Literal["elan", "praat", "kaldi", "folder", "corpus"]
 _OF_SUFFIX: dict[str, FormName] = {".eaf": "elan", ".textgrid": "praat", **dict.fromkeys((".csv", ".tsv"), "corpus")}
 _OF_SUFFIX |= {".jsonl": "corpus", ".json": "corpus"}
 _MAX_EXAMPLES, _MAX_FILES, _MAX_LETTERS = 3, 5000, 60
+_MAX_SNIFFED = 100
+"""Files that are read to name their form, where a folder has nothing that can be read."""
 
 
 @dataclass
@@ -83,9 +86,11 @@ def recognise(path: Path, lang: str) -> Source:
     has_audio = any(one.suffix.lower() in ALL_SUFFIXES for one in files)
     if path.is_file() or (len(tables) == 1 and not any(one.suffix.lower() == ".txt" for one in files)):
         if not tables:
+            refuse_known_forms(path)
             raise DataError(path, "no annotation file and no table", "choose an .eaf, a .TextGrid, a table or a folder")
         return _read_columns(tables[0], lang)
     if not has_audio:
+        refuse_known_forms(*files[:_MAX_SNIFFED])
         raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
     rows, _ = folder.read_folder(folder.Options(corpus=path, out=path, lang=lang))
     return Source(path, "folder", [_count((one for one in rows if isinstance(one, Entry)), lang)], num_files=len(files))

@@ -1,20 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Transcripts with times beside audio: Audacity's labels, SRT, WebVTT and TIMIT; other forms are refused by name.
+"""Transcripts with times beside audio: Audacity's labels, SRT, WebVTT, SBV, tables and TIMIT.
 
-The content decides, because all of them are found in .txt files too. Times would otherwise become text.
+Other forms are refused by name (`file_forms`), and so are times of an unknown form. The content
+decides, because all forms are found in .txt files too. Times would otherwise become text.
 """
 
+import csv
 import html
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import StringIO
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.table import read_seconds
 from wenet_hs.data.audio import read_duration, read_sample_rate
 from wenet_hs.errors import DataError
+from wenet_hs.file_forms import (
+    AUDACITY_LABEL,
+    CLOCK,
+    SBV,
+    SBV_TIMES,
+    SEGMENT_COLUMNS,
+    SEGMENT_TABLE,
+    TO_SRT,
+    TO_TABLE,
+    check_form,
+)
 
 
 class Label(NamedTuple):
@@ -29,42 +44,22 @@ class Label(NamedTuple):
     speaker: str | None = None
 
 
-_TO_ELAN = "import it into ELAN, save it, and use `wenet-hs prepare elan`"
-_TO_SRT = "convert it to SRT or WebVTT"
-_TO_TABLE = "make a table with the columns path, text, start and end, and use `wenet-hs prepare table`"
-_XML = r"(?s)<(?:[?!]|[A-Za-z][^<>]*>.*</[A-Za-z])"  # a transcript may begin with <laugh>
-_OTHER_FORMS = (
-    ("a transcript of CLAN (CHAT)", r"@(?:UTF8|Begin|Font|PID|Window)", _TO_ELAN),
-    ("a file of ELAN", r"(?s)<.*<?ANNOTATION_DOCUMENT", "use `wenet-hs prepare elan`"),
-    ("a TextGrid of Praat", r'(?s).{0,40}"?ooText', "use `wenet-hs prepare praat`"),
-    ("a transcript of EXMARaLDA", r"(?s)<.*<basic-transcription", "export it as an ELAN file there"),
-    ("a file of Transcriber", r"(?s)<.*<Trans[ >]", _TO_ELAN),
-    ("a text of FLEx", r"(?s)<.*<interlinear-text", _TO_ELAN),
-    ("XML or HTML", _XML, "save it as plain text, or as SRT or WebVTT if it has times"),
-    ("a file of Toolbox", r"\\_sh ", _TO_ELAN),
-    ("SubStation subtitles", r"\[(?:Script Info|V4\+? Styles)\]", _TO_SRT),
-    ("JSON", r'[\[{]\s*["{]', _TO_TABLE),
-    ("RTF", r"\{\\rtf", "save it as plain text"),
-    ("an RTTM of NIST, which has no text", r"(?:;;.*\n)*SPEAKER +\S+ +\d+ +\d+\.?\d* ", "give the transcripts"),
-    ("a CTM of NIST", r"(?:;;.*\n)*\S+ +[0-9AB] +\d+\.\d+ +\d+\.\d+ +\S+", _TO_TABLE),
-    ("an STM of NIST", r"(?:;;.*\n)*\S+ +(?:\S+ +\S+ +\d+\.\d+|[0-9AB] +\S+ +\d+) +\d+\.\d+ ", _TO_TABLE),
-)
-"""What a text is, how it begins, and what to do."""
-_CLOCK = r"(?:\d+:)?\d{1,2}:\d{2}(?:[.,]\d{1,3})?"
 _CUE = re.compile(
-    rf"(?m)(?:(?:\A|(?<=\n\n)).+\n|^ *\d+ *\n)?^ *(?P<start>{_CLOCK}) *--> *(?P<end>{_CLOCK})(?:[ \t]+\w+:\S+)* *$"
+    r"(?m)(?:(?:\A|(?<=\n\n)).+\n|^ *\d+ *\n)?"
+    rf"^ *(?P<start>{CLOCK}) *--> *(?P<end>{CLOCK})(?:[ \t]+\w+:\S+)* *$"
 )
 """An optional identifier, and the times with settings."""
 _WEBVTT = re.compile(r"\s*WEBVTT(?:[ \t].*)?(?:\n|$)")
 """The first line. A file of a meeting without speech has no cues below it."""
 _ARROW = re.compile(r"\d *-->")
-_WORD_TIME = re.compile(rf"<{_CLOCK}>")
+_WORD_TIME = re.compile(rf"<{CLOCK}>")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _MARKUP = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^}]*\}")
-_SECONDS = re.compile(r"(-?\d+(?:[.,]\d+)?)\t(-?\d+(?:[.,]\d+)?)(?:\t(.*))?")
 _SAMPLES = re.compile(r"(\d+) (\d+) (\S.*)")
-_TIMES = re.compile(rf"(?:.*\t)?[\W_]*(?:{_CLOCK}\b|\d+[.,]\d+[\s,;]|\d+\t\d+\t)")
+_TIMES = re.compile(rf"(?:.*\t)?[\W_]*(?:{CLOCK}\b|\d+[.,]\d+[\s,;]|\d+\t\d+\t)")
 """How a line with times of some form, or a column of it, begins."""
+_MAX_LETTERS_PER_S = 100
+"""In a table of segments with whole numbers: if there are more, these are seconds and not ms."""
 
 
 def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] | None:
@@ -73,11 +68,10 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
     Raises DataError for times in a form that is not read, or if the rate of the audio is needed and cannot be read.
     """
     text = "\n".join(text.splitlines())
-    for form, pattern, remedy in _OTHER_FORMS:
-        if re.match(pattern, text.lstrip()):
-            raise DataError(path, form, remedy)
+    form_of_file = check_form(path, text, "prepare folder")
     lines = [(number, line.strip(" ")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    if lines and all(_SECONDS.fullmatch(line) or line.startswith("\\\t") for _, line in lines):
+    are_labels = (AUDACITY_LABEL.fullmatch(line) or line.startswith("\\\t") for _, line in lines)
+    if lines and all(are_labels):
         return "labels of Audacity", _read_seconds_labels(lines)
     if rows := _read_samples(path, lines, audio):
         texts = [text for *_, text in rows]
@@ -89,17 +83,32 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
     if (cues := list(_CUE.finditer(text))) and len(cues) == len(_ARROW.findall(text)):
         form = "WebVTT" if text.lstrip().startswith("WEBVTT") else "SRT"
         return form, [*_read_cues(text, cues, form)]
-    with_times = [(number, line) for number, line in lines if _TIMES.match(line) or _ARROW.search(line)]
-    if _ARROW.search(text) or (len(lines) > 1 and 2 * len(with_times) > len(lines)):
-        number, line = with_times[0]
-        raise DataError(f"{path}:{number}", f"times in an unknown form, {line[:40]!r}", f"{_TO_SRT}, or {_TO_TABLE}")
+    if form_of_file is SBV:
+        return "SBV", _read_sbv(text)
+    if form_of_file is SEGMENT_TABLE:
+        return _read_segment_table(path, text)
+    _refuse_unknown_times(path, lines, audio)
     return None
+
+
+def _refuse_unknown_times(path: Path, lines: Sequence[tuple[int, str]], audio: Path) -> None:
+    """Raise DataError for a line with the arrow of subtitles, and for times in any other form."""
+    with_times = [(number, line) for number, line in lines if _TIMES.match(line) or _ARROW.search(line)]
+    has_arrow = any(_ARROW.search(line) for _, line in lines)
+    if has_arrow or (len(lines) > 1 and 2 * len(with_times) > len(lines)):
+        number, line = with_times[0]
+        found = f"times in an unknown form, {line[:40]!r}"
+        raise DataError(f"{path}:{number}", found, f"{TO_SRT}, or {TO_TABLE}")
 
 
 def _read_seconds_labels(lines: list[tuple[int, str]]) -> list[Label]:
     """Begin, end and text with tabs; a line that begins with a backslash has frequencies."""
-    found = [(number, match.groups("")) for number, line in lines if (match := _SECONDS.fullmatch(line))]
-    return [Label(number, read_seconds(begin), read_seconds(end), text) for number, (begin, end, text) in found]
+    labels = []
+    for number, line in lines:
+        if match := AUDACITY_LABEL.fullmatch(line):
+            begin, end, text = match.groups("")
+            labels.append(Label(number, read_seconds(begin), read_seconds(end), text))
+    return labels
 
 
 def _read_cues(text: str, cues: list[re.Match[str]], form: str) -> Iterator[Label]:
@@ -160,5 +169,90 @@ def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list
         return [(int(begin) / rate, min(int(end) / rate, end_s), text) for begin, end, text in rows]
     if is_timit or is_series:
         found = f"ends with sample {rows[-1][1]}, its audio has {end_s * rate:.0f}"
-        raise DataError(path, found, f"restore the audio, or if these are other times: {_TO_TABLE}")
+        raise DataError(path, found, f"restore the audio, or if these are other times: {TO_TABLE}")
     return []
+
+
+# ---- SBV and tables of segments
+
+
+def _read_sbv(text: str) -> list[Label]:
+    """Captions of YouTube: SRT without numbers, and with a comma for the arrow."""
+    as_srt = SBV_TIMES.sub(r"\1 --> \2", text).replace("[br]", " ")
+    return [*_read_cues(as_srt, list(_CUE.finditer(as_srt)), "SRT")]
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """A row of a table of segments, as it is written."""
+
+    line: int
+    start: str
+    end: str
+    text: str
+    speaker: str = ""
+
+
+def _read_segment_table(path: Path, content: str) -> tuple[str, list[Label]]:
+    """The form, with the unit of its times, and the segments of a table as Whisper writes it.
+
+    Raises DataError for a row with another number of cells, and for a cell that is no time.
+    """
+    segments = _split_segments(path, content.strip("\n"))
+    is_in_ms = _are_milliseconds(segments)
+    labels = []
+    for segment in segments:
+        try:
+            start = read_seconds(segment.start)
+            end = read_seconds(segment.end)
+        except ValueError as error:
+            raise DataError(f"{path}:{segment.line}", str(error), "correct the row") from error
+        if is_in_ms:
+            start /= 1000
+            end /= 1000
+        text = segment.text.strip()
+        labels.append(Label(segment.line, start, end, text, segment.speaker or None))
+    return f"tables of segments with times in {'ms' if is_in_ms else 's'}", labels
+
+
+def _split_segments(path: Path, text: str) -> list[_Segment]:
+    """The rows below the names of the columns.
+
+    Without names the columns are text, start and end, with commas between them.
+    Raises DataError for a row with another number of cells.
+    """
+    first = text.partition("\n")[0]
+    delimiter = next((sign for sign in "\t;," if sign in first), ",")
+    names = [name.strip().strip('"').lower() for name in first.split(delimiter)]
+    has_names = {*names} <= {*SEGMENT_COLUMNS}
+    if not has_names:
+        delimiter = ","
+        names = ["text", "start", "end"]
+    quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
+    reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
+    if has_names:
+        next(reader)
+    segments = []
+    line = reader.line_num + 1
+    for cells in reader:
+        if cells and len(cells) != len(names):
+            expected = f"{len(names)} ({', '.join(names)})"
+            found = f"wrong number of columns: {len(cells)}, expected {expected}"
+            raise DataError(f"{path}:{line}", found, "correct the row")
+        if cells:
+            segments.append(_Segment(line, **dict(zip(names, cells, strict=True))))
+        line = reader.line_num + 1
+    return segments
+
+
+def _are_milliseconds(segments: Sequence[_Segment]) -> bool:
+    """Whether times are whole numbers that can be milliseconds, as Whisper writes them.
+
+    They cannot be if the texts would be spoken faster than anybody speaks.
+    """
+    times = [time.strip() for segment in segments for time in (segment.start, segment.end)]
+    if not all(map(str.isdecimal, times)):
+        return False
+    num_ms = sum(int(segment.end) - int(segment.start) for segment in segments)
+    num_letters = sum(len(segment.text) for segment in segments)
+    return 1000 * num_letters <= _MAX_LETTERS_PER_S * num_ms

@@ -39,9 +39,10 @@ from wenet_hs.corpus.columns import (
 )
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.table_files import Table, read_table_file
+from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.file_forms import JSON_OF_SEGMENTS, SEGMENT_LIST
 from wenet_hs.options import REQUIRED, option
 
 logger = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
         raise DataError(path, found, "give a table with the names of the columns")
-    columns = find_columns(path, table.header, options.columns)
+    columns = _find_columns(path, table, options)
     in_ms = [content for content in TIMES if is_in_milliseconds(columns.get(content, ""))]
     used = [f"{name!r} is the {content}{' in ms' * (content in in_ms)}" for content, name in columns.items()]
     logger.info("%s: %s, %d rows; %s", path, table.form, len(table.rows), ", ".join(used))
@@ -152,6 +153,21 @@ def _audio_paths(written: str) -> tuple[str, str]:
     Exports name the annotation file, and KsponSpeech its files of raw samples, which users convert.
     """
     return written, re.sub(r"(?i)\.(eaf|textgrid|pcm)$", "", written)
+
+
+def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, str]:
+    """Content → name of its column.
+
+    Raises DataError if a column is missing, ConfigError for wrong --columns. If JSON has a list of
+    segments per recording, the line says so.
+    """
+    try:
+        return find_columns(path, table.header, options.columns)
+    except DataError:
+        text, _ = decode_text(path, options.encoding, "prepare table")
+        if table.form.startswith("JSON") and SEGMENT_LIST.search(text):
+            raise DataError(path, JSON_OF_SEGMENTS.name, JSON_OF_SEGMENTS.remedy) from None
+        raise
 
 
 def _text(cell: Any) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple
 
 from wenet_hs.corpus.lhotse import join_recordings
 from wenet_hs.errors import ConfigError, DataError, list_names
+from wenet_hs.file_forms import check_form
 from wenet_hs.files import read_bytes
 from wenet_hs.manifest import describe_manifest
 from wenet_hs.text.normalize import normalize_phones
@@ -48,7 +49,8 @@ def read_table_file(
         is_audio: whether a cell names an audio file. A first line with such a cell and without two usual names is no
             header (one may be a transcript): columns are then named audio, text, and by their number.
     """
-    text, encoding = decode_text(path, encoding)
+    text, encoding = decode_text(path, encoding, "prepare table")
+    check_form(path, text, "prepare table")
     if path.name.removesuffix(".gz").endswith((".json", ".jsonl")) or re.match(r'\s*[\[{]\s*["{]', text):
         return _read_json(path, text, encoding)
     text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
@@ -74,8 +76,13 @@ def read_table_file(
     return Table(f"{parsed.form}, {encoding}", header, _values(header, parsed.rows[1:]))
 
 
-def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
-    """The text of a file, and its encoding. Raises DataError, also for a file that is no text."""
+def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str]:
+    """The text of a file, and its encoding.
+
+    reader: the command that reads the file, as in `Form.readers`.
+    Raises DataError for a file that is no text or has another encoding. If it has a known form that
+    the command does not read, the line names the form, because another encoding would not help.
+    """
     content = read_bytes(path)
     given = encoding
     if encoding is None:
@@ -86,11 +93,13 @@ def decode_text(path: Path, encoding: str | None) -> tuple[str, str]:
         fault = "Python knows no such encoding"
         raise ConfigError(f"--encoding {encoding}", fault, "examples: utf-8, cp1252") from error
     except UnicodeDecodeError as error:
+        check_form(path, content, reader)
         number = content[: error.start].count(b"\n") + 1
         remedy = "or try another --encoding" if given else "or name its encoding, such as --encoding cp1252"
         found = f"not {encoding.removesuffix('-sig')}: byte {content[error.start]:#x}"
         raise DataError(f"{path}:{number}", found, f"save it as UTF-8, {remedy}") from error
     if "\0" in text:
+        check_form(path, content, reader)
         raise DataError(path, "has zero bytes", "if it is UTF-16 without a byte order mark, give --encoding utf-16-le")
     return text, encoding.removesuffix("-sig")
 

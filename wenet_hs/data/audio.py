@@ -26,7 +26,9 @@ from torch import Tensor
 from wenet_hs.data import containers
 from wenet_hs.data.containers import CONVERT, SourceError
 from wenet_hs.data.decoders import open_decoder
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.file_forms import find_form_of_file
 from wenet_hs.manifest import BadClip, Utterance
 
 MAX_MISSING_S = 0.1
@@ -234,6 +236,8 @@ def is_silent(waveform: Tensor) -> bool:
 def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
     """Open audio and check its header. A SourceError raised in the block becomes an AudioError with the name.
 
+    That of a file of annotations names its form, as other commands do.
+
     Yields: the file, its samples per channel, and the seconds that it lacks of the length in its header.
     """
     name = f"audio of {len(source)} bytes" if isinstance(source, bytes) else str(source)
@@ -256,9 +260,18 @@ def _open_audio(source: str | Path | bytes) -> Iterator[tuple[Any, int, float]]:
             present_s = num_frames / file.samplerate
             yield file, num_frames, check_length(present_s, present_s * declared_over_present)
     except SourceError as fault:
+        if not isinstance(source, bytes) and Path(source).suffix.lower() not in ALL_SUFFIXES:
+            _refuse_annotations(Path(source))
         failed = AudioError(name, str(fault), fault.remedy)
         failed.is_of_file = fault.is_of_file
         raise failed from fault
+
+
+def _refuse_annotations(path: Path) -> None:
+    """Raise AudioError with the form of a file, if it has a known form of annotations."""
+    form = find_form_of_file(path)
+    if form is not None:
+        raise AudioError(path, form.name, form.remedy)
 
 
 def _check_header(file: Any, name: str) -> None:

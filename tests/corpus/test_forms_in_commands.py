@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every command gives a file of annotations the same line, and what the line says to do works."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from annotation_forms import Annotation, write_audio, write_elan
+from form_examples import EXAMPLES
+from made_up_release import prepare_line, read_lists
+
+from wenet_hs.corpus.forms import recognise
+from wenet_hs.data.audio import read_duration
+from wenet_hs.errors import DataError
+from wenet_hs.manifest import Utterance, read_data_list
+
+REFUSED = (
+    *[
+        "a transcript of CLAN (CHAT)",
+        "a transcript of EXMARaLDA",
+        "a file of Transcriber",
+        "a text of FLEx",
+    ],
+    *["a file of Toolbox", "a Collection of Praat", "a text of Pangloss", "a file of SPPAS"],
+    *["a file of Annotation Pro", "a session of Phon", "a CTM of NIST", "an STM of NIST"],
+)
+OPTIONS = "--lang qaa --num_workers 0 --split_by none --max_rejected 0.9"
+
+
+def prepare(words: str, out: Path) -> list[Utterance]:
+    """The utterances in the order of their times."""
+    prepare_line(f"{words} --out {out} {OPTIONS}")
+    utterances = [one for of_set in read_lists(out).values() for one in of_set]
+    return sorted(utterances, key=lambda one: (one.wav, one.start or 0.0))
+
+
+def prepare_folder(path: Path) -> None:
+    write_audio(path.with_suffix(".wav"))
+    prepare_line(f"folder --corpus {path.parent} --text_suffix {path.suffix} --out {path.parent / 'out'} {OPTIONS}")
+
+
+def prepare_with(command: str) -> Callable[[Path], None]:
+    def run(path: Path) -> None:
+        prepare_line(f"{command} --corpus {path} --out {path.parent / 'out'} {OPTIONS}")
+
+    return run
+
+
+COMMANDS: dict[str, Callable[[Path], object]] = {
+    "folder": prepare_folder,
+    "table": prepare_with("table"),
+    "elan": prepare_with("elan"),
+    "praat": prepare_with("praat"),
+    "a folder for elan": lambda path: prepare_with("elan")(path.parent),
+    "app": lambda path: recognise(path, "qaa"),
+    "a folder in app": lambda path: recognise(path.parent, "qaa"),
+    "check, train": read_data_list,
+    "transcribe, align": read_duration,
+}
+
+
+def line_of(command: str, path: Path) -> str:
+    with pytest.raises(DataError) as caught:
+        COMMANDS[command](path)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "utf-16"])
+def test_all_commands_have_one_line_for_a_form(name: str, encoding: str, tmp_path: Path) -> None:
+    file_name, text = EXAMPLES[name]
+    if encoding == "latin-1":
+        text += "\n\\tx été" if name == "a file of Toolbox" else ""
+    for number, command in enumerate(COMMANDS if encoding == "utf-8" else ("folder", "table", "check, train")):
+        path = tmp_path / str(number) / file_name
+        path.parent.mkdir()
+        path.write_text(text, encoding)
+        line = line_of(command, path)
+        assert line.startswith(f"{path}: {name}; "), command
+        assert line == line_of("transcribe, align", path), command
+
+
+def test_a_form_comes_before_the_encoding(tmp_path: Path) -> None:
+    path = tmp_path / "a.cha"
+    path.write_bytes("@UTF8\n@Begin\n*SPA:\tété .\n".encode("latin-1"))
+    assert all(line_of(command, path).startswith(f"{path}: a transcript of CLAN") for command in ("folder", "table"))
+    srt = tmp_path / "srt" / "a.srt"
+    srt.parent.mkdir()
+    srt.write_bytes("1\n00:00:00,250 --> 00:00:03,500\nété\n\n2\n00:00:04 --> 00:00:05\nmo\n".encode("cp1252"))
+    assert line_of("folder", srt).endswith("save it as UTF-8, or name its encoding, such as --encoding cp1252")
+    for number in range(3):
+        shutil.copy(srt, srt.with_stem(f"b{number}"))
+        write_audio(srt.with_name(f"b{number}.wav"))
+    words = f"folder --corpus {srt.parent} --text_suffix .srt --encoding cp1252"
+    assert prepare(words, tmp_path / "out")[0].txt == "été"
+
+
+# ---- what the lines say to do
+
+
+def test_lists_of_nist_as_a_table(tmp_path: Path) -> None:
+    for name in (
+        "a CTM of NIST",
+        "an STM of NIST",
+        "a Master Label File of HTK",
+        "a transcript of SALT",
+    ):
+        path = tmp_path / EXAMPLES[name][0]
+        path.write_text(EXAMPLES[name][1])
+        remedy = "make a table with the columns path, text, start and end, and use `wenet-hs prepare table`"
+        assert line_of("table", path).endswith(remedy)
+    write_audio(tmp_path / "rec.wav")
+    rows = [
+        "path\ttext\tstart\tend",
+        "rec.wav\tmo\t0\t1",
+        "rec.wav\tlu\t1.5\t2",
+        "rec.wav\tke\t3\t4.25",
+    ]
+    (tmp_path / "t.tsv").write_text("\n".join(rows))
+    found = prepare(f"table --table {tmp_path / 't.tsv'}", tmp_path / "out")
+    assert [(u.txt, u.start, u.end) for u in found] == [
+        ("mo", 0.0, 1.0),
+        ("lu", 1.5, 2.0),
+        ("ke", 3.0, 4.25),
+    ]
+
+
+SEGMENTS = [{"start": 0.25, "end": 3.5, "text": "mo lu"}, {"start": 4.25, "end": 6.5, "text": "ke"}]
+GIGASPEECH = {"audios": [{"path": "rec.wav", "segments": [{"begin_time": 0.25, "end_time": 3.5, "text_tn": "mo"}]}]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {"text": "mo " * 40_000, "segments": SEGMENTS, "language": "qaa"},
+        {"segments": SEGMENTS, "word_segments": [{"start": 0.25, "end": 1.0, "word": "mo"}]},
+        GIGASPEECH,
+        [{"path": "rec.wav", "segments": SEGMENTS}],
+    ],
+    ids=["whisper", "whisperx", "gigaspeech", "lists"],
+)
+def test_json_with_lists_of_segments_is_named(content: object, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(content))
+    remedy = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
+    name = "JSON with a list of segments per recording, as of Whisper, GigaSpeech or WenetSpeech"
+    assert line_of("table", path) == f"{path}: {name}; {remedy}"
+
+
+def test_one_object_per_segment_is_read(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    segments = [*SEGMENTS, {"start": 7.0, "end": 8.0, "text": "ba"}]
+    lines = [json.dumps({"path": "rec.wav", **segment, "words": []}) for segment in segments]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    found = prepare(f"table --table {tmp_path / 'a.jsonl'}", tmp_path / "out")
+    assert [(u.txt, u.start, u.end) for u in found] == [
+        ("mo lu", 0.25, 3.5),
+        ("ke", 4.25, 6.5),
+        ("ba", 7.0, 8.0),
+    ]
+
+
+def test_json_with_segments_beside_text_and_audio_is_a_table(tmp_path: Path) -> None:
+    for number in range(3):
+        write_audio(tmp_path / f"{number}.wav", 1.0)
+    rows = [{"path": f"{number}.wav", "text": f"mo {number}", "segments": SEGMENTS} for number in range(3)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    assert len(prepare(f"table --table {tmp_path / 'a.jsonl'}", tmp_path / "out")) == 3
+
+
+def test_wav_scp_is_no_table_and_its_folder_is_read(tmp_path: Path) -> None:
+    names = ["a", "b", "c"]
+    for name in names:
+        write_audio(tmp_path / f"{name}.wav", 1.0)
+    path = tmp_path / "wav.scp"
+    path.write_text("".join(f"{name} {tmp_path / name}.wav\n" for name in names))
+    remedy = "give the folder with `text` beside it to `wenet-hs prepare kaldi`"
+    assert line_of("table", path) == f"{path}: a list of audio files, such as wav.scp of Kaldi; {remedy}"
+    (tmp_path / "text").write_text("".join(f"{name} mo {name}\n" for name in names))
+    assert len(prepare(f"kaldi --corpus {tmp_path}", tmp_path / "out")) == 3
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "SBV subtitles",
+        "SRT subtitles",
+        "WebVTT subtitles",
+        "a table of the segments of one recording",
+    ],
+)
+def test_subtitles_given_as_a_table_are_read_beside_their_recording(name: str, tmp_path: Path) -> None:
+    file_name, text = EXAMPLES[name]
+    for number in range(3):
+        write_audio(tmp_path / f"{number}.wav")
+        (tmp_path / f"{number}{Path(file_name).suffix}").write_text(text.replace("mo", f"mo {number}"))
+    path = tmp_path / f"0{Path(file_name).suffix}"
+    remedy = f"use `wenet-hs prepare folder --text_suffix {path.suffix}`"
+    assert f"{path}: {name}; put it beside its recording, with the same name, and {remedy}" in line_of("table", path)
+    assert line_of("transcribe, align", path) == line_of("table", path)
+    found = prepare(f"folder --corpus {tmp_path} --text_suffix {path.suffix}", tmp_path / "out")
+    assert [(u.start, u.end, u.txt) for u in found] == [(0.25, 3.5, f"mo {number}") for number in range(3)]
+
+
+def test_an_elan_file_of_another_suffix(tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav")
+    write_elan(
+        tmp_path,
+        [Annotation("rec", "Ana", 1000 * n, 1000 * n + 900, f"mo {n}") for n in range(1, 5)],
+    )
+    path = (tmp_path / "rec.eaf").rename(tmp_path / "rec.xml")
+    expected = f"{path}: a file of ELAN; use `wenet-hs prepare elan`, for which its name ends in .eaf"
+    assert line_of("elan", path) == expected
+    path.rename(tmp_path / "rec.eaf")
+    assert len(prepare(f"elan --corpus {tmp_path / 'rec.eaf'}", tmp_path / "out")) == 4
