@@ -17,6 +17,7 @@ from typing import Literal, NamedTuple
 
 from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.table import read_seconds
+from wenet_hs.corpus.unknown_times import find_unknown_times
 from wenet_hs.data.audio import read_duration, read_sample_rate
 from wenet_hs.errors import DataError
 from wenet_hs.file_forms import (
@@ -56,8 +57,6 @@ _WORD_TIME = re.compile(rf"<{CLOCK}>")
 _VOICE = re.compile(r"<v(?:\.[^\s>]*)?\s+([^>]+)>")
 _MARKUP = re.compile(r"</?[A-Za-z\d][^<>]*>|\{\\[^}]*\}")
 _SAMPLES = re.compile(r"(\d+) (\d+) (\S.*)")
-_TIMES = re.compile(rf"(?:.*\t)?[\W_]*(?:{CLOCK}\b|\d+[.,]\d+[\s,;]|\d+\t\d+\t)")
-"""How a line with times of some form, or a column of it, begins."""
 _MAX_LETTERS_PER_S = 100
 """In a table of segments with whole numbers: if there are more, these are seconds and not ms."""
 
@@ -93,10 +92,10 @@ def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] |
 
 def _refuse_unknown_times(path: Path, lines: Sequence[tuple[int, str]], audio: Path) -> None:
     """Raise DataError for a line with the arrow of subtitles, and for times in any other form."""
-    with_times = [(number, line) for number, line in lines if _TIMES.match(line) or _ARROW.search(line)]
-    has_arrow = any(_ARROW.search(line) for _, line in lines)
-    if has_arrow or (len(lines) > 1 and 2 * len(with_times) > len(lines)):
-        number, line = with_times[0]
+    with_arrow = next((line for line in lines if _ARROW.search(line[1])), None)
+    with_times = with_arrow or find_unknown_times(lines, lambda: read_duration(audio))
+    if with_times is not None:
+        number, line = with_times
         found = f"times in an unknown form, {line[:40]!r}"
         raise DataError(f"{path}:{number}", found, f"{TO_SRT}, or {TO_TABLE}")
 

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of an unknown form are told from the numbers of a text, also where a transcript has one segment."""
+
+from pathlib import Path
+
+import pytest
+from annotation_forms import write_audio
+
+from wenet_hs.corpus.labels import read_labels
+from wenet_hs.errors import DataError
+
+AUDIO_S = 12.0
+
+TIMED = {
+    "service: name and clock above the text": "Speaker 1  0:00\nmo lu\nke ba\n\nSpeaker 2  0:04\nba mo\nlu\n",
+    "service: one turn": "Ana García  0:00\nmo lu ke",
+    "service: clock in brackets, one turn": "Speaker 1 (00:00:02):\nmo lu",
+    "service: clock before the name": "[00:00:01] Ana: mo lu\n[00:00:04] Beto: ke",
+    "service: clock after the name, one turn": "Ana [0:02]: mo lu ke",
+    "service: clock alone at the end, long turns": "Ana 00:00\nmo\nlu\nBeto 00:04\nke\nba",
+    "lyrics, one line": "[00:01.20] mo lu",
+    "console of Whisper, one segment": "[00:00.000 --> 00:03.500]  mo lu",
+    "page of YouTube": "0:00\nmo lu\n0:04\nke ba",
+    "page of YouTube, one segment": "0:00\nmo lu",
+    "clocks alone, several lines of text": "00:00:01.50 00:00:03.10\nmo\nlu\nke",
+    "clocks alone, with a dash": "0:01 - 0:03\nmo\nlu\nke",
+    "frames": "00:00:01:12 00:00:03:02 mo lu",
+    "TMPlayer": "00:00:01:mo lu",
+    "seconds in brackets": "[0.28-1.25] mo lu",
+    "begin and end in seconds": "0.25 3.5 mo\n4.25 6.5 lu",
+    "begin in seconds, a third of the lines": "0.25 mo\nlu\nke\n4.25 ba\nmo\nlu",
+    "seconds with commas": "0,250 3,500 mo\n4,250 6,500 lu",
+    "columns": "Ana\t00:00:00.250\t0.25\tmo\nAna\t00:00:04.250\t4.25\tlu",
+    "tiers, each from 0 on": "a 0:00:01 mo\na 0:00:04 lu\na 0:00:06 ke\na 0:00:08 ba\nb 0:00:01 mo\nb 0:00:02 x",
+}
+TEXT = (
+    *[
+        "12:30 we left",
+        "12:30",
+        "12:30 - 13:15",
+        "12:30 we left\nlu ke\nmo",
+        "we left at 12:30\nwe came at 13:15",
+    ],
+    *["mo\n12:30\nlu", "12:30 we left\n13:15 we came", "12:30 - 13:15\nmo lu", "(12:30) mo lu"],
+    *[
+        "3.5 kilos",
+        "3.5 kilos of mo\n2.5 kilos of lu\nke",
+        "1,200 mo\n2,300 lu",
+        "3.5",
+        "3.50 4.20 5.10",
+    ],
+    *[
+        "the score was 3:2\nthen 3:2",
+        "mo 2.5 lu\nke 3.5 ba",
+        "12.05.2024 mo\n13.05.2024 lu",
+        "1:02:33 was the time",
+    ],
+    *[
+        "14:20 mo\n12:30 lu\n11:10 ke",
+        "mo: 80.5 kilos\nlu: 90.5 kilos",
+        "1 mo lu\n2 ke ba\n3 mo",
+        "room 4:12 a",
+    ],
+    *["mo\nlu\nke\nba\n[note] 0:04 mo", "Kapitel 3\n0815\n4711", "1.\n2.\n3."],
+)
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_times_of_an_unknown_form_are_refused(name: str, tmp_path: Path) -> None:
+    audio = write_audio(tmp_path / "a.wav", AUDIO_S)
+    with pytest.raises(DataError) as caught:
+        read_labels(tmp_path / "a.txt", TIMED[name], audio)
+    first = TIMED[name].split("\n")[0][:40]
+    remedy = "convert it to SRT or WebVTT, or make a table with the columns path, text, start and end, and use"
+    expected = f"{tmp_path / 'a.txt'}:1: times in an unknown form, {first!r}; {remedy} `wenet-hs prepare table`"
+    assert str(caught.value) == expected
+
+
+@pytest.mark.parametrize("text", TEXT)
+def test_a_text_with_numbers_stays_text(text: str, tmp_path: Path) -> None:
+    assert read_labels(tmp_path / "a.txt", text, write_audio(tmp_path / "a.wav", AUDIO_S)) is None
+
+
+def test_a_clock_without_seconds_is_a_time_only_within_the_audio(tmp_path: Path) -> None:
+    text = "Ana 12:30\nmo lu\nBeto 13:15\nke ba"
+    assert read_labels(tmp_path / "a.txt", text, write_audio(tmp_path / "short.wav", AUDIO_S)) is None
+    long = write_audio(tmp_path / "long.wav", 800.0, rate=1000)
+    with pytest.raises(DataError, match="a.txt:1: times in an unknown form, 'Ana 12:30'"):
+        read_labels(tmp_path / "a.txt", text, long)

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times of an unknown form in a transcript, told from the numbers of a text.
+
+A time is certain if no time of day and no number is written so: it has hours, minutes and seconds,
+or parts of a second, or brackets. Other times may be numbers of the text: they count only if they
+lie within the audio.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+_MIN_SHARE = 1 / 3
+"""Share of the lines of a transcript with times that have one."""
+_MIN_LINES = 2
+_MIN_INCREASING = 0.8
+"""Share of the times that are not before the time above. Several tiers may each begin at 0."""
+_TOLERANCE_S = 1.0
+"""By which a time within the audio may be after its end."""
+
+_EXACT = r"(?:\d+:\d{2}(?::\d{2}){1,2}(?:[.,;]\d{1,3})?|\d+:\d{2}[.,]\d{1,3})"
+"""A clock that is no time of day: h:mm:ss, h:mm:ss:ff (frames), or with parts of a second."""
+_CLOCK = rf"(?:{_EXACT}|\d+:\d{{2}})"
+_SECONDS = r"(?:\d+\.\d+|\d+,\d{1,2}|\d+,\d+(?=[\s;]+\d+,\d+))"
+"""Decimals, but not 1,200, which is a number with a comma for thousands unless another follows."""
+_SHORT_NAME = r".{1,40}?"
+_BETWEEN = r"(?:[^\w\n]+|\s+to\s+)"
+
+_CERTAIN_AND_ENOUGH = (
+    re.compile(rf"\W*[\[({{<]\s*(?P<time>{_EXACT})(?!\w)"),
+    re.compile(rf"(?:{_SHORT_NAME}\W)?\[\s*(?P<time>{_CLOCK})\s*\]"),
+    re.compile(rf"{_SHORT_NAME}\s\((?P<time>{_EXACT})\)\W*$"),
+    re.compile(rf"\W*\[\s*(?P<time>{_SECONDS}){_BETWEEN}{_SECONDS}\s*\]"),
+    re.compile(rf"\W*(?P<time>{_EXACT}){_BETWEEN}{_EXACT}(?!\w)"),
+    re.compile(rf"(?P<time>{_EXACT})[:,=](?=\D)"),
+)
+"""How a line begins that shows, even as the only one, that a transcript has times."""
+_ENOUGH = (
+    re.compile(rf"\W*(?P<time>{_CLOCK})\W*$"),
+    re.compile(rf"\W*(?P<time>{_CLOCK}){_BETWEEN}{_CLOCK}\W*$"),
+    re.compile(rf"{_SHORT_NAME}\S(?: {{2,}}|\t)(?P<time>{_CLOCK}):?$"),
+)
+"""A line of times only, or of a name and a time. It is enough beside a line of text, if the time is
+within the audio."""
+_CERTAIN = (
+    re.compile(rf"\W*(?P<time>{_EXACT})(?!\w)"),
+    re.compile(rf"(?:{_SHORT_NAME}\W)?[({{<]\s*(?P<time>{_CLOCK})\s*[)}}>]"),
+    re.compile(rf"{_SHORT_NAME}\s(?P<time>{_EXACT})(?![\w:])"),
+    re.compile(r"(?P<time>\d+)\t\d+\t"),  # two columns of whole numbers
+)
+_POSSIBLE = (
+    re.compile(rf"\W*(?P<time>{_CLOCK})(?![\w:])"),
+    re.compile(rf"\W*(?P<time>{_SECONDS})(?=[\s,;\])]|$)"),
+    re.compile(rf"{_SHORT_NAME}\s(?P<time>{_CLOCK}):?$"),
+)
+"""How a line, or a column of it, begins that has a time."""
+
+
+@dataclass(frozen=True)
+class TimedLine:
+    """A line of a transcript with a time."""
+
+    number: int
+    text: str
+    seconds: float
+    """The first time of the line."""
+    is_certain: bool
+    is_enough: bool
+    """Whether this line shows that the transcript has times."""
+
+
+def find_unknown_times(
+    lines: Sequence[tuple[int, str]],
+    read_duration: Callable[[], float],
+) -> tuple[int, str] | None:
+    """The first line with a time, if the transcript has times; None: it is text.
+
+    A transcript has times if one line is enough to show it, or if at least two lines, and a third
+    of all, have times that increase.
+
+    Args:
+        lines: those of the transcript that are not empty, with their numbers.
+        read_duration: gives the seconds of the audio. It is called only if a time is not certain.
+    """
+    is_only = len(lines) == 1
+    all_lines = (find_time(number, line, is_only=is_only) for number, line in lines)
+    timed = [line for line in all_lines if line is not None]
+    if not _are_times(timed, len(lines)):
+        return None
+    if not all(one.is_certain for one in timed):
+        end_s = read_duration() + _TOLERANCE_S
+        timed = [one for one in timed if one.is_certain or one.seconds <= end_s]
+    return (timed[0].number, timed[0].text) if _are_times(timed, len(lines)) else None
+
+
+def _are_times(timed: Sequence[TimedLine], num_lines: int) -> bool:
+    if any(line.is_enough for line in timed):
+        return True
+    if len(timed) < max(_MIN_LINES, _MIN_SHARE * num_lines):
+        return False
+    seconds = [line.seconds for line in timed]
+    num_increasing = sum(first <= second for first, second in pairwise(seconds))
+    return num_increasing >= _MIN_INCREASING * (len(seconds) - 1) and max(seconds) > seconds[0]
+
+
+def find_time(number: int, line: str, *, is_only: bool) -> TimedLine | None:
+    """The time at the beginning of a line or of one of its columns, or after a name; None: no time.
+
+    is_only: whether the transcript has no other line. A time may be all that is spoken.
+    """
+    if match := _match_any(_CERTAIN_AND_ENOUGH, [line]):
+        return TimedLine(number, line, _to_seconds(match["time"]), is_certain=True, is_enough=True)
+    if not is_only and (match := _match_any(_ENOUGH, [line])):
+        return TimedLine(number, line, _to_seconds(match["time"]), is_certain=False, is_enough=True)
+    for patterns in (_CERTAIN, _POSSIBLE):
+        if match := _match_any(patterns, _ends_of_columns(line)):
+            is_certain = patterns is _CERTAIN
+            seconds = _to_seconds(match["time"])
+            return TimedLine(number, line, seconds, is_certain=is_certain, is_enough=False)
+    return None
+
+
+def _match_any(patterns: Sequence[re.Pattern[str]], texts: Sequence[str]) -> re.Match[str] | None:
+    """The first match of a pattern at the beginning of a text, the texts in order."""
+    matches = (pattern.match(text) for text in texts for pattern in patterns)
+    return next(filter(None, matches), None)
+
+
+def _ends_of_columns(line: str) -> list[str]:
+    """The line, and what follows each of its tabs."""
+    return [line, *(line[tab.end() :] for tab in re.finditer("\t", line))]
+
+
+def _to_seconds(time: str) -> float:
+    """The seconds of a number, of mm:ss or of h:mm:ss; the frames of h:mm:ss:ff are left out."""
+    *before, last = re.sub("[,;]", ".", time).split(":")[:3]
+    minutes = 0
+    for value in before:
+        minutes = 60 * minutes + int(value)
+    return 60 * minutes + float(last)
