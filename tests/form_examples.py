@@ -26,6 +26,7 @@ EXAMPLES = {
         "a.exb",
         f"{XML}<!-- (c) EXMARaLDA -->\n<basic-transcription><head/>",
     ),
+    "a transcript of FOLKER": ("a.flk", f"{XML}<folker-transcription><head/>"),
     "a file of Transcriber": (
         "a.trs",
         f'{XML}<!DOCTYPE Trans SYSTEM "trans-14.dtd">\n<Trans scribe="x">',
@@ -51,6 +52,11 @@ EXAMPLES = {
     "a file of Annotation Pro": (
         "a.antx",
         f'{XML}<AnnotationSystemDataSet xmlns="http://tempuri.org/x.xsd">',
+    ),
+    "a file of Anvil": ("a.anvil", f'{XML}<annotation><head><specification src="x"/></head>'),
+    "a file of NXT": (
+        "a.xml",
+        f'{XML}<nite:root nite:id="x" xmlns:nite="http://nite.sourceforge.net/"><w nite:id="y">mo</w>',
     ),
     "a text of TEI": ("a.xml", f'{XML}<TEI xmlns="http://www.tei-c.org/ns/1.0">'),
     "a transcript of SALT": (
@@ -94,6 +100,7 @@ EXAMPLES = {
         "wav.scp",
         "a1 wav/a1.wav\na2 sph2pipe -f wav a2.sph |\n",
     ),
+    "a file `segments` of Kaldi": ("segments", "a1 rec 0.25 3.5\na2 rec 4.25 6.5\n"),
     "JSON with a list of segments per recording, as of Whisper, GigaSpeech or WenetSpeech": (
         "a.json",
         '{"text": "mo", "segments": [{"start": 0.25, "end": 3.5, "text": "mo"}]}',

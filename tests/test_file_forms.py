@@ -10,6 +10,7 @@ from wenet_hs.errors import DataError
 from wenet_hs.file_forms import FORMS, check_form, find_form, find_form_of_file, refuse_known_forms
 
 VARIANTS = {
+    "a transcript of CLAN (CHAT)": [("a.txt", "*SPA:\tmo lu . \x15250_3500\x15\n%mor:\tn|mo\n")],
     "a file of Toolbox": [("a.tbt", "\\_sh v3.0  400  Text\n\\tx mo")],
     "a CTM of NIST": [
         ("x.txt", "rec A 0.25 0.31 mo\n"),

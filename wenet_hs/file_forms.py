@@ -147,6 +147,7 @@ _AUDIO_FILE = r"\S+\.(?:wav|flac|sph|mp3|ogg|opus|m4a)"
 _PROGRAM = r"\S*\b(?:sph2pipe|sox|ffmpeg|flac|wav-copy|cat|gunzip|zcat|opusdec|mpg123|lame)\s"
 _ARCHIVE = r"\S+\.ark:\d+(?:\[.*\])?"
 _WAV_SCP = re.compile(rf"\S+\s+(?:{_AUDIO_FILE}|{_ARCHIVE}|{_PROGRAM}.*\|)")
+_SEGMENTS = re.compile(rf"\S+\s+\S+\s+{_NUMBER}\s+{_NUMBER}(?:\s+\d+)?")
 _MARKER = re.compile(r"\\[A-Za-z_]\w*(?:\s|$)")
 _SALT_LINE = re.compile(r"[+\-=:;]\s?|[A-Z]\s")
 _HTK_LABEL = re.compile(r"\d+\s+\d+\s+\S.*")
@@ -251,6 +252,12 @@ def is_wav_scp(beginning: Beginning) -> bool:
     return bool(beginning.lines) and all(map(_WAV_SCP.fullmatch, beginning.lines))
 
 
+def is_kaldi_segments(beginning: Beginning) -> bool:
+    """Whether each line of a file `segments` has two names and two times."""
+    has_segments = bool(beginning.lines) and all(map(_SEGMENTS.fullmatch, beginning.lines))
+    return has_segments and beginning.path.name == "segments"
+
+
 def is_json_of_segments(beginning: Beginning) -> bool:
     """Whether JSON has a list of objects whose name says that they are segments."""
     return is_json(beginning) and SEGMENT_LIST.search(beginning.text) is not None
@@ -287,6 +294,7 @@ TO_SRT = "convert it to SRT or WebVTT"
 _TABLE = "use `wenet-hs prepare table`"
 TO_TABLE = f"make a table with the columns path, text, start and end, and {_TABLE}"
 _TO_SPPAS = f"save it as .eaf with SPPAS, and {_ELAN}"
+_KALDI = "give the folder with `text` beside it to `wenet-hs prepare kaldi`"
 _FOLDER = "prepare folder"
 _BESIDE = f"put it beside its recording, with the same name, and use `wenet-hs {_FOLDER}"
 _XML = r"(?s)<(?:[?!]|[A-Za-z][^<>]*>.*</[A-Za-z])"  # a transcript may begin with <laugh>
@@ -307,7 +315,7 @@ JSON_OF_SEGMENTS = Form(
 
 FORMS: Sequence[Form] = (
     # Programs of linguists
-    Form("a transcript of CLAN (CHAT)", begins("@(?:UTF8|Begin|Font|PID|Window)"), _TO_ELAN),
+    Form("a transcript of CLAN (CHAT)", begins(r"@(?:UTF8|Begin|Font|PID|Window)|\*[A-Z][A-Z0-9]{2}:\t"), _TO_ELAN),
     Form(
         "a file of ELAN",
         has_root("ANNOTATION_DOCUMENT"),
@@ -345,6 +353,11 @@ FORMS: Sequence[Form] = (
         has_root("basic-transcription", "segmented-transcription"),
         f"export it as an ELAN file there, and {_ELAN}",
     ),
+    Form(
+        "a transcript of FOLKER",
+        has_root("folker-transcription"),
+        f"export it as an ELAN file in EXMARaLDA, and {_ELAN}",
+    ),
     Form("a file of Transcriber", has_root("Trans"), _TO_ELAN),
     Form("a text of FLEx", has_root("document", mark="<interlinear-text"), _TO_ELAN),
     Form("a file of Toolbox", is_toolbox, _TO_ELAN),
@@ -353,6 +366,8 @@ FORMS: Sequence[Form] = (
     Form("a text of Pangloss", has_root("TEXT", "WORDLIST", "ARCHIVE", mark="<FORM"), TO_TABLE),
     Form("a file of SPPAS", has_root("Document", mark="<Tier"), _TO_SPPAS),
     Form("a file of Annotation Pro", has_root("AnnotationSystemDataSet"), _TO_SPPAS),
+    Form("a file of Anvil", has_root("annotation", mark="<specification"), _TO_SPPAS),
+    Form("a file of NXT", has_root("root", mark="nite.sourceforge.net"), TO_TABLE),
     Form("a text of TEI", has_root("TEI", "teiCorpus"), TO_TABLE),
     Form("a transcript of SALT", is_salt, TO_TABLE),
     # Subtitles and lists of segments
@@ -379,8 +394,9 @@ FORMS: Sequence[Form] = (
     Form(
         "a list of audio files, such as wav.scp of Kaldi",
         is_wav_scp,
-        "give the folder with `text` beside it to `wenet-hs prepare kaldi`",
+        _KALDI,
     ),
+    Form("a file `segments` of Kaldi", is_kaldi_segments, _KALDI),
     JSON_OF_SEGMENTS,
     Form("JSON", is_json, TO_TABLE, ("prepare table",)),
     # Documents
