@@ -13,6 +13,8 @@ from itertools import pairwise
 
 _MIN_SHARE = 1 / 3
 """Share of the lines of a transcript with times that have one."""
+_MIN_SHARE_OF_NUMBERS = 0.9
+"""The same if each time is a single number."""
 _MIN_LINES = 2
 _MIN_INCREASING = 0.8
 """Share of the times that are not before the time above. Several tiers may each begin at 0."""
@@ -24,6 +26,7 @@ _EXACT = r"(?:\d+:\d{2}(?::\d{2}){1,2}(?:[.,;]\d{1,3})?|\d+:\d{2}[.,]\d{1,3})"
 _CLOCK = rf"(?:{_EXACT}|\d+:\d{{2}})"
 _SECONDS = r"(?:\d+\.\d+|\d+,\d{1,2}|\d+,\d+(?=[\s;]+\d+,\d+))"
 """Decimals, but not 1,200, which is a number with a comma for thousands unless another follows."""
+_DIGIT = re.compile(r"\d")
 _SHORT_NAME = r".{1,40}?"
 _BETWEEN = r"(?:[^\w\n]+|\s+to\s+)"
 
@@ -34,15 +37,21 @@ _CERTAIN_AND_ENOUGH = (
     re.compile(rf"\W*\[\s*(?P<time>{_SECONDS}){_BETWEEN}{_SECONDS}\s*\]"),
     re.compile(rf"\W*(?P<time>{_EXACT}){_BETWEEN}{_EXACT}(?!\w)"),
     re.compile(rf"(?P<time>{_EXACT})[:,=](?=\D)"),
+    re.compile(rf"(?:.*\t)?(?P<time>{_EXACT})\t"),
+    re.compile(rf"(?:.*\t)?(?P<time>{_SECONDS})\t(?:.*\t)?{_SECONDS}(?:\t|$)"),
+    re.compile(rf".*#(?P<time>{_EXACT})(?:-\d+)?#"),  # of f4transkript
 )
 """How a line begins that shows, even as the only one, that a transcript has times."""
-_ENOUGH = (
-    re.compile(rf"\W*(?P<time>{_CLOCK})\W*$"),
+_ENOUGH_BESIDE_TEXT = (
     re.compile(rf"\W*(?P<time>{_CLOCK}){_BETWEEN}{_CLOCK}\W*$"),
     re.compile(rf"{_SHORT_NAME}\S(?: {{2,}}|\t)(?P<time>{_CLOCK}):?$"),
+    re.compile(rf"{_SHORT_NAME}\s\((?P<time>{_CLOCK})\):$"),
+    re.compile(r"(?P<time>\d+\.\d+),\d+\.\d+,"),
 )
-"""A line of times only, or of a name and a time. It is enough beside a line of text, if the time is
-within the audio."""
+"""Two times only, a name and a time, or the begin of a row: enough if there is another line, and if
+the time is within the audio."""
+_ENOUGH_AT_FIRST = (re.compile(rf"\W*(?P<time>{_CLOCK})\W*$"),)
+"""A time only. As an answer, a time of day may have its own line; the first line is no answer."""
 _CERTAIN = (
     re.compile(rf"\W*(?P<time>{_EXACT})(?!\w)"),
     re.compile(rf"(?:{_SHORT_NAME}\W)?[({{<]\s*(?P<time>{_CLOCK})\s*[)}}>]"),
@@ -51,10 +60,11 @@ _CERTAIN = (
 )
 _POSSIBLE = (
     re.compile(rf"\W*(?P<time>{_CLOCK})(?![\w:])"),
-    re.compile(rf"\W*(?P<time>{_SECONDS})(?=[\s,;\])]|$)"),
     re.compile(rf"{_SHORT_NAME}\s(?P<time>{_CLOCK}):?$"),
+    re.compile(rf"(?:\S+\s+)?\W*(?P<time>{_SECONDS})[\s,;]+{_SECONDS}(?=[\s,;\])]|$)"),
 )
-"""How a line, or a column of it, begins that has a time."""
+_NUMBER = (re.compile(rf"\W*(?P<time>{_SECONDS})(?=[\s,;\])]|$)"),)
+"""How a line, or a column of it, begins that has a time; the last one may be a number as well."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,10 @@ class TimedLine:
     seconds: float
     """The first time of the line."""
     is_certain: bool
-    is_enough: bool
+    is_enough: bool = False
     """Whether this line shows that the transcript has times."""
+    is_number: bool = False
+    """Whether the time is a single number with decimals."""
 
 
 def find_unknown_times(
@@ -83,9 +95,14 @@ def find_unknown_times(
         lines: those of the transcript that are not empty, with their numbers.
         read_duration: gives the seconds of the audio. It is called only if a time is not certain.
     """
-    is_only = len(lines) == 1
-    all_lines = (find_time(number, line, is_only=is_only) for number, line in lines)
-    timed = [line for line in all_lines if line is not None]
+    timed = []
+    for index, (number, line) in enumerate(lines):
+        if _DIGIT.search(line) is None:
+            continue
+        time = _find_enough(number, line, is_first=index == 0, is_only=len(lines) == 1)
+        time = time or _find_time(number, line)
+        if time is not None:
+            timed.append(time)
     if not _are_times(timed, len(lines)):
         return None
     if not all(one.is_certain for one in timed):
@@ -95,29 +112,42 @@ def find_unknown_times(
 
 
 def _are_times(timed: Sequence[TimedLine], num_lines: int) -> bool:
+    """Whether the lines with times are enough, and their times mostly increase."""
     if any(line.is_enough for line in timed):
         return True
-    if len(timed) < max(_MIN_LINES, _MIN_SHARE * num_lines):
+    min_share = _MIN_SHARE_OF_NUMBERS if all(line.is_number for line in timed) else _MIN_SHARE
+    if len(timed) < max(_MIN_LINES, min_share * num_lines):
         return False
     seconds = [line.seconds for line in timed]
     num_increasing = sum(first <= second for first, second in pairwise(seconds))
     return num_increasing >= _MIN_INCREASING * (len(seconds) - 1) and max(seconds) > seconds[0]
 
 
-def find_time(number: int, line: str, *, is_only: bool) -> TimedLine | None:
-    """The time at the beginning of a line or of one of its columns, or after a name; None: no time.
+def _find_enough(number: int, line: str, *, is_first: bool, is_only: bool) -> TimedLine | None:
+    """The time of a line that shows, even as the only one, that the transcript has times.
 
-    is_only: whether the transcript has no other line. A time may be all that is spoken.
+    is_first, is_only: of the lines of the transcript. A time of day may be all that is spoken.
     """
     if match := _match_any(_CERTAIN_AND_ENOUGH, [line]):
-        return TimedLine(number, line, _to_seconds(match["time"]), is_certain=True, is_enough=True)
-    if not is_only and (match := _match_any(_ENOUGH, [line])):
-        return TimedLine(number, line, _to_seconds(match["time"]), is_certain=False, is_enough=True)
-    for patterns in (_CERTAIN, _POSSIBLE):
-        if match := _match_any(patterns, _ends_of_columns(line)):
-            is_certain = patterns is _CERTAIN
-            seconds = _to_seconds(match["time"])
-            return TimedLine(number, line, seconds, is_certain=is_certain, is_enough=False)
+        seconds = _to_seconds(match["time"])
+        return TimedLine(number, line, seconds, is_certain=True, is_enough=True)
+    patterns = _ENOUGH_BESIDE_TEXT + (_ENOUGH_AT_FIRST if is_first else ())
+    if not is_only and (match := _match_any(patterns, [line])):
+        seconds = _to_seconds(match["time"])
+        return TimedLine(number, line, seconds, is_certain=False, is_enough=True)
+    return None
+
+
+def _find_time(number: int, line: str) -> TimedLine | None:
+    """The time at the beginning of a line or of one of its columns, or after a name; None: no time."""
+    columns = _ends_of_columns(line)
+    if match := _match_any(_CERTAIN, columns):
+        return TimedLine(number, line, _to_seconds(match["time"]), is_certain=True)
+    if match := _match_any(_POSSIBLE, columns):
+        return TimedLine(number, line, _to_seconds(match["time"]), is_certain=False)
+    if match := _match_any(_NUMBER, columns):
+        seconds = _to_seconds(match["time"])
+        return TimedLine(number, line, seconds, is_certain=False, is_number=True)
     return None
 
 
