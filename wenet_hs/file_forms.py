@@ -315,7 +315,11 @@ JSON_OF_SEGMENTS = Form(
 
 FORMS: Sequence[Form] = (
     # Programs of linguists
-    Form("a transcript of CLAN (CHAT)", begins(r"@(?:UTF8|Begin|Font|PID|Window)|\*[A-Z][A-Z0-9]{2}:\t"), _TO_ELAN),
+    Form(
+        "a transcript of CLAN (CHAT)",
+        begins(r"@(?:UTF8|Begin|Font|PID|Window)|\*[A-Z][A-Z0-9]{2}:\t"),
+        _TO_ELAN,
+    ),
     Form(
         "a file of ELAN",
         has_root("ANNOTATION_DOCUMENT"),

@@ -9,7 +9,7 @@ lie within the audio.
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 
 _MIN_SHARE = 1 / 3
 """Share of the lines of a transcript with times that have one."""
@@ -18,6 +18,8 @@ _MIN_SHARE_OF_NUMBERS = 0.9
 _MIN_LINES = 2
 _MIN_INCREASING = 0.8
 """Share of the times that are not before the time above. Several tiers may each begin at 0."""
+_MAX_COLUMNS = 20
+"""Columns of a line that are searched for a time."""
 _TOLERANCE_S = 1.0
 """By which a time within the audio may be after its end."""
 
@@ -31,40 +33,39 @@ _SHORT_NAME = r".{1,40}?"
 _BETWEEN = r"(?:[^\w\n]+|\s+to\s+)"
 
 _CERTAIN_AND_ENOUGH = (
-    re.compile(rf"\W*[\[({{<]\s*(?P<time>{_EXACT})(?!\w)"),
-    re.compile(rf"(?:{_SHORT_NAME}\W)?\[\s*(?P<time>{_CLOCK})\s*\]"),
-    re.compile(rf"{_SHORT_NAME}\s\((?P<time>{_EXACT})\)\W*$"),
-    re.compile(rf"\W*\[\s*(?P<time>{_SECONDS}){_BETWEEN}{_SECONDS}\s*\]"),
-    re.compile(rf"\W*(?P<time>{_EXACT}){_BETWEEN}{_EXACT}(?!\w)"),
-    re.compile(rf"(?P<time>{_EXACT})[:,=](?=\D)"),
-    re.compile(rf"(?:.*\t)?(?P<time>{_EXACT})\t"),
-    re.compile(rf"(?:.*\t)?(?P<time>{_SECONDS})\t(?:.*\t)?{_SECONDS}(?:\t|$)"),
-    re.compile(rf".*#(?P<time>{_EXACT})(?:-\d+)?#"),  # of f4transkript
+    re.compile(rf"\W*[\[({{<]\s*(?P<time>{_EXACT})(?!\w)"),  # [00:01.20] mo
+    re.compile(rf"(?:{_SHORT_NAME}\W)?\[\s*(?P<time>{_CLOCK})\s*\]"),  # Ana [0:02]: mo
+    re.compile(rf"{_SHORT_NAME}\s\((?P<time>{_EXACT})\)\W*$"),  # Ana (00:00:02):
+    re.compile(rf"\W*\[\s*(?P<time>{_SECONDS}){_BETWEEN}{_SECONDS}\s*\]"),  # [0.25-3.5] mo
+    re.compile(rf"\W*(?P<time>{_EXACT}){_BETWEEN}{_EXACT}(?!\w)"),  # 00:00:01 - 00:00:03 mo
+    re.compile(rf"(?P<time>{_EXACT})[:,=](?=\D)"),  # 00:00:01:mo
+    re.compile(rf"(?P<time>{_EXACT})\t"),  # Ana, tab, 00:00:01, tab, mo
+    re.compile(rf"(?P<time>{_SECONDS})\t(?:.*\t)?{_SECONDS}(?:\t|$)"),  # two columns of seconds
+    re.compile(rf".*#(?P<time>{_EXACT})(?:-\d+)?#"),  # mo #00:00:02-5#, of f4transkript
 )
-"""How a line begins that shows, even as the only one, that a transcript has times."""
+"""How a line or a column begins that shows, even as the only one, that a transcript has times."""
 _ENOUGH_BESIDE_TEXT = (
-    re.compile(rf"\W*(?P<time>{_CLOCK}){_BETWEEN}{_CLOCK}\W*$"),
-    re.compile(rf"{_SHORT_NAME}\S(?: {{2,}}|\t)(?P<time>{_CLOCK}):?$"),
-    re.compile(rf"{_SHORT_NAME}\s\((?P<time>{_CLOCK})\):$"),
-    re.compile(r"(?P<time>\d+\.\d+),\d+\.\d+,"),
+    re.compile(rf"\W*(?P<time>{_CLOCK}){_BETWEEN}{_CLOCK}\W*$"),  # 0:01 - 0:03
+    re.compile(rf"{_SHORT_NAME}\S(?: {{2,}}|\t)(?P<time>{_CLOCK}):?$"),  # Ana, two spaces, 0:02
+    re.compile(rf"{_SHORT_NAME}\s\((?P<time>{_CLOCK})\):$"),  # Ana (0:02):
+    re.compile(r"(?P<time>\d+\.\d+),\d+\.\d+,"),  # 0.25,3.5,mo
 )
-"""Two times only, a name and a time, or the begin of a row: enough if there is another line, and if
-the time is within the audio."""
-_ENOUGH_AT_FIRST = (re.compile(rf"\W*(?P<time>{_CLOCK})\W*$"),)
+"""Enough too if there is another line, and if the time is within the audio."""
+_ENOUGH_AT_FIRST = (re.compile(rf"\W*(?P<time>{_CLOCK})\W*$"),)  # 0:02
 """A time only. As an answer, a time of day may have its own line; the first line is no answer."""
 _CERTAIN = (
-    re.compile(rf"\W*(?P<time>{_EXACT})(?!\w)"),
-    re.compile(rf"(?:{_SHORT_NAME}\W)?[({{<]\s*(?P<time>{_CLOCK})\s*[)}}>]"),
-    re.compile(rf"{_SHORT_NAME}\s(?P<time>{_EXACT})(?![\w:])"),
+    re.compile(rf"\W*(?P<time>{_EXACT})(?!\w)"),  # 00:00:01 mo
+    re.compile(rf"(?:{_SHORT_NAME}\W)?[({{<]\s*(?P<time>{_CLOCK})\s*[)}}>]"),  # Ana (0:02) mo
+    re.compile(rf"{_SHORT_NAME}\s(?P<time>{_EXACT})(?![\w:])"),  # Ana 00:00:01 mo
     re.compile(r"(?P<time>\d+)\t\d+\t"),  # two columns of whole numbers
 )
 _POSSIBLE = (
-    re.compile(rf"\W*(?P<time>{_CLOCK})(?![\w:])"),
-    re.compile(rf"{_SHORT_NAME}\s(?P<time>{_CLOCK}):?$"),
-    re.compile(rf"(?:\S+\s+)?\W*(?P<time>{_SECONDS})[\s,;]+{_SECONDS}(?=[\s,;\])]|$)"),
+    re.compile(rf"\W*(?P<time>{_CLOCK})(?![\w:])"),  # 0:02 mo
+    re.compile(rf"{_SHORT_NAME}\s(?P<time>{_CLOCK}):?$"),  # Ana 0:02
+    re.compile(rf"(?:\S+\s+)?\W*(?P<time>{_SECONDS})[\s,;]+{_SECONDS}(?!\w)"),  # 0.25 3.5 mo
 )
-_NUMBER = (re.compile(rf"\W*(?P<time>{_SECONDS})(?=[\s,;\])]|$)"),)
-"""How a line, or a column of it, begins that has a time; the last one may be a number as well."""
+_NUMBER = (re.compile(rf"\W*(?P<time>{_SECONDS})(?=[\s,;\])]|$)"),)  # 0.25 mo
+"""How a line or a column begins that has a time; the last one may be a number as well."""
 
 
 @dataclass(frozen=True)
@@ -105,9 +106,9 @@ def find_unknown_times(
             timed.append(time)
     if not _are_times(timed, len(lines)):
         return None
-    if not all(one.is_certain for one in timed):
+    if not all(line.is_certain for line in timed):
         end_s = read_duration() + _TOLERANCE_S
-        timed = [one for one in timed if one.is_certain or one.seconds <= end_s]
+        timed = [line for line in timed if line.is_certain or line.seconds <= end_s]
     return (timed[0].number, timed[0].text) if _are_times(timed, len(lines)) else None
 
 
@@ -128,7 +129,7 @@ def _find_enough(number: int, line: str, *, is_first: bool, is_only: bool) -> Ti
 
     is_first, is_only: of the lines of the transcript. A time of day may be all that is spoken.
     """
-    if match := _match_any(_CERTAIN_AND_ENOUGH, [line]):
+    if match := _match_any(_CERTAIN_AND_ENOUGH, _ends_of_columns(line)):
         seconds = _to_seconds(match["time"])
         return TimedLine(number, line, seconds, is_certain=True, is_enough=True)
     patterns = _ENOUGH_BESIDE_TEXT + (_ENOUGH_AT_FIRST if is_first else ())
@@ -139,7 +140,7 @@ def _find_enough(number: int, line: str, *, is_first: bool, is_only: bool) -> Ti
 
 
 def _find_time(number: int, line: str) -> TimedLine | None:
-    """The time at the beginning of a line or of one of its columns, or after a name; None: no time."""
+    """The time at the beginning of a line or of one of its columns, or after a name."""
     columns = _ends_of_columns(line)
     if match := _match_any(_CERTAIN, columns):
         return TimedLine(number, line, _to_seconds(match["time"]), is_certain=True)
@@ -158,8 +159,9 @@ def _match_any(patterns: Sequence[re.Pattern[str]], texts: Sequence[str]) -> re.
 
 
 def _ends_of_columns(line: str) -> list[str]:
-    """The line, and what follows each of its tabs."""
-    return [line, *(line[tab.end() :] for tab in re.finditer("\t", line))]
+    """The line, and what follows each of its first tabs."""
+    tabs = islice(re.finditer("\t", line), _MAX_COLUMNS)
+    return [line, *(line[tab.end() :] for tab in tabs)]
 
 
 def _to_seconds(time: str) -> float:
