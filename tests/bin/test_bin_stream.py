@@ -4,11 +4,14 @@
 import io
 import json
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import soundfile
 from command_line import Capsys, error_line, run_line
@@ -66,6 +69,56 @@ def test_a_file_and_a_pipe_give_the_segments_of_the_stream(
     assert run_line(transcribe, f"{line} -") == 0
     assert "-: the pipe ends in the middle of a sample of 16 bits; its last byte is left out" in caplog.text
     assert len(capsys.readouterr().out.splitlines()) == len(expected), "what arrived is recognised"
+
+
+def set_pipe(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+    """The bytes of the pipe `-`."""
+    pipe = io.BufferedReader(io.BytesIO(content))  # type: ignore[arg-type]
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=pipe))
+
+
+def test_a_wav_in_the_pipe_gives_the_lines_of_the_file(
+    folder: Path, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"--model_dir {folder} --device cpu --stream"
+    stereo = np.stack([noise(2.0, rate=48000), noise(2.0, rate=48000, seed=1)], axis=1)
+    path = tmp_path / "a.wav"
+    soundfile.write(path, stereo, 48000, subtype="PCM_24")
+    assert run_line(transcribe, f"{line} {path}") == 0
+    lines = capsys.readouterr().out
+    assert lines
+    set_pipe(monkeypatch, path.read_bytes())
+    assert run_line(transcribe, f"{line} -") == 0
+    assert capsys.readouterr().out == lines
+    set_pipe(monkeypatch, path.read_bytes())
+    assert run_line(transcribe, f"{line} --rate 16000 -") == 2
+    expected = "--rate 16000: the WAV in the pipe has 48000 Hz; leave --rate out\n"
+    assert capsys.readouterr().err.startswith(expected)
+
+
+def test_another_format_in_the_pipe_is_refused_and_the_named_remedies_work(
+    folder: Path, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = f"--model_dir {folder} --device cpu --stream"
+    path = tmp_path / "a.flac"
+    soundfile.write(path, noise(2.0), 16000)
+    set_pipe(monkeypatch, path.read_bytes())
+    command = "ffmpeg -i - -f s16le -ar 16000 -ac 1 -"
+    assert run_line(transcribe, f"{line} -") == 2
+    assert capsys.readouterr().err.startswith(
+        "-: FLAC in the pipe, which takes raw samples or WAV; "
+        f"give the file by its name, or put `{command}` before this command\n"
+    )
+    assert run_line(transcribe, f"{line} {path}") == 0
+    lines = capsys.readouterr().out
+    assert lines
+    if shutil.which("ffmpeg") is None:
+        return
+    flac = path.read_bytes()
+    ffmpeg = subprocess.run(command.split(), input=flac, capture_output=True, check=True)
+    set_pipe(monkeypatch, ffmpeg.stdout)
+    assert run_line(transcribe, f"{line} -") == 0
+    assert capsys.readouterr().out == lines
 
 
 def test_ctrl_c_ends_the_pipe_after_a_whole_chunk(

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """`transcribe --stream`: segments of a pipe or of files, printed as they end; partial texts in a terminal."""
 
-import logging
 import shutil
 import signal
 import sys
@@ -15,23 +14,25 @@ from rich.cells import cell_len
 
 from wenet_hs.data.audio import check_length, iterate_blocks, mix_channels, read_duration
 from wenet_hs.data.containers import SourceError
+from wenet_hs.data.pipe import PIPE, read_pipe
 from wenet_hs.data.samples import Samples
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
 from wenet_hs.errors import DataError
-
-logger = logging.getLogger(__name__)
 
 _PIECE_S = 0.1  # of what is given to the recogniser at a time
 
 
 def print_stream(
-    stream: RecognitionStream, path: Path, *, rate: int, format_line: Callable[[StreamedSegment], str]
+    stream: RecognitionStream, path: Path, *, rate: int | None, format_line: Callable[[StreamedSegment], str]
 ) -> None:
-    """Recognise a file, or the pipe `-` of `rate`. Ctrl-C ends the pipe, not its last segment.
+    """Recognise a file, or the pipe `-`. Ctrl-C ends the pipe, not its last segment.
 
-    Raises: DataError for a file that cannot be read; what was read before is printed.
+    Args:
+        rate: of raw samples in the pipe; None: 16,000.
+    Raises: DataError for a file or a pipe that cannot be read; what was read before is printed.
     """
-    pieces = _read_pipe(rate) if path == Path("-") else _read_file(path)
+    is_pipe = path == Path(PIPE)
+    pieces = _read_standard_input(rate) if is_pipe else _read_file(path)
     try:
         for piece, piece_rate in pieces:
             _print_lines(map(format_line, stream.feed(piece, piece_rate)))
@@ -43,7 +44,7 @@ def print_stream(
         _print_lines(map(format_line, stream.finish()))
         raise DataError(path, f"{error}", "convert it") from error
     except KeyboardInterrupt:
-        if path != Path("-"):
+        if not is_pipe:
             raise
     _print_lines(map(format_line, stream.finish()))
 
@@ -79,22 +80,18 @@ class _DelayedInterrupt:
             self._is_allowed = False
 
 
-def _read_pipe(rate: int) -> Iterator[tuple[bytes, float]]:
-    """Whole samples, as soon as they arrive; Ctrl-C has an effect while this waits for them."""
+def _read_standard_input(rate: int | None) -> Iterator[tuple[Samples | bytes, int]]:
+    """The audio of the pipe, as soon as it arrives; Ctrl-C has an effect while this waits for it."""
     if sys.stdin is None:
-        raise DataError("-", "there is no standard input", "give a pipe or a file")
-    rest, pipe, size = b"", cast(BufferedReader, sys.stdin.buffer), 2 * max(1, int(rate * _PIECE_S))
+        raise DataError(PIPE, "there is no standard input", "give a pipe or a file")
+    standard_input = cast(BufferedReader, sys.stdin.buffer)
     with _DelayedInterrupt() as interrupt:
-        while True:
+
+        def read(size: int) -> bytes:
             with interrupt.allowed():
-                arrived = pipe.read1(size)
-            if not arrived:
-                break
-            data = rest + arrived
-            whole, rest = data[: len(data) // 2 * 2], data[len(data) // 2 * 2 :]
-            yield whole, rate
-    if rest:
-        logger.warning("-: the pipe ends in the middle of a sample of 16 bits; its last byte is left out")
+                return standard_input.read1(size)
+
+        yield from read_pipe(read, rate)
 
 
 def _read_file(path: Path) -> Iterator[tuple[Samples, float]]:

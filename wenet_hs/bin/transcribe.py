@@ -11,6 +11,7 @@ takes the annotations of this tier of the .eaf as segments, and writes the text 
 
 --stream recognises while the audio arrives, with a model that was trained with chunks (docs/streaming.md); `-` is a
 pipe of raw samples: arecord -q -f S16_LE -r 16000 -c 1 -t raw | wenet-hs transcribe --stream --model_dir exp/stream -
+A WAV in the pipe is read by its header, whatever its rate and channels.
 
 A file that cannot be read gets one line on stderr and makes the exit code 2; the others are transcribed.
 """
@@ -82,9 +83,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--low_confidence", type=float, metavar="C", help=low_help)
     mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {CTC_MODES[-1]})"
     add("--mode", choices=MODES, metavar="MODE", help=mode_help)
-    stream_help = "print a line per segment while the audio arrives; AUDIO may be -, raw samples of 16 bits, mono"
+    stream_help = "print a line per segment while the audio arrives; AUDIO may be -, a pipe of"
+    stream_help += " raw samples (16 bits, mono) or of a WAV"
     add("--stream", action="store_true", help=stream_help)
-    add("--rate", type=int, metavar="HZ", help="samples per second of - (default: 16000)")
+    add("--rate", type=int, metavar="HZ", help="samples per second of raw samples in - (default: 16000)")
     silence_help = "seconds of silence that end a segment of --stream, which --max_segment_s (20) ends too (default: 1)"
     add("--silence_s", type=float, metavar="S", help=silence_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
@@ -152,7 +154,7 @@ def _stream(args: argparse.Namespace, recognizer: Recognizer, path: Path, mark: 
     endpoints = EndpointRules(silence_s=silence_s, max_segment_s=args.max_segment_s or math.inf)
     stream = recognizer.stream(mode=args.mode, endpoints=endpoints)
     source = path if path == Path("-") else find_media(path, args.audio_dir)
-    print_stream(stream, source, rate=args.rate or 16000, format_line=format_line)
+    print_stream(stream, source, rate=args.rate, format_line=format_line)
 
 
 def _check_flags(args: argparse.Namespace, formats: Sequence[str]) -> None:

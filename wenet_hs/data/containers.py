@@ -153,8 +153,7 @@ def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
             if name == b"data":
                 rest = total - first - size
                 if rest < 0:
-                    is_unknown = any(abs(size - power) <= 2**16 for power in (2**31, 2**32))
-                    return 1.0 if is_unknown else size / max(total - first, 1), 0
+                    return 1.0 if is_unknown_size(size) else size / max(total - first, 1), 0
                 is_short = size > 0 and rest <= _MAX_REST_S * byte_rate
                 return 1.0, 0 if is_short or _are_chunks(file, first + size, total) else first
             first += size + size % 2
@@ -287,3 +286,13 @@ def _mp3_header(header: bytes) -> tuple[int, int]:
     bits_per_s = 1000 * _KBITS[1 if version == 3 else 2][third >> 4]
     length = num_samples // 8 * bits_per_s // (_RATES[rate] // _DIVISORS[version]) + (third >> 1 & 1)
     return (length, num_samples) if bits_per_s else (0, 0)
+
+
+def mp3_frame_length(header: bytes) -> int:
+    """Bytes of a frame of layer III that begins with these three bytes; 0: none does."""
+    return _mp3_header(header)[0]
+
+
+def is_unknown_size(size: int) -> bool:
+    """Whether the size of the samples of a WAV is one that programs write to a pipe: it means nothing."""
+    return size == 0 or any(abs(size - power) <= 2**16 for power in (2**31, 2**32))

@@ -10,6 +10,8 @@ import soxr
 import torch
 from torch import Tensor
 
+from wenet_hs.data.signatures import MAX_SIGNATURE, find_format
+
 Samples = npt.NDArray[Any] | Tensor
 Bytes = bytes | bytearray | memoryview
 """Samples of 16 bits, little-endian, mono."""
@@ -60,7 +62,7 @@ class SampleStream:
         Args:
             piece: samples as for `mono_samples`, or bytes: 16 bits, little-endian, mono.
             rate: samples per second, the same for all pieces.
-        Raises: ValueError, also for half a sample and for another rate.
+        Raises: ValueError, also for half a sample, for another rate, and for bytes that begin a file of audio.
         """
         if not (isinstance(rate, Real) and RATES[0] <= rate <= RATES[1]):
             raise ValueError(f"sample rate {rate!r}: must be from {RATES[0]} to {RATES[1]} Hz")
@@ -69,6 +71,8 @@ class SampleStream:
         if isinstance(piece, bytes | bytearray | memoryview):
             if (num_bytes := memoryview(piece).nbytes) % 2:
                 raise ValueError(f"{num_bytes} bytes: samples have 16 bits; give an even number of bytes")
+            if not self._rate and (name := find_format(bytes(piece[:MAX_SIGNATURE]))) is not None:
+                raise ValueError(f"the bytes begin a file of the format {name}, not samples; decode it")
             piece = np.frombuffer(piece, "<i2")
         samples_N, self._rate = mono_samples(piece), rate
         if rate == self._to_rate:

@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audio in a pipe: WAVs of all kinds, raw samples, and formats that are refused."""
+
+import io
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from model_folders import noise
+from numpy.typing import NDArray
+
+from wenet_hs.data.audio import read_audio_file
+from wenet_hs.data.containers import mp3_frame_length
+from wenet_hs.data.pipe import Read, read_pipe
+from wenet_hs.data.samples import SampleStream
+from wenet_hs.data.signatures import MAX_SIGNATURE, find_format, is_undecided
+from wenet_hs.errors import DataError
+
+Samples = NDArray[np.float32]
+RATE = 8000
+
+
+def pipe_of(content: bytes, size: int = 1001) -> Read:
+    """A pipe from which at most `size` bytes arrive at a time."""
+    file = io.BytesIO(content)
+    return lambda wanted: file.read(min(wanted, size))
+
+
+def samples_of(read: Read, rate: int = RATE) -> Samples:
+    """The samples of all pieces of a pipe, which all have this rate."""
+    parts = []
+    for piece, piece_rate in read_pipe(read, None):
+        assert piece_rate == rate
+        parts.append(from_16_bits(piece) if isinstance(piece, bytes) else piece)
+    return np.concatenate(parts)
+
+
+def from_16_bits(content: bytes) -> Samples:
+    return np.frombuffer(content, "<i2").astype(np.float32) / 32768
+
+
+def error_of(content: bytes, raw_rate: int | None = None) -> str:
+    with pytest.raises(DataError) as caught:
+        list(read_pipe(pipe_of(content), raw_rate))
+    return str(caught.value)
+
+
+def write(container: str, subtype: str | None = None, channels: int = 1, rate: int = RATE) -> bytes:
+    """Half a second of noise."""
+    columns = [noise(0.5, rate=rate, seed=channel) for channel in range(channels)]
+    file = io.BytesIO()
+    soundfile.write(file, np.stack(columns, axis=1), rate, format=container, subtype=subtype)
+    return file.getvalue()
+
+
+def replaced(content: bytes, position: int, other: bytes) -> bytes:
+    """The content with other bytes from a position on."""
+    return content[:position] + other + content[position + len(other) :]
+
+
+def with_data_size(wav: bytes, size: int) -> bytes:
+    return replaced(wav, wav.index(b"data") + 4, size.to_bytes(4, "little"))
+
+
+def chunk(name: bytes, content: bytes) -> bytes:
+    return name + len(content).to_bytes(4, "little") + content + b"\0" * (len(content) % 2)
+
+
+SUBTYPES = ("PCM_U8", "PCM_16", "PCM_24", "PCM_32", "FLOAT", "DOUBLE", "ULAW", "ALAW")
+
+
+@pytest.mark.parametrize("subtype", SUBTYPES)
+@pytest.mark.parametrize("container", ["WAV", "WAVEX", "RF64"])
+def test_a_wav_has_the_samples_of_the_file(container: str, subtype: str, tmp_path: Path) -> None:
+    for channels, rate in ((1, 16000), (2, 48000), (3, 11025)):
+        wav = write(container, subtype, channels, rate)
+        path = tmp_path / f"{channels}.wav"
+        path.write_bytes(wav)
+        expected, file_rate, _ = read_audio_file(path)
+        assert file_rate == rate and len(expected) == round(0.5 * rate)
+        for size in (997, 1 << 20):
+            np.testing.assert_array_equal(samples_of(pipe_of(wav, size), rate), expected)
+
+
+UNKNOWN_SIZES = (0, 0xFFFFFFFF, 0x7FFFFFFF, 0x7FFFF000, 0x80000000, 0xFFFFFFFF - 36)
+
+
+@pytest.mark.parametrize("size", UNKNOWN_SIZES)
+def test_a_header_that_was_written_before_the_length_was_known(size: int) -> None:
+    """As ffmpeg, sox, GStreamer and arecord write it."""
+    wav = write("WAV", "PCM_16")
+    endless = with_data_size(wav, size)
+    np.testing.assert_array_equal(samples_of(pipe_of(endless)), samples_of(pipe_of(wav)))
+
+
+def test_chunks_beside_the_samples_are_no_samples() -> None:
+    wav = write("WAV", "PCM_24", channels=2)
+    expected = samples_of(pipe_of(wav))
+    position = wav.index(b"data")
+    note = chunk(b"LIST", b"INFOISFT" + bytes(range(256)) * 40 + b"x")
+    before = wav[:position] + note + chunk(b"JUNK", b"") + wav[position:]
+    after = wav + note + chunk(b"id3 ", b"ID3")
+    for content in (before, after, wav + b"\0" * 500):
+        np.testing.assert_array_equal(samples_of(pipe_of(content)), expected)
+    for too_small in (600, 601):
+        np.testing.assert_array_equal(
+            samples_of(pipe_of(with_data_size(wav, too_small))),
+            expected,
+        )
+
+
+WAV = write("WAV", "PCM_16")
+FMT = WAV.index(b"fmt ") + 8
+DATA = WAV.index(b"data")
+RESTORE = "; restore the file, or leave it out"
+DAMAGED = {
+    f"-: cut off: 0.247 s of audio, its header declares 0.500 s{RESTORE}": WAV[:4000],
+    f"-: cut off: 0.000 s of audio, its header declares 0.500 s{RESTORE}": WAV[: DATA + 8],
+    "-: joined files: only the first one was read; convert it to FLAC or wav": WAV + WAV,
+    f"-: empty: no samples{RESTORE}": with_data_size(WAV[: DATA + 8], 0),
+    f"-: a WAV without samples: it ends in its header{RESTORE}": WAV[:20],
+    f"-: a WAV whose header does not describe its samples{RESTORE}": WAV[:12] + WAV[DATA:],
+    f"-: a WAV that declares 0 channels{RESTORE}": replaced(WAV, FMT + 2, bytes(2)),
+    f"-: a WAV that declares a sample rate of 0 Hz{RESTORE}": replaced(WAV, FMT + 4, bytes(4)),
+}
+
+
+@pytest.mark.parametrize("message", DAMAGED)
+def test_wavs_that_are_damaged(message: str) -> None:
+    assert error_of(DAMAGED[message]) == message
+
+
+def test_a_frame_that_is_not_a_whole_number_of_samples_is_refused() -> None:
+    wav = replaced(replaced(WAV, FMT + 2, b"\x40\0"), FMT + 12, b"\x41\0")
+    assert error_of(wav).startswith("-: a WAV of the encoding 0x0001, which is not read from")
+
+
+def test_wavs_of_another_rate_or_encoding() -> None:
+    expected = "--rate 16000: the WAV in the pipe has 8000 Hz; leave --rate out"
+    assert error_of(WAV, raw_rate=16000) == expected
+    assert {rate for _, rate in read_pipe(pipe_of(WAV), 8000)} == {8000}
+    assert error_of(write("WAV", "IMA_ADPCM")) == (
+        "-: a WAV of the encoding 0x0011, which is not read from a pipe; give the file by its "
+        "name, or put `ffmpeg -i - -f s16le -ar 16000 -ac 1 -` before this command"
+    )
+
+
+def test_what_arrived_of_a_wav_is_given_on_before_it_is_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    wav = write("WAV", "PCM_16", channels=2)
+    pieces = read_pipe(pipe_of(wav[:4001]), None)
+    with pytest.raises(DataError, match="cut off"):
+        num_samples = 0
+        while True:
+            piece, _ = next(pieces)
+            num_samples += len(piece)
+    assert num_samples == (4001 - wav.index(b"data") - 8) // 4
+    with caplog.at_level(logging.WARNING):
+        samples_of(pipe_of(with_data_size(wav, 0)[:-1]))
+    message = "-: the pipe ends in the middle of a sample of 32 bits; its last 3 bytes are left out"
+    assert message in caplog.text
+
+
+MP3 = b"\xff\xfb\x90\x00" + bytes(413)
+"""A frame of layer III: 128 kbit/s, 44,100 Hz."""
+AAC = bytes([0xFF, 0xF1, 0x50, 0x80, 0x08, 0x1F, 0xFC]) + bytes(57)
+"""A frame of ADTS, 64 bytes."""
+OTHERS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "flac": ("FLAC", lambda: write("FLAC")),
+    "vorbis": ("Ogg (Vorbis, Opus, Speex or FLAC)", lambda: write("OGG", "VORBIS")),
+    "opus": ("Ogg (Vorbis, Opus, Speex or FLAC)", lambda: write("OGG", "OPUS")),
+    "mp3": ("MP3", lambda: write("MP3", rate=16000)),
+    "mp3 of three frames": ("MP3", lambda: 3 * MP3),
+    "mp3 with tags": ("MP3", lambda: b"ID3\x04\0\0\0\0\0\0" + 3 * MP3),
+    "aac": ("AAC", lambda: 4 * AAC),
+    "mp4": ("MP4, M4A or MOV", lambda: b"\0\0\0\x20ftypM4A \0\0\0\0" + bytes(100)),
+    "webm": ("Matroska or WebM", lambda: b"\x1a\x45\xdf\xa3\x9f\x42\x86\x81" + bytes(100)),
+    "aiff": ("AIFF", lambda: write("AIFF")),
+    "au": ("AU", lambda: write("AU")),
+    "caf": ("CAF", lambda: write("CAF")),
+    "sphere": ("NIST SPHERE", lambda: write("NIST", "PCM_16")),
+    "wave64": ("Wave64", lambda: write("W64")),
+    "avi": ("AVI", lambda: b"RIFF\0\0\0\x01AVI LIST" + bytes(100)),
+    "wma": ("WMA or ASF", lambda: bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c") + bytes(100)),
+    "amr": ("AMR", lambda: b"#!AMR\n" + bytes(100)),
+}
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_other_formats_are_refused_by_their_names(kind: str) -> None:
+    name, make = OTHERS[kind]
+    content = make()
+    for raw_rate, rate in ((None, 16000), (8000, 8000)):
+        assert error_of(content, raw_rate) == (
+            f"-: {name} in the pipe, which takes raw samples or WAV; give the file by its name, "
+            f"or put `ffmpeg -i - -f s16le -ar {rate} -ac 1 -` before this command"
+        )
+    with pytest.raises(ValueError, match="the bytes begin a file of the format"):
+        SampleStream(16000).advance(content[: len(content) // 2 * 2], 16000)
+
+
+def raw_heads() -> Iterator[bytes]:
+    """Beginnings of raw samples, those among them that look like the frame of a format."""
+    generator = np.random.default_rng(0)
+    for level in (1, 30, 1000, 30000):
+        for _ in range(1000):
+            samples_N = (level * generator.standard_normal(40)).clip(-32768, 32767)
+            yield samples_N.astype("<i2").tobytes()
+    for second in b"\xfb\xfa\xf3\xf2\xe3\xe2\xf0\xf1\xf8\xf9":
+        for _ in range(100):
+            yield bytes([0xFF, second]) + generator.bytes(MAX_SIGNATURE)
+
+
+def test_raw_samples_are_not_taken_for_a_format() -> None:
+    heads = list(raw_heads())
+    assert len(heads) == 4000 + 10 * 100
+    assert [find_format(head) for head in heads if find_format(head)] == []
+    assert not any(map(is_undecided, heads))
+    for head in (MP3 + bytes(3000), AAC + bytes(3000), MP3 + MP3 + bytes(3000)):
+        assert len(samples_of(pipe_of(head), 16000)) == len(head) // 2
+    assert mp3_frame_length(MP3[:3]) == len(MP3)
+
+
+def test_raw_samples_do_not_wait() -> None:
+    """A piece is given on before the pipe is read again."""
+    for head in (b"\1\0\2\0\3\0", b"RIfF\0\0", b"\xff\xfb\0\0\0\0", b"OggX\0\0", b"ID4\0\0\0"):
+        reads = []
+
+        def read(size: int, head: bytes = head, reads: list[int] = reads) -> bytes:
+            reads.append(size)
+            assert len(reads) == 1, "it waits for more than it needs"
+            return head
+
+        assert next(read_pipe(read, None)) == (head, 16000)
+
+
+def test_a_pipe_that_is_shorter_than_a_signature_has_samples() -> None:
+    for content in (b"RI", b"RIFF", b"\xff\xfb", b"\xff\xfb\x90\0", b"\0\0\0\0ft"):
+        np.testing.assert_array_equal(samples_of(pipe_of(content), 16000), from_16_bits(content))
+    assert list(read_pipe(pipe_of(b""), None)) == []

@@ -1,0 +1,327 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Audio that arrives in a pipe: raw samples or a WAV. Other formats are refused by their names.
+
+A pipe may be endless: what was given on is not kept. No more bytes are waited for than are needed.
+
+Dimension key: N samples.
+"""
+
+import io
+import logging
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import soundfile
+
+from wenet_hs.data.audio import Samples, check_length, mix_channels
+from wenet_hs.data.containers import CONVERT, SourceError, is_unknown_size
+from wenet_hs.data.samples import RATES
+from wenet_hs.data.signatures import WAV, find_format, is_undecided
+from wenet_hs.errors import DataError
+
+logger = logging.getLogger(__name__)
+
+PIPE = "-"
+"""The name of the pipe on a command line."""
+RAW_RATE = 16_000
+"""Samples per second of raw samples, if nothing else is given."""
+
+Read = Callable[[int], bytes]
+"""Up to so many bytes of a pipe, as soon as there is one; none at its end."""
+
+_PIECE_S = 0.1  # of audio that is given on at a time
+_RAW_FRAME = 2  # bytes: 16 bits, mono
+_LOOKED_AT = 4096  # bytes that are asked for at a time to recognise the format
+_MAX_CHUNKS = 1000  # of a WAV before its samples: a pipe of zeros has no end
+_MAX_FMT = 1 << 16  # bytes of the chunk that describes the samples
+_MAX_CHANNELS = 64
+_RESTORE = "restore the file, or leave it out"
+_MAX_PADDING_S = 0.1  # after the samples of a WAV
+_CHUNK_NAME = re.compile(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}")
+_EXTENSIBLE = 0xFFFE
+_SUBTYPES = {
+    (1, 8): "PCM_U8",
+    (1, 16): "PCM_16",
+    (1, 24): "PCM_24",
+    (1, 32): "PCM_32",
+    (3, 32): "FLOAT",
+    (3, 64): "DOUBLE",
+    (6, 8): "ALAW",
+    (7, 8): "ULAW",
+}
+"""Format tag of a WAV and bits per sample → libsndfile's name of the encoding."""
+
+
+def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | bytes, int]]:
+    """The audio of a pipe in pieces, as it arrives, each with its rate in Hz.
+
+    Raw samples are given on as bytes: 16 bits, little-endian, mono. A WAV is given on as samples
+    (N,), mixed as those of a file. A part of a sample at the end is left out with a warning.
+
+    Args:
+        raw_rate: that of raw samples; None: 16,000.
+    Raises: DataError for another format, for a WAV of another rate than `raw_rate`, and for a WAV
+        that is damaged, cut off, joined to another one, or of an encoding that is unknown here.
+    """
+    pipe = _Pipe(read)
+    name = _recognize_format(pipe)
+    if name is None:
+        yield from _read_raw(pipe, raw_rate or RAW_RATE)
+        return
+    if name != WAV:
+        found = f"{name} in the pipe, which takes raw samples or WAV"
+        raise DataError(PIPE, found, _how_to_decode(raw_rate))
+    header = _read_header(pipe)
+    if raw_rate not in (None, header.rate):
+        found = f"the WAV in the pipe has {header.rate} Hz"
+        raise DataError(f"--rate {raw_rate}", found, "leave --rate out")
+    yield from _read_wav(pipe, header)
+
+
+class _Pipe:
+    """A pipe whose next bytes can be looked at before they are taken."""
+
+    def __init__(self, read: Read) -> None:
+        self._read = read
+        self._next = b""
+
+    def peek(self, size: int) -> bytes:
+        """The next bytes, which remain in the pipe: at least `size`, fewer only at the end."""
+        while len(self._next) < size:
+            arrived = self._read(max(size - len(self._next), _LOOKED_AT))
+            if not arrived:
+                break
+            self._next += arrived
+        return self._next
+
+    def take(self, size: int) -> bytes:
+        """The next `size` bytes; fewer at the end."""
+        taken = self.peek(size)[:size]
+        self._next = self._next[size:]
+        return taken
+
+    def take_available(self, size: int) -> bytes:
+        """Up to `size` bytes, as soon as there is one; none at the end."""
+        if not self._next:
+            return self._read(size)
+        return self.take(min(size, len(self._next)))
+
+    def skip(self, size: int) -> None:
+        """Take bytes without keeping them."""
+        while size > 0 and (taken := self.take_available(min(size, _LOOKED_AT))):
+            size -= len(taken)
+
+    def skip_all(self) -> None:
+        """Take all bytes without keeping them, so that the program that writes them can end."""
+        while self.take_available(_LOOKED_AT):
+            pass
+
+
+def _recognize_format(pipe: _Pipe) -> str | None:
+    """The name of the format, of which no byte is taken; None: raw samples."""
+    head = pipe.peek(1)
+    while is_undecided(head):
+        longer = pipe.peek(len(head) + 1)
+        if len(longer) == len(head):
+            break
+        head = longer
+    return find_format(head)
+
+
+def _how_to_decode(raw_rate: int | None) -> str:
+    command = f"ffmpeg -i - -f s16le -ar {raw_rate or RAW_RATE} -ac 1 -"
+    return f"give the file by its name, or put `{command}` before this command"
+
+
+def _read_whole_frames(
+    pipe: _Pipe,
+    *,
+    frame_size: int,
+    rate: int,
+    num_bytes: int | None,
+) -> Iterator[bytes]:
+    """Pieces of whole frames as soon as they arrive. A part of a frame at the end is left out.
+
+    Args:
+        frame_size: bytes of a frame, which has one sample of each channel.
+        rate: frames per second.
+        num_bytes: where the samples end; None: with the pipe.
+    """
+    piece_size = frame_size * max(1, int(rate * _PIECE_S))
+    rest = b""
+    num_read = 0
+    while num_bytes is None or num_read < num_bytes:
+        wanted = piece_size if num_bytes is None else min(piece_size, num_bytes - num_read)
+        arrived = pipe.take_available(wanted)
+        if not arrived:
+            break
+        num_read += len(arrived)
+        available = rest + arrived
+        whole_size = len(available) // frame_size * frame_size
+        rest = available[whole_size:]
+        if whole_size:
+            yield available[:whole_size]
+    if rest:
+        _warn_about_rest(len(rest), frame_size)
+
+
+def _warn_about_rest(num_bytes: int, frame_size: int) -> None:
+    left_out = "its last byte is" if num_bytes == 1 else f"its last {num_bytes} bytes are"
+    message = "%s: the pipe ends in the middle of a sample of %d bits; %s left out"
+    logger.warning(message, PIPE, 8 * frame_size, left_out)
+
+
+def _read_raw(pipe: _Pipe, rate: int) -> Iterator[tuple[bytes, int]]:
+    for piece in _read_whole_frames(pipe, frame_size=_RAW_FRAME, rate=rate, num_bytes=None):
+        yield piece, rate
+
+
+# ---- WAV
+
+
+@dataclass(frozen=True)
+class _WavHeader:
+    """What the samples of a WAV are."""
+
+    rate: int
+    channels: int
+    subtype: str
+    """libsndfile's name of the encoding."""
+    frame_size: int
+    """Bytes of a frame, which has one sample of each channel."""
+    num_bytes: int | None
+    """Bytes of all samples; None: the header does not state it, and they end with the pipe."""
+
+
+@dataclass(frozen=True)
+class _Encoding:
+    """The chunk `fmt ` of a WAV."""
+
+    tag: int
+    channels: int
+    rate: int
+    frame_size: int
+
+    @property
+    def bits(self) -> int:
+        """Bits per sample with their padding; 0 if they are not the same for all channels."""
+        is_whole = self.channels > 0 and self.frame_size % self.channels == 0
+        return 8 * self.frame_size // self.channels if is_whole else 0
+
+
+def _read_header(pipe: _Pipe) -> _WavHeader:
+    """Take everything before the samples of a WAV. Raises DataError."""
+    pipe.skip(12)
+    encoding = None
+    num_bytes_64 = 0
+    for _ in range(_MAX_CHUNKS):
+        chunk = pipe.take(8)
+        if len(chunk) < 8:
+            break
+        name = chunk[:4]
+        size = int.from_bytes(chunk[4:], "little")
+        if name == b"data":
+            num_bytes = num_bytes_64 or size
+            return _make_header(encoding, None if is_unknown_size(num_bytes) else num_bytes)
+        padded_size = size + size % 2
+        if name == b"fmt " and size <= _MAX_FMT:
+            encoding = _parse_encoding(pipe.take(padded_size))
+        elif name == b"ds64" and size <= _MAX_FMT:
+            num_bytes_64 = int.from_bytes(pipe.take(padded_size)[8:16], "little")
+        else:
+            pipe.skip(padded_size)
+    raise DataError(PIPE, "a WAV without samples: it ends in its header", _RESTORE)
+
+
+def _parse_encoding(content: bytes) -> _Encoding:
+    tag = int.from_bytes(content[0:2], "little")
+    if tag == _EXTENSIBLE:
+        tag = int.from_bytes(content[24:26], "little")
+    return _Encoding(
+        tag=tag,
+        channels=int.from_bytes(content[2:4], "little"),
+        rate=int.from_bytes(content[4:8], "little"),
+        frame_size=int.from_bytes(content[12:14], "little"),
+    )
+
+
+def _make_header(encoding: _Encoding | None, num_bytes: int | None) -> _WavHeader:
+    """Raises DataError for a header with which the samples cannot be read."""
+    if encoding is None:
+        raise DataError(PIPE, "a WAV whose header does not describe its samples", _RESTORE)
+    if not RATES[0] <= encoding.rate <= RATES[1]:
+        raise DataError(PIPE, f"a WAV that declares a sample rate of {encoding.rate} Hz", _RESTORE)
+    if not 1 <= encoding.channels <= _MAX_CHANNELS:
+        raise DataError(PIPE, f"a WAV that declares {encoding.channels} channels", _RESTORE)
+    subtype = _SUBTYPES.get((encoding.tag, encoding.bits))
+    if subtype is None:
+        found = f"a WAV of the encoding {encoding.tag:#06x}, which is not read from a pipe"
+        raise DataError(PIPE, found, _how_to_decode(None))
+    if num_bytes is not None:
+        num_bytes -= num_bytes % encoding.frame_size
+    return _WavHeader(
+        rate=encoding.rate,
+        channels=encoding.channels,
+        subtype=subtype,
+        frame_size=encoding.frame_size,
+        num_bytes=num_bytes,
+    )
+
+
+def _read_wav(pipe: _Pipe, header: _WavHeader) -> Iterator[tuple[Samples, int]]:
+    """The samples of a WAV after its header. Raises DataError for what is wrong with its length."""
+    num_frames = 0
+    for samples in _decode_frames(pipe, header, header.num_bytes):
+        num_frames += len(samples)
+        yield samples, header.rate
+    if header.num_bytes is not None:
+        declared_s = header.num_bytes / header.frame_size / header.rate
+        try:
+            check_length(num_frames / header.rate, declared_s)
+        except SourceError as error:
+            raise DataError(PIPE, f"{error}", error.remedy) from error
+        if _go_on_after_end(pipe, header):
+            for samples in _decode_frames(pipe, header, None):
+                yield samples, header.rate
+    if not num_frames:
+        raise DataError(PIPE, "empty: no samples", _RESTORE)
+
+
+def _decode_frames(pipe: _Pipe, header: _WavHeader, num_bytes: int | None) -> Iterator[Samples]:
+    pieces = _read_whole_frames(
+        pipe,
+        frame_size=header.frame_size,
+        rate=header.rate,
+        num_bytes=num_bytes,
+    )
+    for frames in pieces:
+        samples_NC, _ = soundfile.read(
+            io.BytesIO(frames),
+            format="RAW",
+            endian="LITTLE",
+            samplerate=header.rate,
+            channels=header.channels,
+            subtype=header.subtype,
+            dtype="float32",
+            always_2d=True,
+        )
+        yield mix_channels(samples_NC)
+
+
+def _go_on_after_end(pipe: _Pipe, header: _WavHeader) -> bool:
+    """Whether samples go on after the end that the header declares. Other bytes are skipped.
+
+    Other bytes are chunks, tags, and up to 0.1 s of padding.
+
+    Raises: DataError for another WAV.
+    """
+    padding_size = int(_MAX_PADDING_S * header.rate) * header.frame_size
+    name = pipe.peek(8)[:4]
+    if name == b"RIFF":
+        raise DataError(PIPE, "joined files: only the first one was read", CONVERT)
+    is_chunk = _CHUNK_NAME.fullmatch(name) is not None
+    if not is_chunk and len(pipe.peek(padding_size + 1)) > padding_size:
+        return True
+    pipe.skip_all()
+    return False
