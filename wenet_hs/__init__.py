@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wenet_hs.decode import DecodeOptions
-    from wenet_hs.decode.stream import EndpointRules
+    from wenet_hs.decode.endpoints import EndpointRules
     from wenet_hs.recognizer import Recognizer, Transcript, load_model
 
 __version__ = "0.1.0"
@@ -20,7 +20,7 @@ __all__ = ["DecodeOptions", "EndpointRules", "Recognizer", "Transcript", "__vers
 
 _MODULES = {
     "DecodeOptions": "wenet_hs.decode",
-    "EndpointRules": "wenet_hs.decode.stream",
+    "EndpointRules": "wenet_hs.decode.endpoints",
     "Recognizer": "wenet_hs.recognizer",
     "Transcript": "wenet_hs.recognizer",
     "load_model": "wenet_hs.recognizer",

@@ -13,6 +13,7 @@ from torch import Tensor
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.samples import Samples, mono_samples
+from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import Job, decode_pieces
 from wenet_hs.decode.modes import check_options, default_mode, warn_about_options
@@ -29,7 +30,7 @@ from wenet_hs.decode.segments import (
     out_of_memory_as_error,
     plan_batches,
 )
-from wenet_hs.decode.stream import EndpointRules, RecognitionStream
+from wenet_hs.decode.stream import RecognitionStream
 from wenet_hs.devices import find_device
 from wenet_hs.errors import DataError
 from wenet_hs.experiment import Experiment, load_experiment

@@ -81,8 +81,8 @@ class ScriptedEncoder:
     def __init__(self, num_frames: int) -> None:
         self.left, self.num_frames, self.total = num_frames, 0, 0
 
-    def restart(self) -> None:
-        self.num_frames = 0
+    def restart(self, num_kept: int) -> None:
+        self.num_frames = num_kept
 
     def advance(self, features: Tensor) -> Any:
         while self.left > 1:
@@ -118,9 +118,10 @@ class ScriptedHead(nn.Module):
 
 
 SCRIPTS = {  # with the frames at which a segment begins, and the one after it
-    "......4.55.........3......": [("45", 0, 16), ("3", 16, 26)],  # silence of 6 frames
-    ".." * 12 + "4.": [("4", 20, 26)],  # it begins anew after 10 frames without speech
-    "3.4.5.6.7.8.9.3.4.5.6.7.": [("34567893", 0, 16), ("4567", 16, 24)],  # 16 frames at most
+    "......4.55.........3......": [("45", 0, 13), ("3", 13, 23)],  # silence of 6 frames
+    ".." * 12 + "4.": [("4", 15, 26)],  # half is dropped after 10 frames without speech
+    "3.4.5.6.7.8.9.3.4.5.6.7.": [("34567893", 0, 15), ("4567", 15, 24)],  # 16 frames at most
+    "3.4.5.6.7.8...9344445567": [("345678", 0, 12), ("934567", 12, 24)],
     "....................": [],
 }
 
@@ -144,6 +145,65 @@ def test_endpoints(recognizer: Recognizer, script: str, monkeypatch: pytest.Monk
         spoken = [frame for frame in range(first, end) if script[frame] != "."]
         assert one.start == pytest.approx(0.04 * spoken[0] + 0.0225)
         assert one.end == pytest.approx(0.04 * (spoken[-1] + 1) + 0.0225)
+
+
+def test_a_long_silence_is_not_kept(recognizer: Recognizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = EndpointRules(silence_s=0.24, max_segment_s=0.64, no_speech_s=0.4)
+    stream = recognizer.stream(mode="ctc_greedy_search", endpoints=rules)
+    script = 2000 * "." + "45"
+    stream._encoder = ScriptedEncoder(len(script))  # type: ignore[assignment]
+    head = ScriptedHead(script)
+    monkeypatch.setitem(recognizer._experiment.model.ctc._modules, "head", head)
+    assert stream.feed(np.zeros(400, np.float32), 16000) == []
+    num_frames = sum(map(len, stream._parts))
+    assert 2 < num_frames < 14 and stream._start == len(script) - num_frames
+    [segment] = stream.finish()
+    assert segment.start == pytest.approx(0.04 * 2000 + 0.0225)
+
+
+@pytest.fixture(scope="module")
+def without_attention(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose frames see others by convolutions only: an endpoint may not change any of them."""
+    folder = write_model_folder(tmp_path_factory.mktemp("models") / "convolutions", **STREAMING)
+    experiment = load_model(folder)._experiment
+    weights = experiment.model.state_dict()
+    for name, value in weights.items():
+        if "self_attn.linear_out" in name and name.startswith("encoder"):
+            value.zero_()
+    features_TF = experiment.frontend.compute(torch.from_numpy(noise(5.0)))
+    memory_1TD, _ = experiment.model.encode(features_TF[None], torch.tensor([len(features_TF)]))
+    weight, bias = (weights[f"ctc.head.output.{name}"] for name in ("weight", "bias"))
+    weight *= 20
+    bias.copy_(-weight @ memory_1TD[0].mean(0))  # frames have different units
+    bias[0] += 0.9  # and many of them none
+    torch.save(weights, folder / "final.pt")
+    return folder
+
+
+@pytest.mark.parametrize(("size", "left"), [(3, 0), (4, -1), (8, 2), (16, 4)])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        EndpointRules(silence_s=0.08, max_segment_s=99, no_speech_s=99),
+        EndpointRules(silence_s=99, max_segment_s=0.9, no_speech_s=99),
+        EndpointRules(silence_s=0.08, max_segment_s=0.7, no_speech_s=0.1),
+    ],
+    ids=["silence", "length", "all"],
+)
+def test_endpoints_neither_lose_nor_repeat_a_unit(
+    without_attention: Path, rules: EndpointRules, size: int, left: int
+) -> None:
+    """The units and their times are those of the stream without endpoints."""
+    options = DecodeOptions(decoding_chunk_size=size, num_decoding_left_chunks=left)
+    model = load_model(without_attention, options=options)
+    wave = noise(5.0)
+    segments = feed(model.stream(mode="ctc_greedy_search", endpoints=rules), wave, 16000, 3000)
+    [whole] = feed(model.stream(mode="ctc_greedy_search", endpoints=ONE_SEGMENT), wave, 16000, 3000)
+    assert len(segments) >= 3 and whole.units and len(whole.units) > 20
+    units = [unit for segment in segments for unit in segment.units or ()]
+    assert [(unit.text, unit.start, unit.end) for unit in units] == [
+        (unit.text, pytest.approx(unit.start), pytest.approx(unit.end)) for unit in whole.units
+    ]
 
 
 @pytest.mark.parametrize(

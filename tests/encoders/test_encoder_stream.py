@@ -65,6 +65,33 @@ def test_a_new_utterance_begins_with_the_features_that_are_left() -> None:
     torch.testing.assert_close(rest, whole("conformer", features[4 * len(first) :], Chunk(4, 1)), atol=1e-5, rtol=0)
 
 
+@pytest.mark.parametrize("left", [-1, 1])
+def test_a_new_utterance_may_begin_with_the_last_frames(left: int) -> None:
+    """One layer without convolutions: its frames depend on the frames and positions that are seen only."""
+    conf = {"use_dynamic_chunk": True, "input_layer": "linear", "num_blocks": 1}
+    positions = {"pos_enc_layer_type": "rel_pos", "selfattention_layer_type": "rel_selfattn"}
+    sections: dict[str, Any] = {"encoder": "transformer", "encoder_conf": {**conf, **positions}}
+    encoder = small_model(**sections).encoder
+    features = torch.randn(60, NUM_BINS, generator=torch.Generator().manual_seed(0))
+    stream = EncoderStream(encoder, Chunk(8, left))  # type: ignore[arg-type]
+    first = torch.cat([*stream.advance(features[:43])])
+    assert len(first) == 40
+    stream.restart(8)
+    rest = torch.cat([*stream.advance(features[43:]), stream.finish()])
+    other = EncoderStream(encoder, Chunk(8, left))  # type: ignore[arg-type]
+    expected = torch.cat([*other.advance(features[32:]), other.finish()])
+    torch.testing.assert_close(rest, expected[8:], atol=1e-5, rtol=0)
+
+
+def test_caches_of_all_frames_do_not_grow_beyond_the_utterance() -> None:
+    stream = EncoderStream(MODELS["conformer"].encoder, Chunk(4, -1))
+    for _ in range(20):
+        list(stream.advance(torch.randn(80, NUM_BINS)))
+        stream.restart(3)
+        assert {cache.attention.size(2) for cache in stream.caches} == {3}
+        assert stream.num_frames == 3
+
+
 @pytest.mark.slow
 def test_an_hour_needs_no_more_memory_than_a_minute_and_no_longer_table() -> None:
     """A frame depends on few frames before it, so the end of the hour is the end of a part at the same position."""

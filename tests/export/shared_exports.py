@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tone_models import STREAM, WHOLE, write_clips, write_tone_model
+from tone_models import MAX_PAUSE_S, PAUSES, STREAM, WHOLE, write_clips, write_tone_model
 
 from wenet_hs.export.job import ExportOptions, export_model
 
@@ -36,8 +36,14 @@ class Shared:
         return self.make("clips", lambda folder: write_clips(folder, LENGTHS)) / "data.list"
 
     def model(self, name: str) -> Path:
-        """`whole` or `stream`: a trained model."""
-        return self.make(name, lambda folder: write_tone_model(folder, WHOLE if name == "whole" else STREAM))
+        """`whole`, `stream` or `pauses`: a trained model."""
+        sections = {"whole": WHOLE, "stream": STREAM, "pauses": PAUSES}[name]
+        max_pause_s = MAX_PAUSE_S if name == "pauses" else 0.0
+
+        def write(folder: Path) -> None:
+            write_tone_model(folder, sections, max_pause_s=max_pause_s)
+
+        return self.make(name, write)
 
     def export(self, model: str, runtime: str, *, streaming: bool = False) -> Path:
         """An export of a trained model, with 8-bit weights where the runtime takes them."""

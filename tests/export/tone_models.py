@@ -23,6 +23,8 @@ from wenet_hs.model import AsrModel, LossWeights
 from wenet_hs.tree import Tree
 
 RATE = 16000
+EDGE_S = 0.2
+"""Silence at both ends of the tones of a text."""
 _UNIT_S, _GAP_S = 0.16, 0.08
 _FIRST_TONE = 3  # id of the first unit that is text
 _TREE: dict[str, Any] = {"head": "hsoftmax", "head_conf": {"tree": "ctc_tree.json"}}
@@ -40,6 +42,13 @@ STREAM: dict[str, Any] = {
     "dataset_conf": {"fbank_conf": {"num_mel_bins": 80, "profile": "sherpa"}},
 }
 """Sections of a model for streams."""
+PAUSES: dict[str, Any] = {
+    **STREAM,
+    "encoder_conf": {**STREAM["encoder_conf"], "cnn_module_kernel": 7},
+}
+"""Sections of a model for streams that is trained with pauses."""
+MAX_PAUSE_S = 1.5
+"""Longest pause at the ends of its training clips."""
 
 
 def random_text(length: int, generator: np.random.Generator) -> str:
@@ -52,14 +61,20 @@ def random_text(length: int, generator: np.random.Generator) -> str:
 
 def tones(text: str, generator: np.random.Generator) -> NDArray[np.float32]:
     """(N,) the tones of a text with noise, 0.24 s per letter and space."""
-    parts = [np.zeros(round(0.2 * RATE))]
+    edge_N = np.zeros(round(EDGE_S * RATE))
+    parts = [edge_N]
     for unit in text.replace(" ", "▁"):
         number = TABLE.units.index(unit) - _FIRST_TONE
         times_N = np.arange(round(_UNIT_S * RATE)) / RATE
         envelope_N = np.hanning(len(times_N))
         parts += [0.3 * envelope_N * np.sin(2 * np.pi * 300 * 1.38**number * times_N), np.zeros(round(_GAP_S * RATE))]
-    wave_N = np.concatenate([*parts, np.zeros(round(0.2 * RATE))])
+    wave_N = np.concatenate([*parts, edge_N])
     return (wave_N + 0.003 * generator.standard_normal(len(wave_N))).astype(np.float32)
+
+
+def pause(seconds: float, generator: np.random.Generator) -> NDArray[np.float32]:
+    """(N,) the noise of a silence."""
+    return (0.003 * generator.standard_normal(round(seconds * RATE))).astype(np.float32)
 
 
 def write_clips(folder: Path, lengths: Sequence[int], seed: int = 1) -> None:
@@ -75,8 +90,17 @@ def write_clips(folder: Path, lengths: Sequence[int], seed: int = 1) -> None:
     write_data_list(folder / "data.list", clips)
 
 
-def write_tone_model(folder: Path, sections: dict[str, Any], steps: int = 240) -> Path:
-    """Trains such a model and writes its folder."""
+def write_tone_model(
+    folder: Path,
+    sections: dict[str, Any],
+    steps: int = 240,
+    *,
+    max_pause_s: float = 0.0,
+) -> Path:
+    """Trains such a model and writes its folder.
+
+    max_pause_s: each clip begins and ends with a pause of random length up to this one.
+    """
     torch.manual_seed(0)
     special = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
     base: dict[str, Any] = {
@@ -98,7 +122,8 @@ def write_tone_model(folder: Path, sections: dict[str, Any], steps: int = 240) -
     config = small_config(**merged)
     frontend, generator, tree = build_frontend(config.dataset_conf), np.random.default_rng(0), _tree()
     texts = [random_text(int(generator.integers(3, 14)), generator) for _ in range(120)]
-    features = [frontend.compute(torch.from_numpy(tones(text, generator))) for text in texts]
+    waves = [_with_pauses(tones(text, generator), max_pause_s, generator) for text in texts]
+    features = [frontend.compute(torch.from_numpy(wave_N)) for wave_N in waves]
     targets = [torch.tensor([TABLE.units.index(unit) for unit in text.replace(" ", "▁")]) for text in texts]
     joined = torch.cat(features)
     cmvn = joined.mean(0), 1 / joined.std(0)
@@ -111,6 +136,15 @@ def write_tone_model(folder: Path, sections: dict[str, Any], steps: int = 240) -
         tree.save(folder / name)
     torch.save(model.state_dict(), folder / "final.pt")
     return folder
+
+
+def _with_pauses(
+    wave_N: NDArray[np.float32], max_pause_s: float, generator: np.random.Generator
+) -> NDArray[np.float32]:
+    if not max_pause_s:
+        return wave_N
+    before_s, after_s = generator.uniform(0, max_pause_s, 2)
+    return np.concatenate([pause(before_s, generator), wave_N, pause(after_s, generator)])
 
 
 def _tree() -> Tree:

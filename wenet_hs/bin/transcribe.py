@@ -44,10 +44,11 @@ from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress
 from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
 from wenet_hs.data.samples import RATES
+from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
-from wenet_hs.decode.stream import EndpointRules, StreamedSegment
+from wenet_hs.decode.stream import StreamedSegment
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recognition of a stream: partial texts while it is spoken, and a segment with its final text at each endpoint.
+"""Recognition of a stream: partial texts while it is spoken, a final text at each endpoint.
 
 Dimension key: N samples, T frames, F features, D width, K best units of a frame.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.data.samples import Bytes, Samples, SampleStream
 from wenet_hs.decode.ctc_search import PrefixSearch
+from wenet_hs.decode.endpoints import Endpoint, EndpointDetector, EndpointRules
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import (
     StageTimes,
@@ -35,26 +36,11 @@ _LARGEST_PIECE = 160_000  # samples that are computed at once, which bounds the 
 
 
 @dataclass(frozen=True, kw_only=True)
-class EndpointRules:
-    """When a segment of a stream ends: with the chunk in which a rule is met. Silence is where blank is the best unit
-    of CTC."""
-
-    silence_s: float = 1.0
-    """This much silence after speech."""
-    max_segment_s: float = 20.0
-    """A segment of this length ends, also within a word; math.inf: never."""
-    no_speech_s: float = 5.0
-    """A segment without speech begins again after this time, without a text."""
-
-    def __post_init__(self) -> None:
-        for name, seconds in vars(self).items():
-            if not seconds > 0:
-                raise ValueError(f"{name} {seconds:g}: must be above 0 s")
-
-
-@dataclass(frozen=True, kw_only=True)
 class StreamedSegment:
-    """A segment of a stream with its final text. Times are seconds from the beginning of the stream: of its units."""
+    """A segment of a stream with its final text.
+
+    Times are seconds from the beginning of the stream, those of the units.
+    """
 
     start: float
     end: float
@@ -65,11 +51,44 @@ class StreamedSegment:
     """Times and CTC confidence; None if CTC cannot align the units."""
 
 
+@dataclass(frozen=True)
+class _Frames:
+    """Consecutive frames of a stream, and the best units of CTC in each of them."""
+
+    memory: Tensor
+    """(T, D), the output of the encoder."""
+    log_probs: Tensor
+    """(T, K) on the CPU, of the best units, best first."""
+    ids: Tensor
+    """(T, K) on the CPU, of the best units."""
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def best_ids(self) -> list[int]:
+        """The best unit of each frame."""
+        return self.ids[:, 0].tolist()
+
+    def select(self, frames: slice) -> "_Frames":
+        """A part of the frames."""
+        return _Frames(self.memory[frames], self.log_probs[frames], self.ids[frames])
+
+    @staticmethod
+    def join(parts: Sequence["_Frames"]) -> "_Frames":
+        """The frames of all parts, of which there is at least one, in their order."""
+        memory = torch.cat([part.memory for part in parts])
+        log_probs = torch.cat([part.log_probs for part in parts])
+        return _Frames(memory, log_probs, torch.cat([part.ids for part in parts]))
+
+
 class RecognitionStream:
     """A stream of samples. The encoder and the search of CTC's prefixes go on from piece to piece.
 
-    Partial texts are those of CTC. At the end of a segment the mode decodes it as a whole from the memory of the
-    encoder, with the decoder and the language model. Then the encoder begins again. All work has one thread.
+    Partial texts are those of CTC. At the end of a segment the mode decodes it as a whole from the
+    memory of the encoder, with the decoder and the language model. The next segment begins within
+    the silence (`EndpointDetector`), and the encoder goes on: no frame is computed again, and each
+    frame belongs to one segment. All work has one thread.
     """
 
     def __init__(
@@ -85,29 +104,47 @@ class RecognitionStream:
         if model.encoder.chunk_rule is None:
             raise no_chunks_error(model.encoder, "stream", "use another model")
         if options.decoding_chunk_size == -1:
-            raise ConfigError("decoding_chunk_size -1", "a stream has chunks", "give their size, or leave it out")
-        given = options.decoding_chunk_size, options.num_decoding_left_chunks
-        size, left = model.encoder.chunk_rule.chunk_of_stream(*given)
-        options = replace(options, decoding_chunk_size=size, num_decoding_left_chunks=left)
+            to_do = "give their size, or leave it out"
+            raise ConfigError("decoding_chunk_size -1", "a stream has chunks", to_do)
+        chunk = model.encoder.chunk_rule.chunk_of_stream(
+            options.decoding_chunk_size,
+            options.num_decoding_left_chunks,
+        )
+        options = replace(
+            options,
+            decoding_chunk_size=chunk.size,
+            num_decoding_left_chunks=chunk.left,
+        )
         check_options(model, options, [mode], lm)
         if not model.loss_weights.ctc:
-            raise ConfigError("stream", "this model was trained without CTC, which gives partial texts", "use another")
-        assert isinstance(model.encoder, EncoderStack) and isinstance(experiment.frontend, Fbank) and options.chunk
-        self._experiment, self._mode, self._options, self._lm = experiment, mode, options, lm
-        self._samples, self._features = SampleStream(experiment.frontend.rate), FbankStream(experiment.frontend)
-        self._encoder = EncoderStream(model.encoder, options.chunk)
-        self._frame_s, self._start, self._is_finished = model.encoder.stride * experiment.frontend.frame_s, 0, False
-        self._most_silent, self._most, self._most_empty = (
-            seconds / self._frame_s for seconds in (endpoints.silence_s, endpoints.max_segment_s, endpoints.no_speech_s)
-        )
-        self._begin()
+            raise ConfigError(
+                "stream",
+                "this model was trained without CTC, which gives partial texts",
+                "use another",
+            )
+        assert isinstance(model.encoder, EncoderStack) and isinstance(experiment.frontend, Fbank)
+        self._experiment = experiment
+        self._mode = mode
+        self._options = options
+        self._lm = lm
+        self._samples = SampleStream(experiment.frontend.rate)
+        self._features = FbankStream(experiment.frontend)
+        self._encoder = EncoderStream(model.encoder, chunk)
+        self._frame_s = model.encoder.stride * experiment.frontend.frame_s
+        self._detector = EndpointDetector(endpoints, frame_s=self._frame_s, blank=model.ctc.blank)
+        self._is_finished = False
+        self._begin_segment(0)
 
-    def _begin(self) -> None:
-        self._start += self._encoder.num_frames
-        self._encoder.restart()
-        self._search = PrefixSearch(blank=self._experiment.model.ctc.blank, beam_size=self._options.beam_size)
-        self._memory: list[Tensor] = []
-        self._best: list[int] = []
+    def _begin_segment(self, start: int) -> None:
+        """Begins an empty segment. `start`: frames of the stream before it."""
+        self._start = start
+        self._parts: list[_Frames] = []
+        self._best_ids: list[int] = []
+        self._search = self._new_search()
+
+    def _new_search(self) -> PrefixSearch:
+        blank = self._experiment.model.ctc.blank
+        return PrefixSearch(blank=blank, beam_size=self._options.beam_size)
 
     @property
     def partial(self) -> str:
@@ -119,81 +156,107 @@ class RecognitionStream:
         """The segments that end in this piece of the stream, which may have any length.
 
         Args:
-            piece: (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits; or bytes: 16 bits,
-                little-endian, mono.
+            piece: (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32
+                bits; or bytes: 16 bits, little-endian, mono.
             sample_rate: the same for all pieces.
-        Raises: ValueError for other samples, for another rate, and after the end.
+        Raises: ValueError for other samples, for bytes that begin a file of audio, for another
+            rate, and after the end.
         """
         if self._is_finished:
             raise ValueError("the stream has ended: begin another one")
-        samples_N, found = self._samples.advance(piece, sample_rate), list[StreamedSegment]()
+        samples_N = self._samples.advance(piece, sample_rate)
+        segments = list[StreamedSegment]()
         for part_N in torch.split(samples_N, _LARGEST_PIECE):
-            found += self._advance(self._features.advance(part_N))
-        return found
+            segments += self._advance(self._features.advance(part_N))
+        return segments
 
     @one_thread()
     def finish(self) -> list[StreamedSegment]:
         """The last segments. Then the stream has ended."""
         if self._is_finished:
             raise ValueError("the stream has ended: begin another one")
-        features_TF = torch.cat([self._features.advance(self._samples.finish()), self._features.finish()])
-        found, self._is_finished = [*self._advance(features_TF)], True
-        self._extend(self._encoder.finish())
-        return found + self._end()
+        before_end_TF = self._features.advance(self._samples.finish())
+        features_TF = torch.cat([before_end_TF, self._features.finish()])
+        segments = [*self._advance(features_TF)]
+        self._is_finished = True
+        self._extend(self._score(self._encoder.finish()))
+        return segments + self._end_segment(Endpoint(len(self._best_ids)))
 
     def _advance(self, features_TF: Tensor) -> Iterator[StreamedSegment]:
         device = next(self._experiment.model.parameters()).device
         for memory_TD in self._encoder.advance(features_TF.to(device)):
-            self._extend(memory_TD)
-            blank = self._experiment.model.ctc.blank
-            silent = next((t for t, unit in enumerate(reversed(self._best)) if unit != blank), None)
-            if silent is None and len(self._best) >= self._most_empty:
-                self._begin()
-            elif (silent is not None and silent >= self._most_silent) or len(self._best) >= self._most:
-                yield from self._end()
+            self._extend(self._score(memory_TD))
+            endpoint = self._detector.find(self._best_ids)
+            if endpoint is not None:
+                yield from self._end_segment(endpoint)
 
     @torch.no_grad()
-    def _extend(self, memory_TD: Tensor) -> None:
-        """Adds a chunk to the segment."""
-        if not len(memory_TD):
-            return
+    def _score(self, memory_TD: Tensor) -> _Frames:
+        """The frames of a chunk (T, D) with their best units.
+
+        Raises: CheckpointError if the output of the encoder or of CTC is not finite.
+        """
         check_finite(memory_TD)
         model = self._experiment.model
-        values_1TK, ids_1TK = model.ctc.head.topk(memory_TD[None], min(self._options.beam_size, model.num_units))
-        if bool(values_1TK.isnan().any()):
+        num_best = min(self._options.beam_size, model.num_units)
+        log_probs_1TK, ids_1TK = model.ctc.head.topk(memory_TD[None], num_best)
+        if bool(log_probs_1TK.isnan().any()):
             raise CheckpointError("CTC output", "NaN", DIVERGED)
-        ids_TK = ids_1TK[0].cpu().contiguous().numpy()
-        self._search.advance(values_1TK[0].double().cpu().contiguous().numpy(), ids_TK)
-        self._best += ids_TK[:, 0].tolist()
-        self._memory.append(memory_TD)
+        return _Frames(memory_TD, log_probs_1TK[0].cpu(), ids_1TK[0].cpu())
 
-    def _end(self) -> list[StreamedSegment]:
-        """Ends the segment: its final text, if it has one."""
-        begin_s, num_frames = self._start * self._frame_s, len(self._best)
-        # The decoder may find a text where blank is the best unit everywhere: in the first segment, as in a whole
-        # utterance. After it, it would be asked about each silence.
-        is_speech = any(unit != self._experiment.model.ctc.blank for unit in self._best)
-        nbest = self._decode() if self._memory and (is_speech or not self._start) else []
-        self._begin()
-        segment = make_segment(nbest or [Hypothesis((), 0.0)], begin_s, self._experiment)
-        if not segment.nbest[0].text.strip():
+    def _extend(self, frames: _Frames) -> None:
+        """Adds frames to the segment."""
+        self._parts.append(frames)
+        self._best_ids += frames.best_ids
+        _advance_search(self._search, frames)
+
+    def _end_segment(self, endpoint: Endpoint) -> list[StreamedSegment]:
+        """Ends the segment, and begins the next one with the frames after the endpoint.
+
+        Returns: the segment with its final text, if it has one.
+        """
+        frames = _Frames.join(self._parts)
+        ended = frames.select(slice(0, endpoint.num_frames))
+        kept = frames.select(slice(endpoint.num_frames, None))
+        segments = [] if endpoint.is_dropped else self._recognize(ended)
+        self._begin_segment(self._start + len(ended))
+        self._encoder.restart(len(kept))
+        self._extend(kept)
+        return segments
+
+    def _recognize(self, frames: _Frames) -> list[StreamedSegment]:
+        """The segment of these frames with its final text; nothing if it has none."""
+        begin_s = self._start * self._frame_s
+        # The decoder may find a text where blank is the best unit everywhere: in the first segment,
+        # as in a whole utterance. After it, it would be asked about each silence.
+        has_speech = any(unit != self._experiment.model.ctc.blank for unit in frames.best_ids)
+        is_decoded = len(frames) > 0 and (has_speech or self._start == 0)
+        nbest = self._decode(frames) if is_decoded else [Hypothesis((), 0.0)]
+        segment = make_segment(nbest, begin_s, self._experiment)
+        best = segment.nbest[0]
+        if not best.text.strip():
             return []
-        units, end_s = segment.units, begin_s + num_frames * self._frame_s
+        units = segment.units
+        end_s = begin_s + len(frames) * self._frame_s
         return [
             StreamedSegment(
                 start=units[0].start if units else round(begin_s, 4),
                 end=units[-1].end if units else round(end_s, 4),
-                text=segment.nbest[0].text,
-                score=segment.nbest[0].score,
-                units=None if segment.units is None else tuple(segment.units),
+                text=best.text,
+                score=best.score,
+                units=None if units is None else tuple(units),
             )
         ]
 
-    def _decode(self) -> list[Hypothesis]:
-        memory_1TD = torch.cat(self._memory)[None]
-        lengths_1 = torch.tensor([memory_1TD.size(1)], device=memory_1TD.device)
-        prefixes = None if self._lm is not None or self._options.length_bonus else [self._search.hypotheses()]
-        found = decode_memory(
+    def _decode(self, frames: _Frames) -> list[Hypothesis]:
+        memory_1TD = frames.memory[None]
+        lengths_1 = torch.tensor([len(frames)], device=memory_1TD.device)
+        prefixes = None
+        if self._lm is None and not self._options.length_bonus:
+            search = self._new_search()
+            _advance_search(search, frames)
+            prefixes = [search.hypotheses()]
+        nbests = decode_memory(
             self._experiment.model,
             (memory_1TD, lengths_1),
             [self._mode],
@@ -203,4 +266,8 @@ class RecognitionStream:
             times=StageTimes(),
             prefixes=prefixes,
         )
-        return found[self._mode][0]
+        return nbests[self._mode][0]
+
+
+def _advance_search(search: PrefixSearch, frames: _Frames) -> None:
+    search.advance(frames.log_probs.double().contiguous().numpy(), frames.ids.contiguous().numpy())
