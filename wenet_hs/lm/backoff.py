@@ -24,7 +24,8 @@ from wenet_hs.text.units import OTHER_SPACE, SPACE, UnitTable
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10
 """Of a unit that is not in the file if the file has no <unk>; KenLM uses the same value."""
-_OTHER_NAMES = {"<UNK>": UNKNOWN, OTHER_SPACE: SPACE}
+OTHER_NAMES = {"<UNK>": UNKNOWN, OTHER_SPACE: SPACE}
+"""Names of other toolkits → ours."""
 _MAX_SEEN = 2**18
 """Scores of KenLM that are kept."""
 _FIELD_END = re.compile("[ \t]+")
@@ -48,8 +49,7 @@ class NgramModel(LanguageModel):
         words_V = np.array([known.get(name, -1) for name in names], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
-            found = f"knows none of the {len(units)} units of units.txt"
-            raise DataError(file.path, found, "build it from text that is split into units")
+            raise knows_no_unit(file.path, units)
         self.unknown = [unit for index, unit in text_units(units) if names[index] not in known]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
@@ -100,6 +100,11 @@ class NgramModel(LanguageModel):
             if not is_gpu(ids_Q.device) and not bool(is_open_Q.any()):
                 break
         return log_probs_Q, next_Q
+
+
+def knows_no_unit(path: Path, units: UnitTable) -> DataError:
+    found = f"knows none of the {len(units)} units of units.txt"
+    return DataError(path, found, "build it from text that is split into units")
 
 
 # ---- ARPA files
@@ -165,7 +170,7 @@ class ArpaReader:
         log_prob = self._number(fields[0])
         if log_prob > 0:
             raise self._error(f"a probability of 10^{fields[0]} is above 1; the file is damaged")
-        names = [_OTHER_NAMES.get(name, name) for name in fields[1 : order + 1]]
+        names = [OTHER_NAMES.get(name, name) for name in fields[1 : order + 1]]
         if order == 1:
             self.words.setdefault(names[0], len(self.words))
         words = tuple(self.words.get(name, -1) for name in names)
@@ -223,6 +228,7 @@ class KenlmModel(LanguageModel):
             raise DataError(path, "kenlm cannot read it", "build it again with build_binary") from error
         space = OTHER_SPACE if OTHER_SPACE in self._model else SPACE
         names = [space if unit == SPACE else self._spelling(unit) for unit in units.units]
+        self.known = [unit for index, unit in text_units(units) if names[index] in self._model]
         self.unknown = [unit for index, unit in text_units(units) if names[index] not in self._model]
         self._units = [UNKNOWN if index in units.special_ids else name for index, name in enumerate(names)]
         self._units[units.special.eos] = END

@@ -2,6 +2,7 @@
 """Loads language models: folders of recurrent ones, n-gram models from ARPA files, and KenLM's binary files."""
 
 import logging
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +15,15 @@ from wenet_hs.config.load import load_config
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import check_files, in_folder, load_trees, read_units
-from wenet_hs.lm.backoff import ArpaReader, KenlmModel, NgramModel
+from wenet_hs.lm.backoff import OTHER_NAMES, ArpaReader, KenlmModel, NgramModel, knows_no_unit
+from wenet_hs.lm.kenlm_file import is_kenlm_file, read_vocabulary
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel, text_units
-from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
+from wenet_hs.lm.ngram import BEGIN, END, NUM_SPECIAL, UNKNOWN
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.text.tokenizer import PhoneTokenizer, SegmentingTokenizer, Tokenizer
 from wenet_hs.text.units import SPACE, UnitTable
 
 logger = logging.getLogger(__name__)
-
-_KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 
 
 @dataclass(frozen=True)
@@ -75,12 +75,12 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
     """Load the folder of a recurrent model, an ARPA file, or a binary file of KenLM if kenlm is installed.
 
     A model over the recogniser's units takes part in the searches. One over others, such as words, rescores the n-best
-    lists: a recurrent model with another kind of units, and an ARPA file most of whose words are no units. A warning of
-    rank 0 names the units that a model of the searches does not know.
+    lists: a recurrent model with another kind of units, and an n-gram model most of whose words are no units. A warning
+    of rank 0 names the units that a model of the searches does not know.
 
     `tokenizer`: of the recogniser.
-    Raises: DataError naming file and line if a file is damaged or knows no unit; ConfigError if it is missing, or kenlm
-        is; CheckpointError if a folder is not complete.
+    Raises: DataError naming file and line if a file is damaged, knows no unit, or is a binary file of words without
+        their spelling; ConfigError if it is missing, or kenlm is; CheckpointError if a folder is not complete.
     """
     if path.is_dir():
         lm = _load_recurrent_model(load_lm(path, device=device), tokenizer)
@@ -112,21 +112,94 @@ def _load_recurrent_model(experiment: LmExperiment, tokenizer: Tokenizer) -> Any
 
 def _load_ngram_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
     try:
-        with path.open("rb") as file:
-            is_binary = file.read(len(_KENLM_MAGIC)) == _KENLM_MAGIC
+        is_binary = is_kenlm_file(path)
     except FileNotFoundError as error:
         to_do = "give the folder of `lm train` or an n-gram model in ARPA format"
         raise ConfigError(f"--lm {path}", "no such file", to_do) from error
-    if is_binary:
-        return KenlmModel(path, tokenizer.table)
+    return _load_kenlm_model(path, tokenizer) if is_binary else _load_arpa_model(path, tokenizer)
+
+
+def _load_arpa_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
     arpa = ArpaReader(path)
-    words = [word for word in arpa.words if word not in (BEGIN, END, UNKNOWN)]
-    num_units = sum(tokenizer.table.id_of(word) is not None for word in words)
-    has_pieces = any(word.startswith(SPACE) for word in words)  # characters and pieces have the space as a unit
-    if isinstance(tokenizer, PhoneTokenizer) or has_pieces or 2 * num_units >= len(words):
+    counts = _WordCounts.of(arpa.words, tokenizer.table)
+    if counts.are_over_units(tokenizer):
         return NgramModel(arpa, tokenizer.table)
+    _log_model_of_words(path, counts)
+    words = SegmentingTokenizer(UnitTable.from_units(_without_boundaries(arpa.words)))
+    return TextModel(path, NgramModel(arpa, words.table), words, tokenizer)
+
+
+def _load_kenlm_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
+    """A binary file of words becomes a model of words as an ARPA file does, if it includes their spelling.
+
+    Raises DataError for one of words without their spelling, and what `read_vocabulary` and `KenlmModel` raise.
+    """
+    vocabulary = read_vocabulary(path)
+    if vocabulary.words is None:
+        return _load_without_spelling(path, vocabulary.num_words - NUM_SPECIAL, tokenizer)
+    words = [OTHER_NAMES.get(word, word) for word in vocabulary.words]
+    counts = _WordCounts.of(words, tokenizer.table)
+    if counts.are_over_units(tokenizer):
+        return _check_known_units(path, KenlmModel(path, tokenizer.table), tokenizer)
+    _log_model_of_words(path, counts)
+    own = SegmentingTokenizer(UnitTable.from_units(_without_boundaries(words)))
+    return TextModel(path, KenlmModel(path, own.table), own, tokenizer)
+
+
+def _load_without_spelling(path: Path, num_words: int, tokenizer: Tokenizer) -> KenlmModel:
+    """A binary file over the recogniser's units that tells only whether it knows a word.
+
+    `num_words`: without boundaries and <unk>. Raises DataError if it is one of words.
+    """
+    model = KenlmModel(path, tokenizer.table)
+    has_pieces = any(unit.startswith(SPACE) for unit in model.known)
+    counts = _WordCounts(num_words, len(model.known), has_pieces)
+    if not counts.are_over_units(tokenizer):
+        found = f"a model of words, without their spelling ({counts})"
+        raise DataError(path, found, "give the ARPA file, or build it again with build_binary without `-v`")
+    return _check_known_units(path, model, tokenizer)
+
+
+def _check_known_units(path: Path, model: KenlmModel, tokenizer: Tokenizer) -> KenlmModel:
+    """The model. Raises DataError if it knows no unit."""
+    if not model.known:
+        raise knows_no_unit(path, tokenizer.table)
+    return model
+
+
+@dataclass(frozen=True)
+class _WordCounts:
+    """What tells a model over the recogniser's units from one of words."""
+
+    num_words: int
+    """Without boundaries and <unk>."""
+    num_units: int
+    """How many of the words are units of the recogniser."""
+    has_pieces: bool
+    """Whether a word begins with the sign of a space: characters and pieces of words have it as a unit."""
+
+    @classmethod
+    def of(cls, words: Iterable[str], table: UnitTable) -> "_WordCounts":
+        ordinary = _without_boundaries(words)
+        num_units = sum(table.id_of(word) is not None for word in ordinary)
+        return cls(len(ordinary), num_units, any(word.startswith(SPACE) for word in ordinary))
+
+    def are_over_units(self, tokenizer: Tokenizer) -> bool:
+        """A model of words has no piece and fewer than half of its words are units.
+
+        Phones are never read as words: they are no text of which a word could be made.
+        """
+        has_most_words = 2 * self.num_units >= self.num_words
+        return isinstance(tokenizer, PhoneTokenizer) or self.has_pieces or has_most_words
+
+    def __str__(self) -> str:
+        return f"{self.num_units} of its {self.num_words} words are units of the recogniser"
+
+
+def _without_boundaries(words: Iterable[str]) -> list[str]:
+    return [word for word in words if word not in (BEGIN, END, UNKNOWN)]
+
+
+def _log_model_of_words(path: Path, counts: _WordCounts) -> None:
     if is_first_rank():
-        message = "%s: %d of its %d words are units of the recogniser; it rescores n-best lists as a model of words"
-        logger.info(message, path, num_units, len(words))
-    own = SegmentingTokenizer(UnitTable.from_units(words))
-    return TextModel(path, NgramModel(arpa, own.table), own, tokenizer)
+        logger.info("%s: %s; it rescores n-best lists as a model of words", path, counts)

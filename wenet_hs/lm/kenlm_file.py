@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words of a binary file of KenLM: how many there are, and their spelling if the file includes it.
+
+KenLM itself needs only hashes of the words and tells whether it knows a given word, but not which words it knows.
+The spelling stands at the end of the file: `build_binary` writes it there unless it gets `-v`. The layout is that of
+`lm/binary_format.cc` in KenLM's format version 5, the only one that KenLM reads since 2012.
+"""
+
+import mmap
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from wenet_hs.errors import DataError
+
+MAGIC = b"mmap lm http://kheafield.com/code"
+"""What a binary file begins with, in each version and also if it was not written to the end."""
+_VERSION = MAGIC + b" format version 5\n\0"
+_PARAMETERS_OFFSET = 88
+"""Bytes before the parameters: the version and test values, padded to multiples of 8 bytes."""
+_PARAMETERS = struct.Struct("=4x4x4x?3x4xQ")
+"""Whether the file has the spelling of the words, and the number of 1-grams. Before them stand the order, the size of
+the hash tables and the kind of the model; between them the version of that kind."""
+_FIRST_WORD = b"<unk>\0"
+
+
+@dataclass(frozen=True)
+class KenlmVocabulary:
+    """The words of a binary file, with `<s>`, `</s>` and, unless the model was built without it, `<unk>`."""
+
+    num_words: int
+    words: Sequence[str] | None
+    """None: the file was built with `-v`, without the spelling of its words."""
+
+
+def is_kenlm_file(path: Path) -> bool:
+    """Whether a file begins as a binary file of KenLM. Raises OSError."""
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def read_vocabulary(path: Path) -> KenlmVocabulary:
+    """Raises DataError if the file is of another version or not complete, or a word is not UTF-8."""
+    with path.open("rb") as file:
+        header = file.read(_PARAMETERS_OFFSET + _PARAMETERS.size)
+        is_complete = len(header) == _PARAMETERS_OFFSET + _PARAMETERS.size
+        if not is_complete or not header.startswith(_VERSION):
+            raise _damaged(path)
+        has_spelling, num_words = _PARAMETERS.unpack_from(header, _PARAMETERS_OFFSET)
+        if not has_spelling:
+            return KenlmVocabulary(num_words, None)
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            spelling = content[_spelling_offset(path, content, num_words) :]
+    try:
+        words = spelling.decode("utf-8").removesuffix("\0").split("\0")
+    except UnicodeDecodeError as error:
+        to_do = "convert the ARPA file to UTF-8 and build it again with build_binary"
+        raise DataError(path, "has words that are not UTF-8", to_do) from error
+    return KenlmVocabulary(num_words, words)
+
+
+def _spelling_offset(path: Path, content: mmap.mmap, num_words: int) -> int:
+    """Where the words begin, each of which a zero byte ends. The first one is `<unk>`; another may end with `<unk>`.
+
+    Raises DataError if fewer than `num_words` words are there.
+    """
+    offset = content.rfind(_FIRST_WORD)
+    while offset >= 0 and content[offset:].count(b"\0") < num_words:
+        offset = content.rfind(_FIRST_WORD, 0, offset)
+    if offset < 0:
+        raise _damaged(path)
+    return offset
+
+
+def _damaged(path: Path) -> DataError:
+    return DataError(path, "is no complete binary file of KenLM (version 5)", "build it again with build_binary")
