@@ -29,7 +29,9 @@ _MAX_CACHED = 32
 _CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
 _CACHE_MUTEX = threading.Lock()
 Value = TypeVar("Value")
-_OPEN: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
+_DECOMPRESS: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}
+"""First bytes of a compressed file → how it is named."""
 
 
 def fsync_path(path: Path) -> None:
@@ -105,6 +107,7 @@ _BINARY = (
     (0, b"ARROW1", "a dataset in Arrow; in Python, `datasets.load_from_disk(…).to_csv(…)` writes a table"),
     (257, b"ustar", "a tar; WeNet's shards are trained with a list of tars and --data_type shard, others unpack first"),
     (0, b"RIFF", "audio, not text; name the table or list"),
+    (0, b"mmap lm http://kheafield.com/", "a binary language model of KenLM; decompress it and give it to --lm"),
 )
 """Position, content there, and what such a file is and what to do."""
 
@@ -123,7 +126,7 @@ def describe_binary(content: bytes) -> str | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a text file; one named .gz or .xz is decompressed. Raises DataError, also if it is no text."""
+    """The content of a text file, decompressed if it is one of gzip or xz. Raises DataError, also if it is no text."""
     with _open_to_read(path) as file:
         content = file.read()
     if kind := describe_binary(content):
@@ -133,12 +136,23 @@ def read_bytes(path: Path) -> bytes:
 
 @contextmanager
 def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
-    """A file, decompressed if it is named .gz or .xz; errors of the block become DataErrors."""
+    """A file, decompressed if it is one of gzip or xz by its name or its content.
+
+    Errors of the block become DataErrors. The file is opened once: it may be a pipe.
+    """
+    kind = path.suffix
     try:
-        with _OPEN.get(path.suffix, open)(path, "rb") as file:
-            yield file
+        with path.open("rb") as file:
+            if kind not in _DECOMPRESS:
+                first_bytes = file.peek(8)
+                kind = next((name for mark, name in _COMPRESSED.items() if first_bytes.startswith(mark)), "")
+            if not kind:
+                yield file
+                return
+            with _DECOMPRESS[kind](file, "rb") as content:
+                yield content
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        found = f"not a complete {path.suffix} file ({one_line(error)})"
+        found = f"not a complete {kind} file ({one_line(error)})"
         raise DataError(path, found, "copy it again, or compress the text again") from error
     except OSError as error:
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
@@ -152,7 +166,7 @@ def read_lines(path: Path | str) -> list[str]:
 def iterate_lines(path: Path | str) -> Iterator[str]:
     """The lines of a UTF-8 file without a BOM or trailing CR. Only "\\n" ends a line; U+2028 and the like are text.
 
-    A file named .gz or .xz is decompressed. The file is never in memory as a whole.
+    A file of gzip or xz is decompressed, also under another name. The file is never in memory as a whole.
     Raises DataError naming the file (and line) if it is missing, damaged or not UTF-8.
     """
     path = Path(path)

@@ -118,30 +118,52 @@ class ArpaReader:
         n-gram is repeated or has a word that is no 1-gram, a section has another number of n-grams than in the header,
         or there is no `</s>`.
         """
-        self.path, self._lines, self._line_number = path, read_lines(path), 0
+        self.path = path
+        self._lines = read_lines(path)
+        self._line_number = 0
         self.words: dict[str, int] = {}
         self.log_probs: dict[Words, float] = {}
         self.backoffs: dict[Words, float] = {}
-        while self._next_line() != "\\data\\":
-            pass
-        sizes: list[int] = []
-        while (line := self._next_line()) or not sizes:
-            name, _, number = line.partition("=")
-            if line and (name.split() != ["ngram", str(len(sizes) + 1)] or not number.strip().isdecimal()):
-                raise self._error(f"expected `ngram {len(sizes) + 1}=COUNT`, found {line[:40]!r}")
-            sizes += [int(number)] if line else []
-        for order, size in enumerate(sizes, 1):
-            self._expect(f"\\{order}-grams:")
-            for count in range(size):
-                line = self._next_line()
-                if not line or line.startswith("\\"):
-                    raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
-                fields = _FIELD_END.split(line)  # not at U+3000 and the like, which may be units
-                self._read_ngram(fields, order, is_highest=order == len(sizes))
+        sizes = self._read_sizes()
+        for order, size in enumerate(sizes, start=1):
+            self._read_section(order, size, is_highest=order == len(sizes))
         self._expect("\\end\\")
         if END not in self.words:
             raise DataError(path, f"has no 1-gram {END}", "build the model from whole sentences")
         self._add_missing_prefixes()
+
+    def _read_sizes(self) -> list[int]:
+        """The number of n-grams per order, from the lines after `\\data\\`, of which an empty line is the end."""
+        while self._next_line() != "\\data\\":
+            pass
+        sizes: list[int] = []
+        while (line := self._next_line()) or not sizes:
+            if not line:
+                continue
+            name, _, number = line.partition("=")
+            if name.split() != ["ngram", str(len(sizes) + 1)] or not number.strip().isdecimal():
+                raise self._error(f"expected `ngram {len(sizes) + 1}=COUNT`, found {line[:40]!r}")
+            sizes.append(int(number))
+        return sizes
+
+    def _read_section(self, order: int, size: int, *, is_highest: bool) -> None:
+        """Read the n-grams of one order. If there is none, some programs leave out the title of the section too.
+
+        Raises DataError if their number is not `size`.
+        """
+        title = f"\\{order}-grams:"
+        if size == 0 and self._peek() != title:
+            return
+        self._expect(title)
+        for count in range(size):
+            line = self._next_line()
+            if not line or line.startswith("\\"):
+                raise self._error(f"{count} n-grams, but the header has {size}; the file is damaged")
+            fields = _FIELD_END.split(line)  # not at U+3000 and the like, which may be units
+            self._read_ngram(fields, order, is_highest=is_highest)
+        if not self._peek().startswith("\\"):
+            self._line_number += 1  # of that line
+            raise self._error(f"more {order}-grams than the {size} of the header; the file is damaged")
 
     def _error(self, text: str) -> DataError:
         return DataError(f"{self.path}:{self._line_number}", text)
@@ -153,10 +175,17 @@ class ArpaReader:
         self._line_number += 1
         return self._lines[self._line_number - 1].strip(" \t")
 
-    def _expect(self, title: str) -> None:
-        """Read empty lines and then the line `title`."""
+    def _peek(self) -> str:
+        """The next line that is not empty, which stays to be read."""
         while not (line := self._next_line()):
             pass
+        self._line_number -= 1
+        return line
+
+    def _expect(self, title: str) -> None:
+        """Read empty lines and then the line `title`."""
+        line = self._peek()
+        self._line_number += 1
         if line != title:
             raise self._error(f"expected {title}, found {line[:40]!r}")
 
