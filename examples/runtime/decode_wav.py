@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Decode WAV files with an exported model: greedy CTC, with numpy and onnxruntime alone.
+"""Decode WAV files with an exported model: greedy CTC, with numpy and onnxruntime only.
 
 Example: wenet-hs export --model_dir exp/softmax --out exported
          python decode_wav.py exported clip.wav
 
-Dimension key: N samples, T frames, S samples per window, K frequencies, F Mel bins.
+Dimension key: N samples, T frames, T' encoder frames, S samples per window, K frequencies, F Mel bins.
 """
 
 import math
@@ -17,6 +17,8 @@ import numpy as np
 import onnxruntime
 
 WINDOW, SHIFT, FFT, RATE = 400, 160, 512, 16000  # 25 ms every 10 ms
+WHISPER_FFT = 400
+SILENT_UNITS = ("<blank>", "<sos/eos>", "<sos>", "<eos>")
 
 
 def read_wav(path: str) -> np.ndarray:
@@ -52,18 +54,94 @@ def fbank(wave_N: np.ndarray, num_bins: int, profile: str) -> np.ndarray:
     return np.log(np.maximum(energies_TF, np.finfo(np.float32).eps))
 
 
-def decode(session: onnxruntime.InferenceSession, units: list[str], wave_N: np.ndarray) -> str:
-    """The text of the best alignment without repeats and blanks."""
-    shape, metadata = session.get_inputs()[0].shape, session.get_modelmeta().custom_metadata_map
-    if (profile := metadata["feature_profile"]) not in ("wenet", "sherpa", "Waveform"):
+def slaney_mel_weights(num_bins: int) -> np.ndarray:
+    """Slaney's triangles (K, F) of equal areas in Hz: linear in Mel to 1000 Hz, logarithmic to 8000 Hz."""
+    scale = 27.0 / math.log(6.4)
+    mel = np.linspace(0.0, 15.0 + scale * math.log(RATE / 2 / 1000.0), num_bins + 2)
+    hz = np.where(mel < 15.0, mel * (200.0 / 3.0), 1000.0 * np.exp((mel - 15.0) / scale))
+    left_F, center_F, right_F = hz[:-2], hz[1:-1], hz[2:]
+    hz_K1 = np.arange(WHISPER_FFT // 2 + 1)[:, None] * (RATE / WHISPER_FFT)
+    rising_KF = (hz_K1 - left_F) / (center_F - left_F)
+    falling_KF = (right_F - hz_K1) / (right_F - center_F)
+    return np.maximum(0.0, np.minimum(rising_KF, falling_KF)) * (2.0 / (right_F - left_F))
+
+
+def whisper_mel(wave_N: np.ndarray, num_bins: int, silence_frames: int) -> np.ndarray:
+    """Whisper's log-Mel features (T, F) of one window: the audio, an even number of frames, and silence after it."""
+    num_frames = -(-len(wave_N) // (2 * SHIFT)) * 2 + silence_frames
+    filled_N = np.pad(wave_N, (0, num_frames * SHIFT - len(wave_N)))
+    reflected_N = np.pad(filled_N, WHISPER_FFT // 2, mode="reflect")
+    windows_TS = np.lib.stride_tricks.sliding_window_view(reflected_N, WHISPER_FFT)[::SHIFT][:num_frames]
+    hann_S = np.hanning(WHISPER_FFT + 1)[:-1]
+    spectrum_TK = np.abs(np.fft.rfft(windows_TS * hann_S)) ** 2
+    log_TF = np.log10(np.maximum(spectrum_TK @ slaney_mel_weights(num_bins), 1e-10))
+    return (np.maximum(log_TF, log_TF.max() - 8.0) + 4.0) / 4.0
+
+
+def compute_inputs(session: onnxruntime.InferenceSession, name: str, wave_N: np.ndarray) -> np.ndarray:
+    """Samples (N,) or features (T, F), as the model was trained with."""
+    metadata = session.get_modelmeta().custom_metadata_map
+    profile, longest_s = metadata["feature_profile"], float(metadata.get("longest_s", math.inf))
+    if len(wave_N) > longest_s * RATE:
+        sys.exit(f"{name}: {len(wave_N) / RATE:.1f} s, but this model reads at most {longest_s:g} s; cut it at pauses")
+    if profile == "Waveform":
+        return wave_N
+    num_bins = session.get_inputs()[0].shape[2]
+    if profile == "WhisperMel":
+        return whisper_mel(wave_N, num_bins, int(metadata["silence_frames"]))
+    if profile not in ("wenet", "sherpa"):
         sys.exit(f"feature_profile {profile}: this program does not compute these features")
-    inputs = wave_N if len(shape) == 2 or len(wave_N) < WINDOW else fbank(wave_N, shape[2], profile)
-    if len(wave_N) < WINDOW or len(inputs) <= int(metadata.get("right_context", 0)):  # too few for an output
+    return fbank(wave_N, num_bins, profile)
+
+
+def run_chunks(session: onnxruntime.InferenceSession, features_TF: np.ndarray) -> np.ndarray:
+    """The best unit (T',) of each encoder frame in all whole chunks of an export for streams."""
+    metadata = session.get_modelmeta().custom_metadata_map
+    size = int(metadata["chunk_size"])
+    kept = size * int(metadata["left_chunks"])
+    shapes = {one.name: one.shape for one in session.get_inputs()}
+    window, shift = shapes["x"][1], size * int(metadata["subsampling_factor"])
+    attention, convolution = (np.zeros(shapes[name], np.float32) for name in ("attn_cache", "conv_cache"))
+    best = [np.zeros(0, np.int64)]
+    for number, begin in enumerate(range(0, len(features_TF) - window + 1, shift)):
+        inputs = {
+            "x": features_TF[None, begin : begin + window].astype(np.float32),
+            "offset": np.array([kept + number * size]),
+            "required_cache_size": np.array([kept]),
+            "attn_cache": attention,
+            "conv_cache": convolution,
+            "attn_mask": np.arange(kept + size)[None, None] >= kept - number * size,  # the frames that exist
+        }
+        names = ["log_probs", "next_att_cache", "next_conv_cache"]
+        log_probs, attention, convolution = session.run(names, inputs)
+        best.append(log_probs[0].argmax(1))
+    return np.concatenate(best)
+
+
+def run_whole(session: onnxruntime.InferenceSession, inputs: np.ndarray) -> np.ndarray:
+    """The best unit (T',) of each encoder frame; none if there are too few inputs (T, F) or (N,) for an output."""
+    if len(inputs) <= int(session.get_modelmeta().custom_metadata_map.get("right_context", 0)):
+        return np.zeros(0, np.int64)
+    values = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
+    taken = {one.name: values[one.name] for one in session.get_inputs()}  # some models have no x_lens
+    return session.run(["log_probs"], taken)[0][0].argmax(1)
+
+
+def decode(session: onnxruntime.InferenceSession, units: list[str], name: str) -> str:
+    """The text of the best alignment of a file, without repeats, blanks and the sign of an end."""
+    wave_N = read_wav(name)
+    if len(wave_N) < WINDOW:
         return ""
-    inputs = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
-    best_T = session.run(["log_probs"], inputs)[0][0].argmax(1)
-    kept = best_T[np.append(True, best_T[1:] != best_T[:-1]) & (best_T != units.index("<blank>"))]
-    return "".join(units[unit] for unit in kept).replace("▁", " ").strip()
+    shape, is_stream = session.get_inputs()[0].shape, len(session.get_inputs()) > 2
+    if is_stream:  # with silence, so that the last chunk is complete
+        wave_N = np.pad(wave_N, (0, shape[1] * SHIFT))
+    inputs = compute_inputs(session, name, wave_N)
+    best_T = run_chunks(session, inputs) if is_stream else run_whole(session, inputs)
+    text = ""
+    for unit, before in zip(best_T, [-1, *best_T], strict=False):
+        if unit != before and units[unit] not in SILENT_UNITS:
+            text += "⁇" if units[unit] == "<unk>" else units[unit]
+    return text.replace("▁", " ").strip()
 
 
 if __name__ == "__main__":
@@ -73,8 +151,6 @@ if __name__ == "__main__":
     if not (folder / "model.onnx").exists():
         sys.exit(f"{folder}: no model.onnx; export with --for onnxruntime or sherpa")
     model = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
-    if len(model.get_inputs()) > 2:
-        sys.exit(f"{folder}: an export for streams; this program decodes whole utterances")
     table = [line.rsplit(" ", 1)[0] for line in (folder / "tokens.txt").read_text("utf-8").splitlines()]
     for name in sys.argv[2:]:
-        print(f"{name}\t{decode(model, table, read_wav(name))}")
+        print(f"{name}\t{decode(model, table, name)}")

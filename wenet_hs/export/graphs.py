@@ -12,11 +12,14 @@ from wenet_hs.experiment import Experiment
 from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc, Rescorer, WaveformCtc, WholeEncoder
 from wenet_hs.export.onnx_files import Graph
 from wenet_hs.frontends.fbank import Fbank
+from wenet_hs.frontends.whisper_mel import WhisperMel
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.layers import Chunk
 
 Runtime = Literal["onnxruntime", "sherpa", "wenet"]
 MODEL, ENCODER, CTC, DECODER = "model.onnx", "encoder.onnx", "ctc.onnx", "decoder.onnx"
+SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
+"""Rate, Mel bins, and milliseconds of a window and between windows: what sherpa-onnx computes."""
 _WAVE, _FRAMES = 8000, 300  # length of the examples: half a second of samples, three seconds of frames
 
 
@@ -94,6 +97,8 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
         **{"cmvn_mean": ",".join("0" * width), "cmvn_inv_stddev": ",".join("1" * width)},  # CMVN is in the graph
         "feature_profile": features_name(experiment),
     }
+    if isinstance(experiment.frontend, WhisperMel):
+        found |= {"silence_frames": experiment.frontend.silence_frames, "longest_s": experiment.frontend.window_s}
     if isinstance(encoder, EncoderStack):  # of streams, and of WeNet's runtime
         cache, (size, left) = encoder.new_caches()[0], chunk or (-1, -1)
         found |= {"head": cache.attention.size(1), "num_blocks": encoder.num_layers, "output_size": encoder.output_size}
@@ -104,10 +109,16 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
     return found
 
 
+def feature_sizes(frontend: Fbank) -> tuple[int, int, float, float]:
+    """Rate, Mel bins, and milliseconds of a window and between windows."""
+    window_ms, shift_ms = frontend.window_ms
+    return frontend.rate, frontend.width, window_ms, shift_ms
+
+
 def features_name(experiment: Experiment) -> str:
     """What computes the input: the profile of the features, with their sizes if these are unusual, or a class."""
     frontend = experiment.frontend
-    if experiment.model.encoder.own_frontend is not None or not isinstance(frontend, Fbank):
+    if not isinstance(frontend, Fbank):
         return type(frontend).__name__
     if (frontend.rate, *frontend.window_ms) == (16000, 25.0, 10.0):
         return frontend.profile

@@ -22,9 +22,19 @@ from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log_probs_of
-from wenet_hs.export.graphs import MODEL, Runtime, chunk_window, features_name, make_graphs, metadata_of
+from wenet_hs.export.graphs import (
+    MODEL,
+    SHERPA_FEATURES,
+    Runtime,
+    chunk_window,
+    feature_sizes,
+    make_graphs,
+    metadata_of,
+)
 from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
+from wenet_hs.export.readme import make_readme
 from wenet_hs.files import fsync_path, write_atomic
+from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.nn.layers import Chunk
@@ -38,25 +48,7 @@ TOLERANCE = 1e-4
 MAX_CLIPS = 100
 """The first ones of a test list are used."""
 _NOISE_S = (1.1, 2.4, 4.1)
-_SHERPA_FEATURES = (16000, 80, 25.0, 10.0)
-_README = """# An exported model of wenet_hs
-
-For {runtime}, {kind}; features: {features}. docs/export.md of wenet_hs describes inputs, outputs and limits.
-
-    {command}
-
-{results}
-"""
-_COMMANDS = {
-    "stream": "sherpa-onnx --tokens=tokens.txt --wenet-ctc-model=model.onnx --wenet-ctc-chunk-size={chunk} "
-    "--wenet-ctc-num-left-chunks={left} clip.wav",
-    "Waveform": "sherpa-onnx-offline --tokens=tokens.txt --omnilingual-asr-model=model.onnx clip.wav",
-    "wenet": "sherpa-onnx-offline --tokens=tokens.txt --fire-red-asr-ctc=model.onnx clip.wav",
-    "sherpa": "sherpa-onnx-offline --tokens=tokens.txt --wenet-ctc-model=model.onnx clip.wav",
-    "in wenet": "decoder_main --onnx_dir . --unit_path units.txt --language_type 1 --chunk_size {chunk} "
-    "--num_left_chunks {left} --wav_path clip.wav",
-    "in onnxruntime": "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs",
-}
+_WENET_WINDOW_MS = (25.0, 10.0)  # the rate and the number of bins are flags of WeNet's runtime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +118,7 @@ def export_model(options: ExportOptions) -> list[str]:
         if options.quantize:
             lines += _compare_int8(folder, experiment, clips, features, options)
         experiment.tokenizer.table.write(folder / ("units.txt" if options.runtime == "wenet" else "tokens.txt"))
-        write_atomic(folder / "README.md", _readme(experiment, options, lines))
+        write_atomic(folder / "README.md", make_readme(experiment, options.runtime, stream, lines))
         for path in (*folder.iterdir(), folder):
             fsync_path(path)
         folder.rename(out)
@@ -162,11 +154,21 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
             raise ConfigError(to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime")
     if options.runtime == "wenet" and model.decoder is None:
         raise ConfigError(to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa")
-    if options.runtime == "sherpa" and encoder.own_frontend is None and isinstance(frontend, Fbank):
-        sizes = frontend.rate, frontend.width, *frontend.window_ms
-        if sizes != _SHERPA_FEATURES:
-            found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms; ".format(*_SHERPA_FEATURES)
-            raise ConfigError(to, found + "this model has {}, {}, {:g}, {:g}".format(*sizes), "train with these")
+    if isinstance(frontend, Fbank):
+        check_features(frontend, options.runtime)
+
+
+def check_features(frontend: Fbank, runtime: Runtime) -> None:
+    """Raises ConfigError if the runtime computes features of other sizes."""
+    to = f"--for {runtime}"
+    if runtime == "sherpa" and feature_sizes(frontend) != SHERPA_FEATURES:
+        found = "it computes features of {} Hz, {} bins, {:g} ms every {:g} ms".format(*SHERPA_FEATURES)
+        own = "this model has {}, {}, {:g}, {:g}".format(*feature_sizes(frontend))
+        raise ConfigError(to, f"{found}; {own}", "train with these")
+    if runtime == "wenet" and frontend.window_ms != _WENET_WINDOW_MS:
+        found = "it computes features of {:g} ms every {:g} ms".format(*_WENET_WINDOW_MS)
+        own = "this model has {:g}, {:g}".format(*frontend.window_ms)
+        raise ConfigError(to, f"{found}; {own}", "train with these, or use --for onnxruntime")
 
 
 def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
@@ -190,25 +192,49 @@ def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
 
 
 def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
-    """The first clips of the test list that are long enough, with their features (T, F); without a list noise alone.
+    """The usable clips among the first ones of the test list, with their features (T, F); without a list noise alone.
 
-    Raises DataError if a clip cannot be read, or all are too short.
+    Clips that are too short for the model are left out, and, with a warning, clips that are longer than the window of
+    its encoder: an exported encoder has no other windows. Raises DataError if a clip cannot be read, or none is usable.
     """
     frontend, encoder, stream = experiment.frontend, experiment.model.encoder, options.stream
     needed = encoder.min_frames if stream is None else chunk_window(cast(EncoderStack, encoder), stream)[0]
     silence = 0 if stream is None else round(needed * frontend.frame_s * frontend.rate)  # so that no chunk is missing
     if options.test_data is None:
-        generator, rate = torch.Generator().manual_seed(0), frontend.rate
-        waves = (0.1 * torch.randn(round(seconds * rate), generator=generator) for seconds in _NOISE_S)
-        swelling = (wave * torch.linspace(0, 9, len(wave)).sin() for wave in waves)
-        return [], [frontend.compute(F.pad(wave, (0, silence))) for wave in swelling]
+        return [], _noise_features(frontend, silence)
     clips = list(islice(read_data_list(options.test_data), MAX_CLIPS))
-    padded = (F.pad(read_utterance(clip, frontend.rate), (0, silence)) for clip in clips)
-    pairs = zip(clips, map(frontend.compute, padded), strict=True)
-    usable = [(clip, features) for clip, features in pairs if len(features) >= needed]
+    usable: list[Utterance] = []
+    features: list[Tensor] = []
+    num_too_long = 0
+    for clip in clips:
+        wave_N = read_utterance(clip, frontend.rate)
+        if len(wave_N) > frontend.window_s * frontend.rate:
+            num_too_long += 1
+            continue
+        features_TF = frontend.compute(F.pad(wave_N, (0, silence)))
+        if len(features_TF) >= needed:
+            usable.append(clip)
+            features.append(features_TF)
+    if not usable and num_too_long:
+        found = f"no clip of at most {frontend.window_s:g} s, the longest that this encoder reads when it is exported"
+        raise DataError(options.test_data, found, "give a list of such clips")
     if not usable:
         raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
-    return [clip for clip, _ in usable], [features for _, features in usable]
+    if num_too_long:
+        message = "%s: %d of %d clips are not compared: this encoder reads at most %g s when it is exported"
+        logger.warning(message, options.test_data, num_too_long, len(clips), frontend.window_s)
+    return usable, features
+
+
+def _noise_features(frontend: Frontend, silence: int) -> list[Tensor]:
+    """Features of noise that swells and fades, and of `silence` samples after it."""
+    generator = torch.Generator().manual_seed(0)
+    features = []
+    for seconds in _NOISE_S:
+        noise_N = 0.1 * torch.randn(round(seconds * frontend.rate), generator=generator)
+        swelling_N = noise_N * torch.linspace(0, 9, len(noise_N)).sin()
+        features.append(frontend.compute(F.pad(swelling_N, (0, silence))))
+    return features
 
 
 def _compare_int8(
@@ -233,15 +259,3 @@ def _compare_int8(
         f"{name} {counts.errors / max(1, counts.num_units):.1%}" for name, counts in (("fp32", fp32), ("int8", int8))
     )
     return [line, f"unit error rate, greedy: {', '.join(rates)}"]
-
-
-def _readme(experiment: Experiment, options: ExportOptions, lines: Sequence[str]) -> str:
-    """README.md, with the command that runs the files."""
-    kind, chunk, features = "whole utterances", options.stream, features_name(experiment)
-    name = features if options.runtime == "sherpa" else f"in {options.runtime}"
-    if chunk is not None:
-        kind = f"chunks of {chunk.size} encoder frames that see {chunk.left} chunks before"
-        name = name if options.runtime == "wenet" else "stream"
-    command = _COMMANDS[name].format(chunk=chunk.size if chunk else -1, left=chunk.left if chunk else -1)
-    results = "\n".join(f"- {line}" for line in lines)
-    return _README.format(runtime=options.runtime, kind=kind, features=features, command=command, results=results)
