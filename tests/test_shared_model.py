@@ -172,6 +172,31 @@ def test_another_process_transcribes_the_same_with_only_the_zip(
     assert done.stdout == f"{clip}: {expected}\n"
 
 
+def rename_entries(source: Path, target: Path, change: Callable[[str], str]) -> Path:
+    """A ZIP with the files of another one under other names."""
+    with ZipFile(source) as old, ZipFile(target, "w") as new:
+        for info in old.infolist():
+            new.writestr(change(info.filename), old.read(info))
+    return target
+
+
+def test_a_zip_that_was_made_on_windows(folder: Path, zipped: Path, clip: Path, tmp_path: Path) -> None:
+    """Some programs there write `\\` between the names of folders and files."""
+    expected = load_model(folder).transcribe(clip).text
+    of_windows = rename_entries(zipped, tmp_path / "model.zip", lambda name: name.replace("/", "\\"))
+    with ZipFile(of_windows) as archive:
+        assert all("\\" in name and "/" not in name for name in archive.namelist())
+    assert shared_model.is_packed(of_windows)
+    unpacked = shared_model.resolve_model(of_windows)
+    assert {path.name for path in unpacked.iterdir()} == {path.name for path in zipped_files(zipped)}
+    assert load_model(of_windows).transcribe(clip).text == expected
+
+
+def zipped_files(archive: Path) -> list[Path]:
+    with ZipFile(archive) as zipped:
+        return [Path(name) for name in zipped.namelist() if not name.endswith("/")]
+
+
 # ---- what is refused
 
 
@@ -206,6 +231,10 @@ def with_large_text(archive: ZipFile) -> None:
         (with_entry("packed/../../evil.txt"), "has entries outside of its folder"),
         (with_entry("/tmp/evil.txt"), "has entries outside of its folder"),
         (with_entry("..\\evil.txt"), "has entries outside of its folder"),
+        (with_entry("packed\\..\\..\\evil.txt"), "has entries outside of its folder"),
+        (with_entry("\\\\server\\evil.txt"), "has entries outside of its folder"),
+        (with_entry("C:\\evil.txt"), "has entries outside of its folder"),
+        (with_entry("packed\\train.yaml"), "has two entries of one name"),
         (with_entry("C:/evil.txt"), "has entries outside of its folder"),
         (with_entry("packed/tree.json", stat.S_IFLNK | 0o777), "has links or devices"),
         (with_entry("packed/fifo", stat.S_IFIFO | 0o777), "has links or devices"),

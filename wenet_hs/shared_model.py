@@ -162,8 +162,8 @@ def _check_entries(archive: Path, infos: Sequence[ZipInfo], size: int) -> dict[s
 
     `size`: of the ZIP, in bytes.
     """
-    paths = [PurePosixPath(info.filename) for info in infos]
-    outside = [p for p in paths if p.is_absolute() or ".." in p.parts or re.search(r"\\|^\w:", str(p))]  # on any system
+    paths = [PurePosixPath(info.filename.replace("\\", "/")) for info in infos]  # some programs of Windows write `\`
+    outside = [path for path in paths if path.is_absolute() or ".." in path.parts or re.match(r"\w:", str(path))]
     kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
     total = sum(info.file_size for info in infos)
     configs = [path for path in paths if path.name == "train.yaml"]
