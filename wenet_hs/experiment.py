@@ -22,8 +22,9 @@ from wenet_hs.config.heads import AdaptiveHeadConf, HeadConf, TreeHeadConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.curves import is_model_overfitted
-from wenet_hs.encoders.description import read_description
+from wenet_hs.encoders.description import read_description, refuse_other_form
 from wenet_hs.encoders.kinds import differences
+from wenet_hs.encoders.other_forms import hub_name_of
 from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names, one_line
 from wenet_hs.files import file_sha256, refuse_lfs_pointer
 from wenet_hs.frontends.base import Frontend
@@ -94,6 +95,7 @@ def load_experiment(
     if is_gpu(torch.device(device)):  # torch would round the factors of convolutions, not those of matrices, to TF32
         torch.backends.cudnn.allow_tf32 = False
     model_dir = resolve_model(model_dir)
+    refuse_other_model(model_dir)
     config = load_config(in_folder(model_dir, "train.yaml"))
     table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
     check_files(model_dir, config)
@@ -238,6 +240,23 @@ def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
     return start, None, None
 
 
+def refuse_other_model(model_dir: Path) -> None:
+    """Raises CheckpointError if what stands where a model folder is expected is a file of one, or a published model."""
+    if any((model_dir / name).is_file() for name in ("train.yaml", "units.txt", "final.pt")):
+        return  # perhaps incomplete; then the file that is missing is named
+    if model_dir.is_file() and (model_dir.parent / "train.yaml").is_file():
+        raise CheckpointError(model_dir, "a file of a model folder", f"give --model_dir {model_dir.parent}")
+    if not model_dir.exists():
+        return
+    refuse_other_form(model_dir)
+    if (model_dir / "config.json").is_file():
+        to_do = (
+            f"`wenet-hs import --hf {model_dir} --out NEW` converts a model that was fine-tuned with CTC; "
+            "another one can be the encoder of a training (docs/pretrained.md)"
+        )
+        raise CheckpointError(model_dir, "is a folder in Hugging Face's layout", to_do)
+
+
 def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
     """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
     base_names = [Path(name).name for name in names]
@@ -246,7 +265,10 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
             return model_dir / name
     if not model_dir.is_dir():
         found = "a file" if model_dir.is_file() else "no such file or folder"
-        raise CheckpointError(model_dir, found, "give the --model_dir of a training")
+        to_do = "give the --model_dir of a training"
+        if hub_name := hub_name_of(model_dir):
+            to_do += f", or hf://{hub_name} if it is a packed model on the Hugging Face Hub"
+        raise CheckpointError(model_dir, found, to_do)
     command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
     to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(model_dir / base_names[0], "no such file", to_do)

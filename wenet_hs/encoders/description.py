@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from wenet_hs.encoders.other_forms import recognise_other_form
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.frontends.base import Frames, Frontend
 from wenet_hs.frontends.fbank import Fbank
@@ -148,8 +149,10 @@ class EncoderDescription:
 def read_description(path: Path) -> EncoderDescription:
     """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model folder.
 
-    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder.
+    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder, or the form
+    of a model that is published otherwise.
     """
+    refuse_other_form(path)
     file = path / "config.json" if path.is_dir() else path
     content, preprocessor = read_json(file), file
     try:
@@ -166,6 +169,12 @@ def read_description(path: Path) -> EncoderDescription:
         raise ConfigError(file if error.where == "config.json" else preprocessor, error.found, error.to_do) from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(file, f"does not describe an encoder ({error!r})", "download the folder again") from error
+
+
+def refuse_other_form(path: Path) -> None:
+    """Raises CheckpointError if a model is published in another form than a folder in Hugging Face's layout."""
+    if other := recognise_other_form(path):
+        raise CheckpointError(path, other.found, other.to_do)
 
 
 def read_json(

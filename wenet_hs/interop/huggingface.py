@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.encoders.description import EncoderDescription, read_description, read_json
+from wenet_hs.encoders.description import EncoderDescription, read_description, read_json, refuse_other_form
 from wenet_hs.encoders.kinds import make_pretrained
 from wenet_hs.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names
@@ -93,6 +93,7 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
 
 def _read_model(folder: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     """The encoder, and the content of `vocab.json`."""
+    refuse_other_form(folder)
     if not (folder / "config.json").is_file():
         raise ConfigError(f"--hf {folder}", "has no config.json", "give a folder in Hugging Face's layout")
     description = read_description(folder)
