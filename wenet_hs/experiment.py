@@ -241,11 +241,12 @@ def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
 
 
 def refuse_other_model(model_dir: Path) -> None:
-    """Raises CheckpointError if what stands where a model folder is expected is a file of one, or a published model."""
+    """Raises CheckpointError if a file of a model folder or a published model stands for a model folder."""
     if any((model_dir / name).is_file() for name in ("train.yaml", "units.txt", "final.pt")):
         return  # perhaps incomplete; then the file that is missing is named
     if model_dir.is_file() and (model_dir.parent / "train.yaml").is_file():
-        raise CheckpointError(model_dir, "a file of a model folder", f"give --model_dir {model_dir.parent}")
+        to_do = f"give --model_dir {model_dir.parent}"
+        raise CheckpointError(model_dir, "a file of a model folder", to_do)
     if not model_dir.exists():
         return
     refuse_other_form(model_dir)

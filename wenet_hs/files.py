@@ -134,6 +134,14 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
+def _compression_of(first_bytes: bytes) -> str:
+    """`.gz` or `.xz` if a file begins as one of gzip or xz, else empty."""
+    for mark, name in _COMPRESSED.items():
+        if first_bytes.startswith(mark):
+            return name
+    return ""
+
+
 @contextmanager
 def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
     """A file, decompressed if it is one of gzip or xz by its name or its content.
@@ -145,7 +153,7 @@ def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
         with path.open("rb") as file:
             if kind not in _DECOMPRESS:
                 first_bytes = file.peek(8)
-                kind = next((name for mark, name in _COMPRESSED.items() if first_bytes.startswith(mark)), "")
+                kind = _compression_of(first_bytes)
             if not kind:
                 yield file
                 return

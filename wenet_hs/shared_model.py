@@ -157,13 +157,20 @@ def _delete_leftovers(cache: Path) -> None:
                 shutil.rmtree(folder)
 
 
+def _is_outside(path: PurePosixPath) -> bool:
+    """Whether an entry of a ZIP would be written outside of its folder, on any system."""
+    has_drive = re.match(r"\w:", str(path)) is not None
+    return path.is_absolute() or ".." in path.parts or has_drive
+
+
 def _check_entries(archive: Path, infos: Sequence[ZipInfo], size: int) -> dict[str, ZipInfo]:
     """File of the model → its entry. Raises CheckpointError if the ZIP is no packed model or is not safe to unpack.
 
     `size`: of the ZIP, in bytes.
     """
-    paths = [PurePosixPath(info.filename.replace("\\", "/")) for info in infos]  # some programs of Windows write `\`
-    outside = [path for path in paths if path.is_absolute() or ".." in path.parts or re.match(r"\w:", str(path))]
+    # Some programs of Windows write `\` between the names.
+    paths = [PurePosixPath(info.filename.replace("\\", "/")) for info in infos]
+    outside = [path for path in paths if _is_outside(path)]
     kinds = {stat.S_IFMT(info.external_attr >> 16) for info in infos}
     total = sum(info.file_size for info in infos)
     configs = [path for path in paths if path.name == "train.yaml"]

@@ -5,7 +5,8 @@
 Example: wenet-hs export --model_dir exp/softmax --out exported
          python decode_wav.py exported clip.wav
 
-Dimension key: N samples, T frames, T' encoder frames, S samples per window, K frequencies, F Mel bins.
+Dimension key: N samples, T frames, T' encoder frames, S samples per window, K frequencies,
+F Mel bins.
 """
 
 import math
@@ -55,7 +56,7 @@ def fbank(wave_N: np.ndarray, num_bins: int, profile: str) -> np.ndarray:
 
 
 def slaney_mel_weights(num_bins: int) -> np.ndarray:
-    """Slaney's triangles (K, F) of equal areas in Hz: linear in Mel to 1000 Hz, logarithmic to 8000 Hz."""
+    """Slaney's triangles (K, F) of equal areas: linear in Mel to 1000 Hz, logarithmic to 8000 Hz."""
     scale = 27.0 / math.log(6.4)
     mel = np.linspace(0.0, 15.0 + scale * math.log(RATE / 2 / 1000.0), num_bins + 2)
     hz = np.where(mel < 15.0, mel * (200.0 / 3.0), 1000.0 * np.exp((mel - 15.0) / scale))
@@ -67,11 +68,15 @@ def slaney_mel_weights(num_bins: int) -> np.ndarray:
 
 
 def whisper_mel(wave_N: np.ndarray, num_bins: int, silence_frames: int) -> np.ndarray:
-    """Whisper's log-Mel features (T, F) of one window: the audio, an even number of frames, and silence after it."""
+    """Whisper's log-Mel features (T, F) of one window.
+
+    It has an even number of frames of audio, and then `silence_frames` of silence.
+    """
     num_frames = -(-len(wave_N) // (2 * SHIFT)) * 2 + silence_frames
     filled_N = np.pad(wave_N, (0, num_frames * SHIFT - len(wave_N)))
     reflected_N = np.pad(filled_N, WHISPER_FFT // 2, mode="reflect")
-    windows_TS = np.lib.stride_tricks.sliding_window_view(reflected_N, WHISPER_FFT)[::SHIFT][:num_frames]
+    windows_TS = np.lib.stride_tricks.sliding_window_view(reflected_N, WHISPER_FFT)[::SHIFT]
+    windows_TS = windows_TS[:num_frames]
     hann_S = np.hanning(WHISPER_FFT + 1)[:-1]
     spectrum_TK = np.abs(np.fft.rfft(windows_TS * hann_S)) ** 2
     log_TF = np.log10(np.maximum(spectrum_TK @ slaney_mel_weights(num_bins), 1e-10))
@@ -79,11 +84,13 @@ def whisper_mel(wave_N: np.ndarray, num_bins: int, silence_frames: int) -> np.nd
 
 
 def compute_inputs(session: onnxruntime.InferenceSession, name: str, wave_N: np.ndarray) -> np.ndarray:
-    """Samples (N,) or features (T, F), as the model was trained with."""
+    """Samples (N,) or features (T, F), as the model was trained with. Exits if it cannot be."""
     metadata = session.get_modelmeta().custom_metadata_map
-    profile, longest_s = metadata["feature_profile"], float(metadata.get("longest_s", math.inf))
+    profile = metadata["feature_profile"]
+    longest_s = float(metadata.get("longest_s", math.inf))
     if len(wave_N) > longest_s * RATE:
-        sys.exit(f"{name}: {len(wave_N) / RATE:.1f} s, but this model reads at most {longest_s:g} s; cut it at pauses")
+        found = f"{len(wave_N) / RATE:.1f} s, but this model reads at most {longest_s:g} s"
+        sys.exit(f"{name}: {found}; cut it at pauses")
     if profile == "Waveform":
         return wave_N
     num_bins = session.get_inputs()[0].shape[2]
@@ -101,7 +108,8 @@ def run_chunks(session: onnxruntime.InferenceSession, features_TF: np.ndarray) -
     kept = size * int(metadata["left_chunks"])
     shapes = {one.name: one.shape for one in session.get_inputs()}
     window, shift = shapes["x"][1], size * int(metadata["subsampling_factor"])
-    attention, convolution = (np.zeros(shapes[name], np.float32) for name in ("attn_cache", "conv_cache"))
+    attention = np.zeros(shapes["attn_cache"], np.float32)
+    convolution = np.zeros(shapes["conv_cache"], np.float32)
     best = [np.zeros(0, np.int64)]
     for number, begin in enumerate(range(0, len(features_TF) - window + 1, shift)):
         inputs = {
@@ -110,7 +118,8 @@ def run_chunks(session: onnxruntime.InferenceSession, features_TF: np.ndarray) -
             "required_cache_size": np.array([kept]),
             "attn_cache": attention,
             "conv_cache": convolution,
-            "attn_mask": np.arange(kept + size)[None, None] >= kept - number * size,  # the frames that exist
+            # The frames that exist:
+            "attn_mask": np.arange(kept + size)[None, None] >= kept - number * size,
         }
         names = ["log_probs", "next_att_cache", "next_conv_cache"]
         log_probs, attention, convolution = session.run(names, inputs)
@@ -119,11 +128,15 @@ def run_chunks(session: onnxruntime.InferenceSession, features_TF: np.ndarray) -
 
 
 def run_whole(session: onnxruntime.InferenceSession, inputs: np.ndarray) -> np.ndarray:
-    """The best unit (T',) of each encoder frame; none if there are too few inputs (T, F) or (N,) for an output."""
+    """The best unit (T',) of each encoder frame, of features (T, F) or samples (N,).
+
+    None if there are too few of them for an output.
+    """
     if len(inputs) <= int(session.get_modelmeta().custom_metadata_map.get("right_context", 0)):
         return np.zeros(0, np.int64)
     values = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
-    taken = {one.name: values[one.name] for one in session.get_inputs()}  # some models have no x_lens
+    # Some models have no x_lens.
+    taken = {one.name: values[one.name] for one in session.get_inputs()}
     return session.run(["log_probs"], taken)[0][0].argmax(1)
 
 

@@ -16,7 +16,7 @@ from model_folders import write_model_folder
 import wenet_hs
 from wenet_hs.bin import transcribe
 from wenet_hs.encoders.description import read_description
-from wenet_hs.encoders.other_forms import recognise_other_form
+from wenet_hs.encoders.other_forms import hub_name_of, recognise_other_form
 from wenet_hs.errors import CheckpointError, WenetHsError
 from wenet_hs.interop.huggingface import import_model
 
@@ -56,6 +56,10 @@ def write_cache(path: Path) -> None:
         (path / "snapshots" / revision / "config.json").write_text("{}")
 
 
+def write_whole_cache(path: Path) -> None:
+    write_cache(path / "models--u--m")
+
+
 def write_empty_cache(path: Path) -> None:
     (path / "snapshots/abc").mkdir(parents=True)
 
@@ -82,8 +86,14 @@ FORMS: dict[str, tuple[Callable[[Path], None], str]] = {
         write_old_pytorch,
         f"{PYTORCH}; download the same model as a folder in Hugging Face's layout (docs/pretrained.md has a table)",
     ),
-    "base.pt": (write_fairseq, f"{PYTORCH}; `hf download openai/whisper-base --local-dir whisper-base` downloads this"),
-    "ggml-base.bin": (write_whisper_cpp, "is a model of whisper.cpp, not a folder in Hugging Face's layout; download"),
+    "base.pt": (
+        write_fairseq,
+        f"{PYTORCH}; `hf download openai/whisper-base --local-dir whisper-base` downloads this",
+    ),
+    "ggml-base.bin": (
+        write_whisper_cpp,
+        "is a model of whisper.cpp or another program of GGML, not a folder in Hugging Face's layout; ",
+    ),
     "faster-whisper-small": (
         write_faster_whisper,
         "is a model of CTranslate2 (faster-whisper), which cannot be trained; "
@@ -97,12 +107,19 @@ FORMS: dict[str, tuple[Callable[[Path], None], str]] = {
         write_empty_cache,
         "is a folder of the Hugging Face Hub's cache without a complete model; `hf download u/n --local-dir n`",
     ),
+    "hub": (
+        write_whole_cache,
+        "is the Hugging Face Hub's cache; give a model in it, such as hub/models--u--m/snapshots/abc",
+    ),
     "peft": (
         write_peft,
         "is an adapter of PEFT for facebook/mms-300m, not a whole model; merge both with PEFT's `merge_and_unload` and "
         "give the folder that you save; `hf download facebook/mms-300m --local-dir mms-300m` downloads",
     ),
-    "downloads": (write_parent, "has no config.json, but a folder in it has one; give downloads/whisper-base"),
+    "downloads": (
+        write_parent,
+        "has no config.json, but a folder in it has one; give downloads/whisper-base",
+    ),
 }
 """Name of a file or folder → what writes it, and the line after the name."""
 
@@ -138,6 +155,9 @@ def test_a_name_of_the_hub_that_is_no_folder(tmp_path: Path, monkeypatch: pytest
     expected = "no such file or folder; give the --model_dir of a training, or hf://facebook/mms-300m if it is a packed"
     with pytest.raises(CheckpointError, match=f"^facebook/mms-300m: {expected} model on the Hugging Face Hub$"):
         wenet_hs.load_model(name)
+    for written in ("hf://facebook/mms-300m", "https://huggingface.co/facebook/mms-300m/"):
+        assert hub_name_of(Path(written)) == "facebook/mms-300m"
+    assert hub_name_of("exp/of/mms-300m") is None
     Path("facebook").mkdir()  # then it is the path of a folder that is missing
     assert recognise_other_form(name) is None
     with pytest.raises(CheckpointError, match="no such file or folder; give the --model_dir of a training$"):
@@ -161,7 +181,8 @@ def test_model_folders_and_their_files(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=expected):
         read_description(folder)
     with pytest.raises(
-        CheckpointError, match=r"final.pt: is a file of the model folder .*exp; give that as --checkpoint"
+        CheckpointError,
+        match=r"final.pt: is a file of the model folder .*exp; give that as --checkpoint",
     ):
         read_description(folder / "final.pt")
     with pytest.raises(CheckpointError, match=r"final.pt: a file of a model folder; give --model_dir .*exp$"):
@@ -173,7 +194,8 @@ def test_model_folders_and_their_files(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match=expected):
         wenet_hs.load_model(encoder)
     with pytest.raises(
-        CheckpointError, match=r"model.safetensors: is a file of a model; give its folder .*whisper-base"
+        CheckpointError,
+        match=r"model.safetensors: is a file of a model; give its folder .*whisper-base",
     ):
         read_description(encoder / "model.safetensors")
 
@@ -188,7 +210,13 @@ def test_other_zips_are_no_checkpoints(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_run_sh_prints_the_whole_line(tmp_path: Path) -> None:
     write_fairseq(tmp_path / "xlsr_53_56k.pt")
-    command = [str(ROOT / "examples/own/s0/run.sh"), "--encoder", str(tmp_path / "xlsr_53_56k.pt"), "--corpus", "x.tsv"]
+    command = [
+        str(ROOT / "examples/own/s0/run.sh"),
+        "--encoder",
+        str(tmp_path / "xlsr_53_56k.pt"),
+        "--corpus",
+        "x.tsv",
+    ]
     command += ["--data", str(tmp_path / "data"), "--exp", str(tmp_path / "exp")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2

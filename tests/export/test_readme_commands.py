@@ -131,7 +131,10 @@ def test_the_command_of_wenets_runtime(shared: Shared, model: str) -> None:
     given = flags.parse_args(arguments)
     assert program == "decoder_main" and (export / given.unit_path).is_file()
     runtime = WenetRuntime(export / given.onnx_dir)
-    assert (given.chunk_size, given.num_left_chunks) == (runtime.conf["chunk_size"], runtime.conf["left_chunks"])
+    assert (given.chunk_size, given.num_left_chunks) == (
+        runtime.conf["chunk_size"],
+        runtime.conf["left_chunks"],
+    )
     profile = "sherpa" if model == "stream" else "wenet"  # of the training
     frontend = Fbank(given.sample_rate, num_mel_bins=given.num_bins, profile=profile)
     clip = read_data_list(shared.clips)[2]
@@ -149,7 +152,12 @@ def test_the_command_of_wenets_runtime(shared: Shared, model: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "runtime"),
-    [("xls-r", "sherpa"), ("xls-r", "onnxruntime"), ("whisper", "onnxruntime"), ("w2v-bert-relative", "onnxruntime")],
+    [
+        ("xls-r", "sherpa"),
+        ("xls-r", "onnxruntime"),
+        ("whisper", "onnxruntime"),
+        ("w2v-bert-relative", "onnxruntime"),
+    ],
 )
 def test_commands_of_pretrained_encoders(kind: str, runtime: Any, tmp_path: Path) -> None:
     folder = write_pretrained(tmp_path / "exp", kind)

@@ -53,14 +53,25 @@ def test_the_spelling_of_the_words_is_read() -> None:
 def test_words_that_end_as_the_first_one(tmp_path: Path) -> None:
     content = (GOLDEN / "words.bin").read_bytes()
     (tmp_path / "lm.bin").write_bytes(content.replace(b"cab\0", b"c<unk>\0"))
-    assert read_vocabulary(tmp_path / "lm.bin").words == ["<unk>", "<s>", "</s>", "ab", "ba", "c<unk>", "a"]
+    assert read_vocabulary(tmp_path / "lm.bin").words == [
+        "<unk>",
+        "<s>",
+        "</s>",
+        "ab",
+        "ba",
+        "c<unk>",
+        "a",
+    ]
 
 
 @pytest.mark.parametrize("size", [40, 100, 360, 390])
 def test_an_incomplete_file(tmp_path: Path, size: int) -> None:
     path = tmp_path / "lm.bin"
     path.write_bytes((GOLDEN / "words.bin").read_bytes()[:size])
-    with pytest.raises(DataError, match=r"lm.bin: is no complete binary file of KenLM \(version 5\); build it again"):
+    with pytest.raises(
+        DataError,
+        match=r"lm.bin: is no complete binary file of KenLM \(version 5\); build it again",
+    ):
         load_language_model(path, CharTokenizer(UNITS))
 
 

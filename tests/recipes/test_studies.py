@@ -136,7 +136,11 @@ def test_settings_with_spaces_and_apostrophes(recipe: str, tmp_path: Path) -> No
         subprocess.run(["bash", "-c", f"mkdir -p {log} && rmdir {log}"], check=True)  # as Snakemake does
     study.mkdir(exist_ok=True)
     before = {*folder.iterdir()}
-    environment = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "RECORD": str(record)}
+    environment = {
+        **os.environ,
+        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        "RECORD": str(record),
+    }
     for command in sorted(commands):
         line = ["bash", "-euo", "pipefail", "-c", command]
         done = subprocess.run(line, cwd=folder, env=environment, capture_output=True, text=True, check=False)
@@ -147,7 +151,11 @@ def test_settings_with_spaces_and_apostrophes(recipe: str, tmp_path: Path) -> No
     expected = {*names, "study", *(["options"] if recipe == "mini" else [])}
     for name in expected:
         with_name = [argument for argument in arguments if f"{name}-begin" in argument or f"{name}-end" in argument]
-        is_list = name in ("heads", "seeds", "systems")  # of words: they reach the commands as words, or all together
+        is_list = name in (
+            "heads",
+            "seeds",
+            "systems",
+        )  # of words: they reach the commands as words, or all together
         assert with_name, f"{name} reaches no command"
         assert is_list or all(hostile(name) in argument for argument in with_name), with_name
 
@@ -178,7 +186,16 @@ def test_a_study_in_a_folder_with_spaces_and_an_apostrophe(tmp_path: Path) -> No
         f"--langs es --hours 0.05 --override '{steps}' --modes ctc_greedy_search --average_num 1 "
         '--data "it\'s data" --exp "it\'s exp" '
     )
-    flags = ["--profile", "../../profile", "--cores", "1", "--config", "study=my study's", "seeds=1", "heads=softmax"]
+    flags = [
+        "--profile",
+        "../../profile",
+        "--cores",
+        "1",
+        "--config",
+        "study=my study's",
+        "seeds=1",
+        "heads=softmax",
+    ]
     done = subprocess.run(
         [sys.executable, "-m", "snakemake", *flags, f"options={options}"],
         cwd=root / "examples/mini/s0",

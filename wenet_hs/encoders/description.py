@@ -149,8 +149,8 @@ class EncoderDescription:
 def read_description(path: Path) -> EncoderDescription:
     """The description in a folder of Hugging Face's layout, or in the `encoder.json` of a model folder.
 
-    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder, or the form
-    of a model that is published otherwise.
+    Raises CheckpointError or ConfigError naming the file that is missing, damaged or of an unknown encoder. A model in
+    another form than this layout is named too.
     """
     refuse_other_form(path)
     file = path / "config.json" if path.is_dir() else path
@@ -172,7 +172,7 @@ def read_description(path: Path) -> EncoderDescription:
 
 
 def refuse_other_form(path: Path) -> None:
-    """Raises CheckpointError if a model is published in another form than a folder in Hugging Face's layout."""
+    """Raises CheckpointError if a model is in another form than a folder in Hugging Face's layout."""
     if other := recognise_other_form(path):
         raise CheckpointError(path, other.found, other.to_do)
 

@@ -123,6 +123,7 @@ class BertEncoder(PretrainedEncoder):
         centered_BTF = torch.where(is_audio_BT1, inputs - sum_B1F / frames_B11.clamp(min=1), 0.0)
         variance_B1F = centered_BTF.square().sum(1, keepdim=True) / (frames_B11 - 1).clamp(min=1)
         features_BTF = (centered_BTF / (variance_B1F + _EPS).sqrt()).float()
+        # Not a slice of an even length, which torch.export cannot follow.
         pairs_BTF = features_BTF.unfold(1, 2, 2).transpose(2, 3).flatten(2)
         x_BTD = module.feature_projection(pairs_BTF)[0]
         valid_BT = length_mask(self._layer_length(lengths), x_BTD.size(1))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Published models in other forms than a folder in Hugging Face's layout: what they are, and what to do.
+"""Published models in other forms than a folder in Hugging Face's layout, and what to do with them.
 
 A form is recognised by names of files and by first bytes; nothing is loaded.
 """
@@ -12,7 +12,18 @@ from zipfile import BadZipFile, ZipFile
 
 _HUB_NAME = re.compile(r"(?:hf:/{1,2}|https?:/{1,2}huggingface\.co/)?([\w.-]+/[\w.-]+)/?")
 _CTRANSLATE2_NAME = re.compile(r"faster-whisper-([\w.-]+)")
-_CHECKPOINT_NAMES = (".pt", ".pth", ".ckpt", ".nemo", ".onnx", ".h5", ".msgpack", ".gguf", ".bin", ".safetensors")
+_CHECKPOINT_NAMES = (
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".nemo",
+    ".onnx",
+    ".h5",
+    ".msgpack",
+    ".gguf",
+    ".bin",
+    ".safetensors",
+)
 _BARE_CHECKPOINTS = (".pt", ".pth", ".ckpt", ".nemo")
 """Those of them that no folder in Hugging Face's layout has."""
 _GGML_MARKS = (b"lmgg", b"ggml", b"GGUF")
@@ -61,7 +72,7 @@ def download_command(hub_name: str) -> str:
 
 
 def hub_name_of(reference: Path | str) -> str | None:
-    """USER/NAME, if this is what a path looks like that does not exist, and whose parent does not exist either."""
+    """USER/NAME, if a path looks like this, and neither it nor the folder USER exists."""
     path = Path(reference)
     match = _HUB_NAME.fullmatch(str(reference))
     is_missing = not path.exists() and not path.parent.exists()
@@ -69,9 +80,13 @@ def hub_name_of(reference: Path | str) -> str | None:
 
 
 def recognise_other_form(path: Path) -> OtherForm | None:
-    """What is given instead of a folder in Hugging Face's layout; None if it may be one, or is unknown."""
+    """What is given instead of a folder in Hugging Face's layout.
+
+    None if it may be such a folder, `encoder.json` of a model folder, or something unknown.
+    """
     if hub_name := hub_name_of(path):
-        to_do = f"if it is a name on the Hugging Face Hub, {download_command(hub_name)} downloads it"
+        command = download_command(hub_name)
+        to_do = f"if it is a name on the Hugging Face Hub, {command} downloads it"
         return OtherForm("no such folder", to_do)
     return _form_of_folder(path) if path.is_dir() else _form_of_file(path)
 
@@ -82,11 +97,14 @@ def _form_of_folder(folder: Path) -> OtherForm | None:
     if (folder / "config.json").exists():
         return None
     if (folder / "train.yaml").is_file():
-        return OtherForm("is a model folder of wenet_hs or WeNet", "give it as --checkpoint, in run.sh as --base")
+        to_do = "give it as --checkpoint, in run.sh as --base"
+        return OtherForm("is a model folder of wenet_hs or WeNet", to_do)
     if (folder / "adapter_config.json").is_file():
         return _adapter_form(folder)
     if (folder / "snapshots").is_dir():
         return _cache_form(folder)
+    if cached := sorted(folder.glob("models--*/snapshots/*/config.json")):
+        return OtherForm("is the Hugging Face Hub's cache", f"give a model in it, such as {cached[0].parent}")
     inner = sorted(file.parent for file in folder.glob("*/config.json"))
     if len(inner) == 1:
         return OtherForm("has no config.json, but a folder in it has one", f"give {inner[0]}")
@@ -107,10 +125,12 @@ def _ctranslate2_form(folder: Path) -> OtherForm:
 def _adapter_form(folder: Path) -> OtherForm:
     """PEFT's: its config names the model that it belongs to, on the Hub or by a path."""
     try:
-        base = json.loads((folder / "adapter_config.json").read_text("utf-8")).get("base_model_name_or_path")
+        config = json.loads((folder / "adapter_config.json").read_text("utf-8"))
+        base = config.get("base_model_name_or_path")
     except (OSError, ValueError, AttributeError):
         base = None
-    found = f"is an adapter of PEFT for {base or 'a model that it does not name'}, not a whole model"
+    base_name = base or "a model that it does not name"
+    found = f"is an adapter of PEFT for {base_name}, not a whole model"
     to_do = "merge both with PEFT's `merge_and_unload` and give the folder that you save"
     if base and (hub_name := hub_name_of(str(base))):
         to_do += f"; {download_command(hub_name)} downloads the model without it"
@@ -118,7 +138,7 @@ def _adapter_form(folder: Path) -> OtherForm:
 
 
 def _cache_form(folder: Path) -> OtherForm:
-    """The hub's cache of one model, `models--USER--NAME`: the model is in a folder for its revision."""
+    """The Hub's cache of a model, `models--USER--NAME`: each revision has a folder of its own."""
     complete = sorted(file.parent for file in folder.glob("snapshots/*/config.json"))
     main = folder / "refs/main"
     if main.is_file():
@@ -128,33 +148,38 @@ def _cache_form(folder: Path) -> OtherForm:
     if complete:
         return OtherForm(found, f"give the model in it: {complete[-1]}")
     hub_name = folder.name.removeprefix("models--").replace("--", "/")
-    return OtherForm(f"{found} without a complete model", f"{download_command(hub_name)} downloads it")
+    to_do = f"{download_command(hub_name)} downloads it"
+    return OtherForm(f"{found} without a complete model", to_do)
 
 
 def _form_of_file(file: Path) -> OtherForm | None:
-    """The form of a file with weights; None for other files, `encoder.json` of a model folder among them."""
+    """The form of a file with weights; None for other files."""
     kind = _kind_of_weights(file)
     if kind is None:
         return None
     if (file.parent / "train.yaml").is_file():
         return OtherForm(
-            f"is a file of the model folder {file.parent}", "give that as --checkpoint, in run.sh as --base"
+            f"is a file of the model folder {file.parent}",
+            "give that as --checkpoint, in run.sh as --base",
         )
     if (file.parent / "config.json").is_file():
         return OtherForm("is a file of a model", f"give its folder {file.parent}")
-    to_do = "download the same model as a folder in Hugging Face's layout (docs/pretrained.md has a table)"
+    layout = "Hugging Face's layout"
+    to_do = f"download the same model as a folder in {layout} (docs/pretrained.md has a table)"
     if file.name in _PUBLISHED:
-        to_do = f"{download_command(_PUBLISHED[file.name])} downloads this model in Hugging Face's layout"
-    return OtherForm(f"is {kind}, not a folder in Hugging Face's layout", to_do)
+        command = download_command(_PUBLISHED[file.name])
+        to_do = f"{command} downloads this model in {layout}"
+    return OtherForm(f"is {kind}, not a folder in {layout}", to_do)
 
 
 def _kind_of_weights(file: Path) -> str | None:
+    """What kind of file with weights this is, by its first bytes or its name; None: none."""
     if not file.is_file():
         return None
     with file.open("rb") as content:
         mark = content.read(4)
     if mark in _GGML_MARKS:
-        return "a model of whisper.cpp"
+        return "a model of whisper.cpp or another program of GGML"
     if mark.startswith(_PICKLE_MARK) or _is_zip_of_pytorch(file):
         return "a checkpoint of PyTorch, as fairseq and OpenAI publish them"
     return f"a file of weights ({file.suffix})" if file.suffix in _CHECKPOINT_NAMES else None

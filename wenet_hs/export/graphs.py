@@ -98,7 +98,8 @@ def metadata_of(experiment: Experiment, chunk: Chunk | None) -> dict[str, object
         "feature_profile": features_name(experiment),
     }
     if isinstance(experiment.frontend, WhisperMel):
-        found |= {"silence_frames": experiment.frontend.silence_frames, "longest_s": experiment.frontend.window_s}
+        found["silence_frames"] = experiment.frontend.silence_frames
+        found["longest_s"] = experiment.frontend.window_s
     if isinstance(encoder, EncoderStack):  # of streams, and of WeNet's runtime
         cache, (size, left) = encoder.new_caches()[0], chunk or (-1, -1)
         found |= {"head": cache.attention.size(1), "num_blocks": encoder.num_layers, "output_size": encoder.output_size}

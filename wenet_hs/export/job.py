@@ -192,10 +192,12 @@ def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
 
 
 def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
-    """The usable clips among the first ones of the test list, with their features (T, F); without a list noise alone.
+    """The usable clips among the first ones of the test list, with their features (T, F).
 
-    Clips that are too short for the model are left out, and, with a warning, clips that are longer than the window of
-    its encoder: an exported encoder has no other windows. Raises DataError if a clip cannot be read, or none is usable.
+    Without a list there are no clips, only features of noise. Clips that are too short for the
+    model are left out. With a warning so are clips that are longer than the window of its encoder:
+    an exported encoder reads one window. Raises DataError if a clip cannot be read, or none is
+    usable.
     """
     frontend, encoder, stream = experiment.frontend, experiment.model.encoder, options.stream
     needed = encoder.min_frames if stream is None else chunk_window(cast(EncoderStack, encoder), stream)[0]
@@ -216,13 +218,15 @@ def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utt
             usable.append(clip)
             features.append(features_TF)
     if not usable and num_too_long:
-        found = f"no clip of at most {frontend.window_s:g} s, the longest that this encoder reads when it is exported"
+        longest = f"{frontend.window_s:g} s, the longest that this encoder reads when it is exported"
+        found = f"no clip of at most {longest}"
         raise DataError(options.test_data, found, "give a list of such clips")
     if not usable:
         raise DataError(options.test_data, "no clip is long enough for the model", "give a list of longer speech")
     if num_too_long:
-        message = "%s: %d of %d clips are not compared: this encoder reads at most %g s when it is exported"
-        logger.warning(message, options.test_data, num_too_long, len(clips), frontend.window_s)
+        message = "%s: %d of %d clips are not compared: %s"
+        reason = f"this encoder reads at most {frontend.window_s:g} s when it is exported"
+        logger.warning(message, options.test_data, num_too_long, len(clips), reason)
     return usable, features
 
 

@@ -9,7 +9,8 @@ from wenet_hs.nn.layers import Chunk
 
 _TEXT = """# An exported model of wenet_hs
 
-For {runtime}, {kind}; features: {features}. docs/export.md of wenet_hs describes inputs, outputs and limits.
+For {runtime}, {kind}; features: {features}. docs/export.md of wenet_hs describes inputs,
+outputs and limits.
 
 {command}
 
@@ -28,15 +29,25 @@ _SHERPA_STREAM = (
     "--wenet-ctc-num-left-chunks={left} clip.wav"
 )
 _WENET = (
-    "decoder_main --onnx_dir . --unit_path units.txt --language_type 1 --num_bins {bins} --sample_rate {rate} "
-    "--chunk_size {chunk} --num_left_chunks {left} --wav_path clip.wav"
+    "decoder_main --onnx_dir . --unit_path units.txt --language_type 1 --num_bins {bins} "
+    "--sample_rate {rate} --chunk_size {chunk} --num_left_chunks {left} --wav_path clip.wav"
 )
 _DECODE_WAV = "python examples/runtime/decode_wav.py THIS_FOLDER clip.wav    # in the folder of wenet_hs"
 _DECODE_WAV_FEATURES = ("wenet", "sherpa", "Waveform", "WhisperMel")
 
 
-def make_readme(experiment: Experiment, runtime: Runtime, chunk: Chunk | None, results: Sequence[str]) -> str:
-    """`chunk`: of a stream, None: whole utterances. `results`: lines about the comparison with PyTorch."""
+def make_readme(
+    experiment: Experiment,
+    runtime: Runtime,
+    chunk: Chunk | None,
+    results: Sequence[str],
+) -> str:
+    """The text of the file.
+
+    Args:
+        chunk: of a stream; None: whole utterances.
+        results: lines about the comparison with PyTorch.
+    """
     command = _command(experiment, runtime, chunk)
     kind = "whole utterances"
     if chunk is not None:
@@ -51,7 +62,7 @@ def make_readme(experiment: Experiment, runtime: Runtime, chunk: Chunk | None, r
 
 
 def _command(experiment: Experiment, runtime: Runtime, chunk: Chunk | None) -> str | None:
-    """What recognises clip.wav in the folder of the export; None if no known program computes the features."""
+    """What recognises clip.wav; None if no known program computes the features."""
     features = features_name(experiment)
     frontend = experiment.frontend
     if runtime == "wenet":

@@ -133,7 +133,7 @@ class ArpaReader:
         self._add_missing_prefixes()
 
     def _read_sizes(self) -> list[int]:
-        """The number of n-grams per order, from the lines after `\\data\\`, of which an empty line is the end."""
+        """The number of n-grams per order: the lines from `\\data\\` to an empty one."""
         while self._next_line() != "\\data\\":
             pass
         sizes: list[int] = []
@@ -147,9 +147,9 @@ class ArpaReader:
         return sizes
 
     def _read_section(self, order: int, size: int, *, is_highest: bool) -> None:
-        """Read the n-grams of one order. If there is none, some programs leave out the title of the section too.
+        """Read the n-grams of one order. Raises DataError if their number is not `size`.
 
-        Raises DataError if their number is not `size`.
+        If there are none, some programs leave out the title of the section too.
         """
         title = f"\\{order}-grams:"
         if size == 0 and self._peek() != title:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The words of a binary file of KenLM: how many there are, and their spelling if the file includes it.
+"""The words of a binary file of KenLM: their number, and their spelling if the file includes it.
 
-KenLM itself needs only hashes of the words and tells whether it knows a given word, but not which words it knows.
-The spelling stands at the end of the file: `build_binary` writes it there unless it gets `-v`. The layout is that of
-`lm/binary_format.cc` in KenLM's format version 5, the only one that KenLM reads since 2012.
+KenLM itself needs only hashes of the words: it tells whether it knows a given word, but not which
+words it knows. The spelling stands at the end of the file: `build_binary` writes it there unless
+it gets `-v`. The layout is that of `lm/binary_format.cc` in version 5 of KenLM's format, the only
+one that KenLM 0.3 reads.
 """
 
 import mmap
@@ -20,16 +21,17 @@ _VERSION = MAGIC + b" format version 5\n\0"
 _PARAMETERS_OFFSET = 88
 """Bytes before the parameters: the version and test values, padded to multiples of 8 bytes."""
 _PARAMETERS = struct.Struct("=4x4x4x?3x4xQ")
-"""Whether the file has the spelling of the words, and the number of 1-grams. Before them stand the order, the size of
-the hash tables and the kind of the model; between them the version of that kind."""
+"""Whether the file has the spelling of the words, and the number of 1-grams. Before them stand the
+order, the size of the hash tables and the kind of the model; between them the version of that kind."""
 _FIRST_WORD = b"<unk>\0"
 
 
 @dataclass(frozen=True)
 class KenlmVocabulary:
-    """The words of a binary file, with `<s>`, `</s>` and, unless the model was built without it, `<unk>`."""
+    """The words of a binary file, with `<s>`, `</s>` and `<unk>`."""
 
     num_words: int
+    """One less if the ARPA file had no `<unk>` and the model is one of hash tables."""
     words: Sequence[str] | None
     """None: the file was built with `-v`, without the spelling of its words."""
 
@@ -41,7 +43,7 @@ def is_kenlm_file(path: Path) -> bool:
 
 
 def read_vocabulary(path: Path) -> KenlmVocabulary:
-    """Raises DataError if the file is of another version or not complete, or a word is not UTF-8."""
+    """Raises DataError if the file is of another version or incomplete, or a word is not UTF-8."""
     with path.open("rb") as file:
         header = file.read(_PARAMETERS_OFFSET + _PARAMETERS.size)
         is_complete = len(header) == _PARAMETERS_OFFSET + _PARAMETERS.size
@@ -61,7 +63,9 @@ def read_vocabulary(path: Path) -> KenlmVocabulary:
 
 
 def _spelling_offset(path: Path, content: mmap.mmap, num_words: int) -> int:
-    """Where the words begin, each of which a zero byte ends. The first one is `<unk>`; another may end with `<unk>`.
+    """Where the words begin, each of which a zero byte ends.
+
+    The first one is `<unk>`; another one may end with `<unk>`.
 
     Raises DataError if fewer than `num_words` words are there.
     """
@@ -74,4 +78,5 @@ def _spelling_offset(path: Path, content: mmap.mmap, num_words: int) -> int:
 
 
 def _damaged(path: Path) -> DataError:
-    return DataError(path, "is no complete binary file of KenLM (version 5)", "build it again with build_binary")
+    found = "is no complete binary file of KenLM (version 5)"
+    return DataError(path, found, "build it again with build_binary")

@@ -130,9 +130,10 @@ def _load_arpa_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
 
 
 def _load_kenlm_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
-    """A binary file of words becomes a model of words as an ARPA file does, if it includes their spelling.
+    """A binary file of words becomes a model of words, as an ARPA file does.
 
-    Raises DataError for one of words without their spelling, and what `read_vocabulary` and `KenlmModel` raise.
+    Raises DataError if such a file does not include the spelling of its words, and what
+    `read_vocabulary` and `KenlmModel` raise.
     """
     vocabulary = read_vocabulary(path)
     if vocabulary.words is None:
@@ -156,7 +157,8 @@ def _load_without_spelling(path: Path, num_words: int, tokenizer: Tokenizer) -> 
     counts = _WordCounts(num_words, len(model.known), has_pieces)
     if not counts.are_over_units(tokenizer):
         found = f"a model of words, without their spelling ({counts})"
-        raise DataError(path, found, "give the ARPA file, or build it again with build_binary without `-v`")
+        to_do = "give the ARPA file, or build it again with build_binary without `-v`"
+        raise DataError(path, found, to_do)
     return _check_known_units(path, model, tokenizer)
 
 
@@ -176,7 +178,7 @@ class _WordCounts:
     num_units: int
     """How many of the words are units of the recogniser."""
     has_pieces: bool
-    """Whether a word begins with the sign of a space: characters and pieces of words have it as a unit."""
+    """Whether a word begins with the sign of a space, as units of characters and pieces do."""
 
     @classmethod
     def of(cls, words: Iterable[str], table: UnitTable) -> "_WordCounts":
