@@ -13,7 +13,7 @@ from model_folders import noise
 from numpy.typing import NDArray
 
 from wenet_hs.data.audio import read_audio_file
-from wenet_hs.data.containers import mp3_frame_length
+from wenet_hs.data.containers import mp3_frame_size
 from wenet_hs.data.pipe import Read, read_pipe
 from wenet_hs.data.samples import SampleStream
 from wenet_hs.data.signatures import MAX_SIGNATURE, find_format, is_undecided
@@ -222,7 +222,7 @@ def test_raw_samples_are_not_taken_for_a_format() -> None:
     assert not any(map(is_undecided, heads))
     for head in (MP3 + bytes(3000), AAC + bytes(3000), MP3 + MP3 + bytes(3000)):
         assert len(samples_of(pipe_of(head), 16000)) == len(head) // 2
-    assert mp3_frame_length(MP3[:3]) == len(MP3)
+    assert mp3_frame_size(MP3[:3]) == len(MP3)
 
 
 def test_raw_samples_do_not_wait() -> None:

@@ -203,6 +203,13 @@ def test_an_n_gram_model_of_words_rescores_texts(tmp_path: Path) -> None:
     assert model.score_texts(texts[:1]) == pytest.approx([math.log(10) * expected[0]], abs=1e-6)
 
 
+def test_pieces_with_the_space_at_their_end_are_units(tmp_path: Path) -> None:
+    """Only one of the words is a unit here, but no model of words has the sign of a space."""
+    words = {"a": "ba▁", "b": "ca", "▁": "a"}
+    text = re.sub(r"(?<=[\t ])[ab▁](?=[\t \n])", lambda unit: words[unit[0]], ARPA)
+    assert isinstance(model_of(tmp_path, text), LanguageModel)
+
+
 def test_a_model_of_words_divides_text_of_a_script_without_spaces(tmp_path: Path) -> None:
     """The model above with Thai words: the better text has the better score, which was that of `<unk>` for both."""
     words = {"a": "แมว", "b": "กิน", "▁": "ปลา"}

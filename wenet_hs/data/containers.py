@@ -288,7 +288,7 @@ def _mp3_header(header: bytes) -> tuple[int, int]:
     return (length, num_samples) if bits_per_s else (0, 0)
 
 
-def mp3_frame_length(header: bytes) -> int:
+def mp3_frame_size(header: bytes) -> int:
     """Bytes of a frame of layer III that begins with these three bytes; 0: none does."""
     return _mp3_header(header)[0]
 

@@ -8,7 +8,7 @@ one another, so that samples are almost never taken for one of them.
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from wenet_hs.data.containers import mp3_frame_length
+from wenet_hs.data.containers import mp3_frame_size
 
 MAX_SIGNATURE = 1 << 14
 """Bytes after which no format is undecided: two long frames of AAC, and the header of a third."""
@@ -45,8 +45,8 @@ class _FrameFormat:
     second_bytes: bytes
     """The first byte of a frame is 0xFF, the second one of these."""
     header_size: int
-    """Bytes that `frame_length` reads."""
-    frame_length: Callable[[bytes], int]
+    """Bytes that `frame_size` reads."""
+    frame_size: Callable[[bytes], int]
     """Header → bytes of the frame; 0: it is none."""
 
     def matches(self, head: bytes) -> bool | None:
@@ -58,7 +58,7 @@ class _FrameFormat:
                 return False
             if len(header) < self.header_size:
                 return None
-            length = self.frame_length(header)
+            length = self.frame_size(header)
             if not length:
                 return False
             position += length
@@ -70,7 +70,7 @@ class _FrameFormat:
         return header[0] == 0xFF and (len(header) < 2 or header[1] in self.second_bytes)
 
 
-def _adts_frame_length(header: bytes) -> int:
+def _adts_frame_size(header: bytes) -> int:
     """Bytes of a frame of AAC in ADTS, of which six bytes are given; 0: it is none."""
     rate_index = header[2] >> 2 & 15
     channels = (header[2] & 1) << 2 | header[3] >> 6
@@ -88,8 +88,8 @@ _FORMATS: tuple[_Signature | _FrameFormat, ...] = (
     _Signature("FLAC", ((0, b"fLaC"),)),
     _Signature("Ogg (Vorbis, Opus, Speex or FLAC)", ((0, b"OggS\0"),)),
     *(_Signature("MP3", ((0, version),)) for version in _ID3_VERSIONS),
-    _FrameFormat("MP3", b"\xfb\xfa\xf3\xf2\xe3\xe2", 3, mp3_frame_length),
-    _FrameFormat("AAC", b"\xf0\xf1\xf8\xf9", 6, _adts_frame_length),
+    _FrameFormat("MP3", b"\xfb\xfa\xf3\xf2\xe3\xe2", 3, mp3_frame_size),
+    _FrameFormat("AAC", b"\xf0\xf1\xf8\xf9", 6, _adts_frame_size),
     *(_Signature("MP4, M4A or MOV", ((4, box),)) for box in _MP4_BOXES),
     _Signature("Matroska or WebM", ((0, b"\x1a\x45\xdf\xa3"),)),
     _Signature("AIFF", ((0, b"FORM"), (8, b"AIF"))),

@@ -153,7 +153,7 @@ def _load_without_spelling(path: Path, num_words: int, tokenizer: Tokenizer) -> 
     `num_words`: without boundaries and <unk>. Raises DataError if it is one of words.
     """
     model = KenlmModel(path, tokenizer.table)
-    has_pieces = any(unit.startswith(SPACE) for unit in model.known)
+    has_pieces = any(SPACE in unit for unit in model.known)
     counts = _WordCounts(num_words, len(model.known), has_pieces)
     if not counts.are_over_units(tokenizer):
         found = f"a model of words, without their spelling ({counts})"
@@ -178,13 +178,13 @@ class _WordCounts:
     num_units: int
     """How many of the words are units of the recogniser."""
     has_pieces: bool
-    """Whether a word begins with the sign of a space, as units of characters and pieces do."""
+    """Whether a word has the sign of a space, as units of characters and pieces do, at its begin or end."""
 
     @classmethod
     def of(cls, words: Iterable[str], table: UnitTable) -> "_WordCounts":
         ordinary = _without_boundaries(words)
         num_units = sum(table.id_of(word) is not None for word in ordinary)
-        return cls(len(ordinary), num_units, any(word.startswith(SPACE) for word in ordinary))
+        return cls(len(ordinary), num_units, any(SPACE in word for word in ordinary))
 
     def are_over_units(self, tokenizer: Tokenizer) -> bool:
         """A model of words has no piece and fewer than half of its words are units.
