@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Atomic writes, folder locks, reading text files, and a cache of files that were read."""
 
+import bz2
 import errno
 import fcntl
 import gzip
@@ -29,8 +30,12 @@ _MAX_CACHED = 32
 _CACHE: dict[tuple[Callable[[Path], Any], Path], tuple[tuple[int, int, int], Any]] = {}
 _CACHE_MUTEX = threading.Lock()
 Value = TypeVar("Value")
-_DECOMPRESS: dict[str, Callable[..., IO[bytes]]] = {".gz": gzip.open, ".xz": lzma.open}  # type: ignore[dict-item]
-_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz"}
+_DECOMPRESS: dict[str, Callable[..., IO[bytes]]] = {
+    ".gz": gzip.open,  # type: ignore[dict-item]
+    ".xz": lzma.open,
+    ".bz2": bz2.open,
+}
+_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
 """First bytes of a compressed file → how it is named."""
 
 
@@ -126,7 +131,10 @@ def describe_binary(content: bytes) -> str | None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """The content of a text file, decompressed if it is one of gzip or xz. Raises DataError, also if it is no text."""
+    """The content of a text file, decompressed if it is one of gzip, xz or bzip2.
+
+    Raises DataError, also if it is no text.
+    """
     with _open_to_read(path) as file:
         content = file.read()
     if kind := describe_binary(content):
@@ -135,7 +143,7 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _compression_of(first_bytes: bytes) -> str:
-    """`.gz` or `.xz` if a file begins as one of gzip or xz, else empty."""
+    """The suffix of a compressed file that begins so; empty if it is not compressed."""
     for mark, name in _COMPRESSED.items():
         if first_bytes.startswith(mark):
             return name
@@ -144,7 +152,7 @@ def _compression_of(first_bytes: bytes) -> str:
 
 @contextmanager
 def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
-    """A file, decompressed if it is one of gzip or xz by its name or its content.
+    """A file, decompressed if it is one of gzip, xz or bzip2 by its name or its content.
 
     Errors of the block become DataErrors. The file is opened once: it may be a pipe.
     """
@@ -160,10 +168,17 @@ def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
             with _DECOMPRESS[kind](file, "rb") as content:
                 yield content
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        found = f"not a complete {kind} file ({one_line(error)})"
-        raise DataError(path, found, "copy it again, or compress the text again") from error
+        raise _incomplete(path, kind, error) from error
     except OSError as error:
+        if error.errno is None:  # of bz2: "Invalid data stream"
+            raise _incomplete(path, kind, error) from error
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
+
+
+def _incomplete(path: Path, kind: str, error: Exception) -> DataError:
+    """The error for a compressed file that cannot be decompressed. `kind`: its suffix."""
+    found = f"not a complete {kind} file ({one_line(error)})"
+    return DataError(path, found, "copy it again, or compress the text again")
 
 
 def read_lines(path: Path | str) -> list[str]:
@@ -174,7 +189,7 @@ def read_lines(path: Path | str) -> list[str]:
 def iterate_lines(path: Path | str) -> Iterator[str]:
     """The lines of a UTF-8 file without a BOM or trailing CR. Only "\\n" ends a line; U+2028 and the like are text.
 
-    A file of gzip or xz is decompressed, also under another name. The file is never in memory as a whole.
+    A file of gzip, xz or bzip2 is decompressed, also under another name. The file is never in memory as a whole.
     Raises DataError naming the file (and line) if it is missing, damaged or not UTF-8.
     """
     path = Path(path)

@@ -69,7 +69,7 @@ def read_data_list(path: Path | str) -> list[Utterance]:
 
 
 def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[Utterance]:
-    """The lines of a text file (also .gz, .xz) as utterances without audio; text becomes NFC.
+    """The lines of a text file (also .gz, .xz, .bz2) as utterances without audio; text becomes NFC.
 
     `keep_empty_lines`: they are sentences without units; otherwise they are left out.
     Raises DataError if the file cannot be read or has no sentence.

@@ -128,6 +128,7 @@ def test_columns_that_are_not_used_are_printed_and_near_names_pointed_out(
         ("langauge chanel speakerName", {"speaker": "speakerName", "lang": "langauge", "channel": "chanel"}),
         ("state status stat send trend weekend legend gender restart star change speak local slang", {}),
         ("started splitter speech stage asset spread onward tender lender chant trains", {}),
+        ("start_date end_user start_page end_char begin_line end_of_year", {}),
         ("native_language language_probability num_speakers first_language speaker_count", {}),
     ],
 )

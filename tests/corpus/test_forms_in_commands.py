@@ -149,6 +149,24 @@ def test_json_with_lists_of_segments_is_named(content: object, tmp_path: Path) -
     assert line_of("table", path) == f"{path}: {name}; {remedy}"
 
 
+@pytest.mark.parametrize(
+    ("record", "missing", "nested"),
+    [
+        ({"jobName": "a", "results": {"transcripts": [{"transcript": "mo"}]}}, "audio, text", "'results'"),
+        ({"id": 1, "audio": "a.wav", "annotations": [{"result": []}]}, "text", "'annotations'"),
+    ],
+    ids=["Amazon Transcribe", "Label Studio"],
+)
+def test_json_with_other_lists_inside_is_named(
+    record: dict[str, object], missing: str, nested: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps([record]), "utf-8")
+    remedy = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
+    found = f"no column of {missing}, but lists or objects in {nested}"
+    assert line_of("table", path) == f"{path}: {found}; {remedy}"
+
+
 def test_one_object_per_segment_is_read(tmp_path: Path) -> None:
     write_audio(tmp_path / "rec.wav")
     segments = [*SEGMENTS, {"start": 7.0, "end": 8.0, "text": "ba"}]

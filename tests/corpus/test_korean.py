@@ -59,6 +59,7 @@ def test_a_recording_with_noise_only_is_no_fault(tmp_path: Path) -> None:
         ("and/or b/ (he)/(she)", "en"),
         ("b/ n/", "und"),
         ("A/B (하나)", "ko"),
+        ("파티 b/c 그래", "ko"),
         ("http://n/ 그래", "ko"),
         ("(하나) (둘)", "ko"),
     ],
@@ -82,11 +83,12 @@ def test_lists_with_double_colons(tmp_path: Path, caplog: pytest.LogCaptureFixtu
     assert "train.txt: separated by double colons, utf-8, without names of columns: column 1 is taken" in caplog.text
 
 
-def test_double_colons_with_names_of_columns(tmp_path: Path) -> None:
-    rows = ["path :: text"]
+@pytest.mark.parametrize("separator", [" :: ", "::"])
+def test_double_colons_with_names_of_columns(tmp_path: Path, separator: str) -> None:
+    rows = [f"path{separator}text"]
     for n in range(4):
         write_audio(tmp_path / f"{n}.wav", seconds=2)
-        rows.append(f"{n}.wav :: mo {n}, lu")
+        rows.append(f"{n}.wav{separator}mo {n}, lu")
     (tmp_path / "t.txt").write_text("\n".join(rows), "utf-8")
     found, _ = prepare(tmp_path, f"table --table {tmp_path / 't.txt'} --lang qaa")
     assert found == [f"mo {n} lu" for n in range(4)]

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """ARPA files and their errors, n-grams with backoff worked by hand, searches with a language model."""
 
+import bz2
 import gzip
 import lzma
 import math
@@ -146,7 +147,7 @@ def test_an_order_without_n_grams(tmp_path: Path, title: str) -> None:
     assert log_prob(model, (A, B), A) == pytest.approx((-0.15 - 0.9) * math.log(10), abs=1e-6)
 
 
-@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress])
+@pytest.mark.parametrize("compress", [gzip.compress, lzma.compress, bz2.compress])
 def test_a_compressed_file_under_another_name(tmp_path: Path, compress: Callable[[bytes], bytes]) -> None:
     path = tmp_path / "lm.arpa"
     path.write_bytes(compress(ARPA.encode()))
@@ -154,7 +155,7 @@ def test_a_compressed_file_under_another_name(tmp_path: Path, compress: Callable
     for history, unit, log10 in HAND_WORKED:
         assert log_prob(model, history, unit) == pytest.approx(log10 * math.log(10), abs=1e-6)
     path.write_bytes(path.read_bytes()[:-12])
-    kind = ".gz" if compress is gzip.compress else ".xz"
+    kind = {gzip.compress: ".gz", lzma.compress: ".xz", bz2.compress: ".bz2"}[compress]
     with pytest.raises(DataError, match=rf"lm.arpa: not a complete {kind} file \(.*\); copy it again, or compress"):
         load(path, UNITS)
 

@@ -14,6 +14,7 @@ from unit_tables import ACUTE, CASES, SPECIAL, TableCase
 
 from wenet_hs.bin import check, lm, recognize, tree
 from wenet_hs.build import build_model
+from wenet_hs.config.load import dump_config
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.decode.alignment import AlignedUtterance, align_utterances
 from wenet_hs.decode.known_units import limit_to_inventories
@@ -105,7 +106,7 @@ def test_check(tmp_path: Path, clip: Utterance, case: TableCase, capsys: pytest.
     flags = f"--units {tmp_path / 'units.txt'} --unit {case.kind} --min_minutes 0 --num_workers 0 --min_count 9"
     run_line(check, f"{tmp_path / 'train.list'} {flags}")
     printed = capsys.readouterr().out
-    assert f"units: {len(set(case.units))}; fewer than 9 times: " in printed
+    assert f"units as {tmp_path / 'units.txt'} divides them: {len(set(case.units))}; fewer than 9" in printed
     assert "unknown unit" not in printed
 
 
@@ -119,6 +120,26 @@ def test_check_lists_units_that_the_table_does_not_have(
     assert "unknown unit" in printed and "or use a table that has it; training reads it as <unk>" in printed
     run_line(check, f"{tmp_path / 'train.list'} --min_minutes 0 --num_workers 0")
     assert "unknown unit" not in capsys.readouterr().out
+
+
+def test_check_takes_the_table_of_a_config(
+    tmp_path: Path, clip: Utterance, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = next(case for case in CASES if case.name == "digraphs")
+    case.write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    write_data_list("train.list", [spoken(clip, case)])
+    dump_config(small_config(tokenizer_conf={"symbol_table_path": "units.txt"}), tmp_path / "train.yaml")
+    line = "train.list --config train.yaml --min_minutes 0 --num_workers 0"
+    for flags, expected in (
+        ("", f"units as units.txt divides them: {len(set(case.units))};"),
+        ("--unit char", f"units: {len({*case.text})};"),
+    ):
+        run_line(check, f"{line} {flags}")
+        assert expected in capsys.readouterr().out
+    (tmp_path / "units.txt").unlink()
+    run_line(check, line)
+    assert "units: " in capsys.readouterr().out
 
 
 @by_table

@@ -46,7 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     unit_help = "units of the transcripts (default: the tokenizer of --config, or char)"
     add("--unit", choices=("char", "phone"), help=unit_help)
     table_help = "units.txt of the training: how it divides the transcripts, and which units it does not know"
-    add("--units", type=Path, metavar="FILE", help=f"{table_help} (default: the units of the transcripts)")
+    table_default = "that of --config, if it exists and --unit is not given; else the units of the transcripts"
+    add("--units", type=Path, metavar="FILE", help=f"{table_help} (default: {table_default})")
     add("--min_count", type=int, default=5, help="units that occur less often are listed (default: 5)")
     config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
@@ -68,7 +69,8 @@ def run(args: argparse.Namespace) -> None:
     unit = args.unit or config.tokenizer
     if unit == "bpe":
         raise ConfigError(args.config, "tokenizer is bpe", "give --unit char or --unit phone")
-    table = None if args.units is None else read_unit_table(unit, args.units)
+    table_path = args.units or _find_table(config, args)
+    table = None if table_path is None else read_unit_table(unit, table_path)
     sets = read_lists(args.lists)
     made = read_made_sets(args.lists)
     checked = check_lists(
@@ -80,7 +82,7 @@ def run(args: argparse.Namespace) -> None:
         num_workers=args.num_workers,
         made_sets=made,
     )
-    facts = [*_facts(checked, args), *dict.fromkeys(made.values())]
+    facts = [*_facts(checked, args, table_path), *dict.fromkeys(made.values())]
     if args.out:
         findings = (one for found in checked.findings.values() for one in found)
         rows = ("\t".join(map(one_field, (one.set, one.key, one.kind, one.details))) + "\n" for one in findings)
@@ -100,13 +102,21 @@ def run(args: argparse.Namespace) -> None:
         raise error
 
 
+def _find_table(config: ExperimentConfig, args: argparse.Namespace) -> Path | None:
+    """The unit table that the config of --config names; None if another --unit is given, or before it is made."""
+    named = config.tokenizer_conf.symbol_table_path
+    if named is None or args.unit is not None or not Path(named).is_file():
+        return None
+    return Path(named)
+
+
 def _training_hours(checked: Checked) -> float | None:
     """The speech of the sets that are named train; None if there is none."""
     names = [name for name in checked.sets if "train" in (name, Path(name).parent.name)]
     return sum(hours_of(checked.sets[name]) for name in names) if names else None
 
 
-def _facts(checked: Checked, args: argparse.Namespace) -> Iterator[str]:
+def _facts(checked: Checked, args: argparse.Namespace, table_path: Path | None) -> Iterator[str]:
     """Lines on the sets, the sample rates and the units."""
     for name, utterances in checked.sets.items():
         yield f"{name}: {len(utterances):,} utterances, {hours_of(utterances):.2f} hours"
@@ -116,7 +126,8 @@ def _facts(checked: Checked, args: argparse.Namespace) -> Iterator[str]:
     yield f"utterances per sample rate: {', '.join(rates) or 'none can be read'}"
     rare = sorted((count, unit) for unit, count in checked.units.items() if count < args.min_count)
     names = list_names([f"{name_unit(unit)}: {count}" for count, unit in rare], most=10)
-    yield f"units: {len(checked.units):,}; fewer than {args.min_count} times: {names or 'none'}"
+    source = "" if table_path is None else f" as {table_path} divides them"
+    yield f"units{source}: {len(checked.units):,}; fewer than {args.min_count} times: {names or 'none'}"
     yield from checked.remarks
 
 

@@ -68,7 +68,7 @@ Example: wenet-hs lm count --text train.txt valid.txt test.txt --units units.txt
 def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--config", type=Path, required=True, help="YAML of the language model")
-    text_help = "text files to train on, one sentence per line; .gz and .xz are decompressed"
+    text_help = "text files to train on, one sentence per line; .gz, .xz and .bz2 are decompressed"
     add("--train_text", type=Path, required=True, nargs="+", metavar="FILE", help=text_help)
     add("--valid_text", type=Path, required=True, metavar="FILE", help="text for validation")
     add("--model_dir", type=Path, required=True, help="experiment folder to write")
@@ -167,7 +167,7 @@ def _ngram(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "order")
     kind = args.tokenizer or ("word" if args.text else "char")
     check_bpe_model(kind, args.bpe_model)
-    if args.out.suffix in (".gz", ".xz"):
+    if args.out.suffix in (".gz", ".xz", ".bz2"):
         raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
     table = UnitTable.from_units(()) if args.units is None else read_unit_table(kind, args.units)
     tokenizer = make_tokenizer(kind, table, args.bpe_model)

@@ -186,7 +186,7 @@ def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--data_list", type=Path, nargs="+", help="data.list files whose transcripts are counted")
-    text_help = "plain text instead, one sentence per line; .gz and .xz are decompressed"
+    text_help = "plain text instead, one sentence per line; .gz, .xz and .bz2 are decompressed"
     source.add_argument("--text", type=Path, nargs="+", metavar="FILE", help=text_help)
     empty_help = "an empty line of --text is a sentence without units, as in the WikiText benchmarks"
     parser.add_argument("--keep_empty_lines", action="store_true", help=empty_help)

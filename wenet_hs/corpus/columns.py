@@ -44,6 +44,10 @@ _FACTS = {
     *("count", "num", "number", "probability", "confidence", "score"),
 }
 """Words of columns that state something about a content, such as `speaker_age` and `native_language`."""
+_NO_TIMES = {
+    *("date", "day", "month", "year", "user", "page", "line", "index", "char", "chars", "character", "token", "tokens"),
+}
+"""Words of columns that have another start or end than one in seconds, such as `start_date` and `end_user`."""
 _MIN_MISSPELT, _MIN_SIMILARITY = 6, 0.85
 """Letters and similarity of misspelt words. Of shorter words many are near: `state` and `start`, `send` and `end`."""
 _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
@@ -168,10 +172,13 @@ def find_near_names(unused: Sequence[str], known: Collection[str]) -> list[str]:
 def _has_near_word(name: str, content: str) -> bool:
     """Whether a whole word of the name of a column is a usual name of the content, in the plural, or misspelt.
 
-    Not if another word says that the column only states something about the content, or has a unit that is not read.
+    Not if another word says that the column only states something about the content, has a unit that is not read, or is
+    a start or end of something else.
     """
     words = _join_words(name).split("_")
     if has_other_unit(name) or _FACTS.intersection(words):
+        return False
+    if content in TIMES and _NO_TIMES.intersection(words):
         return False
     return any(_is_near(word, usual) for word in words for usual in COLUMNS[content])
 

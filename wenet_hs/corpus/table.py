@@ -14,7 +14,7 @@ columns of times were not found.
 
 Without names of columns a table or `key transcript` lines are read if their first line names an audio file; what was
 assumed is printed. JSON has one object per line, or one array or object of objects. Of lhotse give the supervisions,
-with the recordings beside them. Files may be compressed (.gz, .xz).
+with the recordings beside them. Files may be compressed (.gz, .xz, .bz2).
 """
 
 import json
@@ -159,15 +159,26 @@ def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, 
     """Content → name of its column.
 
     Raises DataError if a column is missing, ConfigError for wrong --columns. If JSON has a list of
-    segments per recording, the line says so.
+    segments per recording, or other lists and objects in its columns, the line says so.
     """
     try:
         return find_columns(path, table.header, options.columns)
-    except DataError:
+    except DataError as error:
         text, _ = decode_text(path, options.encoding, "prepare table")
         if table.form.startswith("JSON") and SEGMENT_LIST.search(text):
             raise DataError(path, JSON_OF_SEGMENTS.name, JSON_OF_SEGMENTS.remedy) from None
+        if nested := _find_nested_columns(table):
+            found = f"{error.found}, but lists or objects in {list_names([*map(repr, nested)])}"
+            raise DataError(path, found, JSON_OF_SEGMENTS.remedy) from None
         raise
+
+
+def _find_nested_columns(table: Table) -> list[str]:
+    """The columns of JSON that have a list or an object in the first row, such as the segments of services."""
+    first_row = table.rows[0][1] if table.rows else {}
+    if not isinstance(first_row, dict):
+        return []
+    return [name for name, value in first_row.items() if isinstance(value, list | dict)]
 
 
 def _text(cell: Any) -> str:

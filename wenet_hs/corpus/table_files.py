@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files that contain a table: delimited text with or without names of the columns, `key transcript` lines, JSON.
 
-Files named .gz or .xz are decompressed. What was detected is a part of the result, for the user.
+Files of gzip, xz and bzip2 are decompressed. What was detected is a part of the result, for the user.
 """
 
 import csv
@@ -57,7 +57,8 @@ def read_table_file(
     if not text.strip():
         return Table("", [], [])
     first = text.lstrip().partition("\n")[0]
-    parsed = _split_double_colons(text, first) or _split_columns(text, first)
+    parsed = _split_double_colons(text, first, " :: ") or _split_columns(text, first)
+    parsed = parsed or _split_double_colons(text, first, "::")
     cells = parsed.rows[0][1] if parsed else []
     if len({*filter(is_name, cells)}) < 2:
         for form, rows in (parsed, _split_keys(text)) if parsed else (_split_keys(text),):
@@ -134,12 +135,12 @@ def _split_columns(text: str, first: str) -> _Columns | None:
     return _Columns(f"{_DELIMITERS[delimiter]}-separated{quoted}", rows)
 
 
-def _split_double_colons(text: str, first: str) -> _Columns | None:
-    """Lines of `path :: transcript`, as KsponSpeech has them; None: a line has no double colon."""
-    if " :: " not in first:
+def _split_double_colons(text: str, first: str, separator: str) -> _Columns | None:
+    """Lines of `path :: transcript`, as KsponSpeech has them; None: a line does not have the separator."""
+    if separator not in first:
         return None
     lines = [(number, line) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    rows = [(number, [cell.strip() for cell in line.split(" :: ", maxsplit=1)]) for number, line in lines]
+    rows = [(number, [cell.strip() for cell in line.split(separator, maxsplit=1)]) for number, line in lines]
     if any(len(row) < 2 for _, row in rows):
         return None
     return _Columns("separated by double colons", rows)

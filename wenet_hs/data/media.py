@@ -22,8 +22,8 @@ AUDIO_SUFFIXES = (
 """Suffixes of audio that libsndfile reads, the preferred ones first."""
 MEDIA_SUFFIXES = (
     *(".m4a", ".aac", ".wma", ".amr", ".mp4", ".m4v", ".mov", ".3gp", ".mkv", ".mka", ".webm", ".avi", ".wmv", ".mts"),
-    *(".m2ts", ".mpg", ".mpeg", ".flv", ".spx", ".wv", ".ape", ".ac3", ".eac3", ".tta", ".tak"),
-    ".mpc",
+    *(".m2ts", ".ts", ".mpg", ".mpeg", ".flv", ".asf", ".m4b", ".3g2", ".spx", ".wv", ".ape", ".ac3", ".eac3"),
+    *(".tta", ".tak", ".mpc"),
 )
 """Suffixes of audio and video that need PyAV. A file of the same name that libsndfile reads is preferred."""
 ALL_SUFFIXES = (*AUDIO_SUFFIXES, *MEDIA_SUFFIXES)
