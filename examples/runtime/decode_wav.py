@@ -11,6 +11,7 @@ F Mel bins.
 
 import math
 import sys
+import unicodedata
 import wave
 from pathlib import Path
 
@@ -154,7 +155,8 @@ def decode(session: onnxruntime.InferenceSession, units: list[str], name: str) -
     for unit, before in zip(best_T, [-1, *best_T], strict=False):
         if unit != before and units[unit] not in SILENT_UNITS:
             text += "⁇" if units[unit] == "<unk>" else units[unit]
-    return text.replace("▁", " ").strip()
+    # The units of a table may be letters and accents; texts are in NFC, as those of wenet_hs.
+    return unicodedata.normalize("NFC", text.replace("▁", " ").strip())
 
 
 if __name__ == "__main__":
