@@ -38,6 +38,20 @@ def test_characters_and_phones_of_data_lists(folder: Path, capsys: Capsys) -> No
     assert {"t͡ʃʰ", "ã", "kʷ", "blanca"} <= set(UnitTable.read(folder / "units.txt").units)
 
 
+def test_units_that_a_new_table_does_not_have_are_named(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    line = "--data_list train.list --kind char --out units.txt"
+    assert call(line) == 0
+    with Path("units.txt").open("a", encoding="utf-8") as table:
+        table.write("ca 14\nsa 15\n")
+    assert not caplog.messages
+    assert call(line) == 0
+    assert caplog.messages == ["units.txt: the table before had 2 units that this one does not have: ca, sa"]
+    assert len(UnitTable.read("units.txt")) == 14
+    caplog.clear()
+    Path("units.txt").write_text("no table\n")
+    assert call(line) == 0 and not caplog.messages
+
+
 def test_words_of_two_texts_with_a_least_count(folder: Path, capsys: Capsys) -> None:
     (folder / "a.txt").write_text("la casa\tblanca\n\n  la rosa \r\n", "utf-8")
     (folder / "b.txt").write_text("la casa fe\u0301\n", "utf-8")

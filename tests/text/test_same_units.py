@@ -2,6 +2,7 @@
 """Each command divides a text into the same units, for tables of many kinds, and the units give the text again."""
 
 import pickle
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -23,7 +24,7 @@ from wenet_hs.experiment import Experiment
 from wenet_hs.lm.text import read_running_text
 from wenet_hs.lm.word2vec import encode_text
 from wenet_hs.manifest import Utterance, write_data_list
-from wenet_hs.text.tokenizer import Tokenizer, check_units
+from wenet_hs.text.tokenizer import Tokenizer, check_units, make_tokenizer
 from wenet_hs.text.units import SPACE, UnitTable
 from wenet_hs.tree import load_tree
 
@@ -154,9 +155,9 @@ def test_commands_refuse_a_table_of_another_kind_as_training_does(
     tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit, fault = {
-        "phones": ("ts", "has more than one character in a table without ▁"),
-        "pieces": ("▁la", "is a piece with the space ▁ in it"),
-        "bytes": ("<0xC3>", "is a byte of BPE"),
+        "phones": ("ts", "has several letters, and the table has no space ▁, so its units may be phones or words"),
+        "pieces": ("▁la", "is a piece of BPE, not a character"),
+        "bytes": ("<0xC3>", "is a piece of BPE, not a character"),
     }[kind]
     spaces = [] if kind == "phones" else [SPACE]
     table = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", unit, *spaces), SPECIAL)
@@ -166,7 +167,7 @@ def test_commands_refuse_a_table_of_another_kind_as_training_does(
     with pytest.raises(ConfigError) as raised:
         check_units("char", table, path)
     message = str(raised.value)
-    assert message.startswith(f"{path}: unit {unit!r} {fault}, which tokenizer: char never gives; ")
+    assert message.startswith(f"{path}: unit {unit!r} {fault}; set tokenizer: ")
     for command, flags in (
         (lm, f"ngram --tokenizer char --text {text} --out {tmp_path / 'a.arpa'}"),
         (tree, f"build --kind huffman --text {text} --out {tmp_path / 'tree.json'}"),
@@ -185,3 +186,20 @@ def test_a_letter_of_an_inventory_may_be_several_units_of_the_table(tmp_path: Pa
     log_probs_V = models["xx"].ctc.head.log_probs(torch.zeros(16))
     possible = {tokenizer.table.units[unit_id] for unit_id in log_probs_V.isfinite().nonzero()[:, 0].tolist()}
     assert possible == {"<blank>", "e", ACUTE, SPACE}
+
+
+@pytest.mark.parametrize("letter", ["é", "e\u0301", "กำ", "ड़"])
+def test_a_table_without_the_space_may_have_letters_of_several_code_points(letter: str) -> None:
+    table = UnitTable(("<blank>", "<unk>", "<sos/eos>", letter, "t"), SPECIAL)
+    check_units("char", table, "units.txt")
+    tokenizer = make_tokenizer("char", table)
+    text = unicodedata.normalize("NFC", f"t{letter}")
+    assert tokenizer.decode(tokenizer.encode(text)) == text and not tokenizer.unknown(text)
+
+
+def test_the_remedy_for_units_of_several_letters_works(tmp_path: Path) -> None:
+    units = ("<blank>", "<unk>", "<sos/eos>", "n", "g", "ng")
+    with pytest.raises(ConfigError, match="of letters such as `ts`, add ▁ to the table"):
+        check_units("char", UnitTable(units, SPECIAL), "units.txt")
+    check_units("char", UnitTable((*units, SPACE), SPECIAL), "units.txt")
+    check_units("phone", UnitTable(units, SPECIAL), "units.txt")

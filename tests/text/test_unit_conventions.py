@@ -59,7 +59,9 @@ def test_in_phones_the_unit_is_as_written() -> None:
 @pytest.mark.parametrize("space", ["|", "<SPACE>", "[space]"])
 def test_a_space_under_another_name_is_refused(space: str) -> None:
     table = UnitTable.from_units(["a", space])
-    message = f"u.txt: unit {space!r} is the space of other toolkits (rename it ▁), which tokenizer: char never gives"
+    message = (
+        f"u.txt: unit {space!r} is the space of other toolkits, which is a letter for tokenizer: char; rename it ▁"
+    )
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_units("char", table, "u.txt")
     check_units("phone", table, "u.txt")
@@ -86,7 +88,7 @@ def test_a_marked_unit_of_the_table_is_whole_in_transcripts(tmp_path: Path) -> N
     assert tokenizer.split("<en>ab <noise> b<x>") == ["<en>", "a", "b", "▁", "<noise>", "▁", "b", "<", "x", ">"]
     assert tokenizer.decode(tokenizer.encode("ab <noise> b")) == "ab <noise> b"
     assert tokenizer.split("<unk>") == [*"<unk>"]  # of the table, but special: a transcript's text is never special
-    with pytest.raises(ConfigError, match="unit '<0xC3>' is a byte of BPE, which tokenizer: char never gives"):
+    with pytest.raises(ConfigError, match="unit '<0xC3>' is a piece of BPE, not a character; set tokenizer"):
         check_units("char", table, "units.txt")
     check_units("char", UnitTable.from_units(["a", "<noise>"]), "units.txt")
     bpe = bpe_tokenizer(tmp_path, train_bpe(["la casa"] * 9, 10), "<noise>")

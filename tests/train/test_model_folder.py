@@ -305,9 +305,12 @@ def test_units_tree_and_config_of_different_tokenizers_are_refused(tmp_path: Pat
     message = "tree.json: built with --tokenizer phone, but the config has tokenizer: char; set the same one in both"
     with pytest.raises(DataError, match=message):
         corpus.train(tmp_path / "m", head="hsoftmax")
-    for tokenizer, unit, what in (("char", "tʃ", "more than one character"), ("phone", "▁", "the space of characters")):
+    for tokenizer, unit, what in (
+        ("char", "tʃ", "has several letters, .*; set tokenizer: phone or word"),
+        ("phone", "▁", "is the space of characters, .* --kind phone"),
+    ):
         UnitTable.from_units(["a", unit]).write(corpus.folder / "units.txt")
-        with pytest.raises(ConfigError, match=f"units.txt: unit '{unit}' .*{what}.* --kind {tokenizer}"):
+        with pytest.raises(ConfigError, match=f"units.txt: unit '{unit}' {what}"):
             corpus.train(tmp_path / tokenizer, f"tokenizer={tokenizer}")
 
 

@@ -9,14 +9,17 @@ Example: wenet-hs units --data_list data/train/data.list --kind char --out data/
 """
 
 import argparse
+import logging
 from pathlib import Path
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
-from wenet_hs.errors import ConfigError
+from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import write_atomic
 from wenet_hs.text.inventory import collect_inventories, write_inventories
 from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, cut_lines, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,9 +66,26 @@ def run(args: argparse.Namespace) -> None:
             print(f"{args.inventory}: {len(inventories)} languages from {source}{left_out}")
     if args.out is None:
         return
+    lost = _find_lost_units(args.out, table)
     table.write(args.out)
+    if lost:
+        logger.warning(
+            "%s: the table before had %d units that this one does not have: %s", args.out, len(lost), list_names(lost)
+        )
     size = f"{len(table)} units ({len(table) - 3} of them text)"
     print(f"{args.out}: {size} from {source}{left_out}")
+
+
+def _find_lost_units(path: Path, table: UnitTable) -> list[str]:
+    """The units of the table at `path` that the new one does not have, such as those added by hand.
+
+    Nothing if there is no table.
+    """
+    try:
+        before = UnitTable.read(path)
+    except DataError:
+        return []
+    return [unit for unit in before.units if table.id_of(unit) is None]
 
 
 if __name__ == "__main__":

@@ -89,8 +89,8 @@ def load_language_model(path: Path, tokenizer: Tokenizer, device: torch.device |
     if isinstance(lm, LanguageModel) and lm.unknown and is_first_rank():
         named = list_names(sorted(lm.unknown, key=lambda unit: unit != SPACE), " ")
         logger.warning(
-            "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it from text that is "
-            "split into this model's units (`wenet-hs lm ngram --units`)",
+            "%s: does not know %d of the %d units (%s), which get the probability of <unk>; build it with the table of "
+            "this model (`wenet-hs lm ngram --units`), from text that has these units",
             *(path, len(lm.unknown), len(text_units(tokenizer.table)), named),
         )
     return lm

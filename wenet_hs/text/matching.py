@@ -10,6 +10,7 @@ import unicodedata
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import permutations
 
 _MOST_MARKS = 4
@@ -38,24 +39,34 @@ class UnitMatcher:
         units = list(units)
         self._composed = _Spellings("NFC", units)
         self._decomposed = _Spellings("NFD", units)
-        self._has_code_points_only = all(len(unit) == 1 and unit in self._composed.unit_of for unit in units)
+        # Where a table has `é` as `e` and an accent, the code point of NFC is not what the table has.
+        short = {spelling: unit for spelling, unit in self._composed.unit_of.items() if len(spelling) == 1}
+        self._are_short_units_composed = all(unit == spelling for spelling, unit in short.items())
+        # A unit that continues a letter begins with a mark. A mark inside a unit belongs to a letter of this unit.
         self._has_parts_of_letters = any(_is_part_of_letter(unit[0]) for unit in units)
 
     def are_code_points(self, text: str) -> bool:
         """Whether the parts of a text in NFC are surely its code points. This is fast."""
-        return self._has_code_points_only and (not self._has_parts_of_letters or self._composed.knows_all(text))
+        may_have_long_units = not self._composed.long_spellings.keys().isdisjoint(text)
+        if may_have_long_units or not self._are_short_units_composed:
+            return False
+        return not self._has_parts_of_letters or self._composed.knows_all(text)
 
     def split(self, word: str) -> list[str]:
         """The parts of a word in NFC. Parts that are no units are code points."""
         if self.are_code_points(word):
             return list(word)
+        return list(_divide_word(self, word).parts)
+
+    def divide(self, word: str) -> Division:
+        """The parts of a word in NFC, and how many of them are unknown."""
         division = self._divide_composed(word)
         if division.num_unknown and self._has_parts_of_letters:
             decomposed = self._divide_decomposed(word)
             # With equal numbers the first one counts: its parts are the letters that a reader sees.
             if decomposed.num_unknown < division.num_unknown:
                 division = decomposed
-        return list(division.parts)
+        return division
 
     def _divide_composed(self, word: str) -> Division:
         """The longest unit at each position of a word in NFC."""
@@ -93,24 +104,26 @@ class UnitMatcher:
                 continue
             end = _end_of_marks(word, position + 1)
             letter = word[position:end]
-            division = self._divide_reordered(letter)
-            if division is None:
+            units_of_letter = self._divide_reordered(letter)
+            if units_of_letter:
+                parts.extend(units_of_letter)
+            else:
                 division = self._divide_composed(unicodedata.normalize("NFC", letter))
-            parts.extend(division.parts)
-            num_unknown += division.num_unknown
+                parts.extend(division.parts)
+                num_unknown += division.num_unknown
             position = end
         return Division(tuple(parts), num_unknown)
 
-    def _divide_reordered(self, letter: str) -> Division | None:
-        """The fewest units of a letter with its marks, in any equivalent order of the marks; None if there are none.
+    def _divide_reordered(self, letter: str) -> tuple[str, ...]:
+        """The fewest units of a letter with its marks, in any equivalent order of the marks; nothing if there are none.
 
         `letter`: in NFD.
         """
-        best: Division | None = None
+        best: tuple[str, ...] = ()
         for equivalent in _equivalent_orders(letter):
-            parts = self._cover(equivalent)
-            if parts and (best is None or len(parts) < len(best.parts)):
-                best = Division(parts, num_unknown=0)
+            units = self._cover(equivalent)
+            if units and (not best or len(units) < len(best)):
+                best = units
         return best
 
     def _cover(self, letter: str) -> tuple[str, ...]:
@@ -124,6 +137,12 @@ class UnitMatcher:
             parts.append(self._decomposed.unit_of[spelling])
             position += len(spelling)
         return tuple(parts)
+
+
+@lru_cache(maxsize=2**15)
+def _divide_word(matcher: UnitMatcher, word: str) -> Division:
+    """Cached, because words repeat."""
+    return matcher.divide(word)
 
 
 class _Spellings:
@@ -146,7 +165,7 @@ class _Spellings:
     def match(self, text: str, position: int) -> str | None:
         """The longest spelling at a position of the text whose next marks are units; None if there is none."""
         for spelling in self._candidates(text, position):
-            if self._has_marks(text, position + len(spelling)):
+            if self._are_next_marks_units(text, position + len(spelling)):
                 return spelling
         return None
 
@@ -163,8 +182,8 @@ class _Spellings:
         if first in self._single:
             yield first
 
-    def _has_marks(self, text: str, position: int) -> bool:
-        """Whether all marks that follow at a position of the text are units."""
+    def _are_next_marks_units(self, text: str, position: int) -> bool:
+        """Whether all marks at a position of the text are units; True if there is none."""
         end = _end_of_marks(text, position)
         while position < end:
             spelling = self.match_any(text, position)

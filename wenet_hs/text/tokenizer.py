@@ -9,7 +9,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -158,9 +157,9 @@ class SegmentingTokenizer(PhoneTokenizer):
         parts = (part for word in super().split(text) for part in self._parts(word))
         return [unit for part in parts for unit in (self._segment(part) if _NO_SPACES.match(part) else [part])]
 
-    @cached_property
-    def _longest(self) -> int:
-        return max((len(unit) for unit in self.table.units if _NO_SPACES.match(unit)), default=1)
+    def _set_table(self, table: UnitTable) -> None:
+        super()._set_table(table)
+        self._longest = max((len(unit) for unit in table.units if _NO_SPACES.match(unit)), default=1)
 
     def _parts(self, word: str) -> list[str]:
         """A word of the table, or the parts of a word that are in scripts with spaces and without."""
@@ -274,34 +273,34 @@ def read_unit_table(kind: str, path: Path | str) -> UnitTable:
 
 
 def check_units(kind: str, table: UnitTable, path: Path | str) -> None:
-    """Raises ConfigError if the table has a unit that this kind of tokenizer never gives."""
+    """Raises ConfigError for the first unit that shows that the table is not one of this kind of tokenizer."""
     for unit in table.units:
-        fault = ""
+        found = to_do = ""
         if kind == "char":
-            fault = _fault_as_characters(unit, table)
+            found, to_do = _fault_as_characters(unit, table)
         elif kind == "phone" and unit == SPACE:
-            fault = "is the space of characters"
-        if fault:
-            found = f"unit {unit!r} {fault}, which tokenizer: {kind} never gives"
-            raise ConfigError(path, found, f"set the tokenizer of these units, or create the table with --kind {kind}")
+            found = "is the space of characters, no phone"
+            to_do = "set tokenizer: char, or create the table with --kind phone"
+        if found:
+            raise ConfigError(path, f"unit {unit!r} {found}", to_do)
 
 
-def _fault_as_characters(unit: str, table: UnitTable) -> str:
-    """What shows that a table is not one of characters; empty if this unit does not show it."""
+def _fault_as_characters(unit: str, table: UnitTable) -> tuple[str, str]:
+    """What shows that a table is not one of characters, and what to do; empty if this unit does not show it."""
     has_space = table.id_of(SPACE) is not None
     if unit in (*SPECIAL_UNITS, SOS, EOS, OTHER_SPACE, SPACE):
-        return ""
+        return "", ""
     if unit.lower() in ("|", "[space]", "<space>") and not has_space:
-        return f"is the space of other toolkits (rename it {SPACE})"
-    if len(unit) == 1 or unit in table.marked_units:
-        return ""
-    if SPACE in unit:
-        return f"is a piece with the space {SPACE} in it"
-    if _BYTE.fullmatch(unit):
-        return "is a byte of BPE"
-    if not has_space:  # phones and words are between spaces
-        return f"has more than one character in a table without {SPACE}"
-    return ""
+        return "is the space of other toolkits, which is a letter for tokenizer: char", f"rename it {SPACE}"
+    if unit in table.marked_units:
+        return "", ""
+    if SPACE in unit or _BYTE.fullmatch(unit):
+        return "is a piece of BPE, not a character", "set tokenizer: bpe, or create the table with --kind char"
+    is_one_letter = regex.fullmatch(r"\X", unit) is not None  # with its marks
+    if not has_space and not is_one_letter:  # phones and words are between spaces
+        found = f"has several letters, and the table has no space {SPACE}, so its units may be phones or words"
+        return found, f"set tokenizer: phone or word; of letters such as `ts`, add {SPACE} to the table"
+    return "", ""
 
 
 def cut_lines(transcripts: Iterable[str]) -> Iterator[str]:
