@@ -44,10 +44,15 @@ class UnitMatcher:
         self._are_short_units_composed = all(unit == spelling for spelling, unit in short.items())
         # A unit that continues a letter begins with a mark. A mark inside a unit belongs to a letter of this unit.
         self._has_parts_of_letters = any(_is_part_of_letter(unit[0]) for unit in units)
+        self._begins_of_long_units = frozenset(self._composed.long_spellings)
+        has_special_units = bool(self._begins_of_long_units) or self._has_parts_of_letters
+        self._has_plain_letters_only = self._are_short_units_composed and not has_special_units
 
     def are_code_points(self, text: str) -> bool:
         """Whether the parts of a text in NFC are surely its code points. This is fast."""
-        may_have_long_units = not self._composed.long_spellings.keys().isdisjoint(text)
+        if self._has_plain_letters_only:
+            return True
+        may_have_long_units = not self._begins_of_long_units.isdisjoint(text)
         if may_have_long_units or not self._are_short_units_composed:
             return False
         return not self._has_parts_of_letters or self._composed.knows_all(text)
