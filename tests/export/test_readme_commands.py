@@ -97,10 +97,8 @@ def decode_wav_text(printed: str) -> str:
     ("model", "runtime", "streaming", "program"),
     [
         ("whole", "sherpa", False, "sherpa-onnx-offline"),
-        ("stream", "sherpa", False, "sherpa-onnx-offline"),
         ("stream", "sherpa", True, "sherpa-onnx"),
         ("whole", "onnxruntime", False, "python"),
-        ("stream", "onnxruntime", False, "python"),
         ("stream", "onnxruntime", True, "python"),
     ],
 )
