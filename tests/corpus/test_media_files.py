@@ -73,7 +73,7 @@ def test_a_folder_of_phone_recordings(tmp_path: Path, monkeypatch: pytest.Monkey
     found, rejected = prepare(tmp_path / "without", f"folder --corpus {tmp_path / 'phone'}")
     assert len(found) == 3
     [reason] = {*rejected.values()}
-    assert reason == "m4a, AAC or video: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
+    assert reason == "MP4, M4A or MOV: libsndfile cannot read it; PyAV reads it: pip install 'wenet_hs[media]'"
     monkeypatch.undo()
     found, rejected = prepare(tmp_path / "without", f"folder --corpus {tmp_path / 'phone'}")
     assert len(found) == len(TEXTS) and not rejected, "PyAV was installed"

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 import soundfile
@@ -13,10 +14,16 @@ from model_folders import noise
 from numpy.typing import NDArray
 
 from wenet_hs.data.audio import read_audio_file
-from wenet_hs.data.containers import mp3_frame_size
+from wenet_hs.data.frame_headers import mp3_frame_size
 from wenet_hs.data.pipe import Read, read_pipe
 from wenet_hs.data.samples import SampleStream
-from wenet_hs.data.signatures import MAX_SIGNATURE, find_format, is_undecided
+from wenet_hs.data.signatures import (
+    MAX_BEGINNING,
+    MAX_SIGNATURE,
+    find_file_format,
+    find_pipe_format,
+    is_undecided,
+)
 from wenet_hs.errors import DataError
 
 Samples = NDArray[np.float32]
@@ -169,6 +176,18 @@ MP3 = b"\xff\xfb\x90\x00" + bytes(413)
 """A frame of layer III: 128 kbit/s, 44,100 Hz."""
 AAC = bytes([0xFF, 0xF1, 0x50, 0x80, 0x08, 0x1F, 0xFC]) + bytes(57)
 """A frame of ADTS, 64 bytes."""
+LATM = b"\x56\xe0\x40\x20\0" + bytes(62)
+"""A frame of LOAS, 67 bytes."""
+AC3 = b"\x0b\x77\0\0\x14\x40" + bytes(762)
+"""A frame of 192 kbit/s, 48,000 Hz."""
+AC3_ODD = b"\x0b\x77\0\0\x41\x40" + bytes(134)
+"""A frame of 32 kbit/s, 44,100 Hz, of the longer ones."""
+EAC3 = b"\x0b\x77\0\x3f\0\x80" + bytes(122)
+"""A frame of 128 bytes."""
+TS = b"G\x40\x11\x10" + bytes(184)
+"""A packet of a transport stream."""
+MP2 = b"\xff\xfd\x84\xc0" + bytes(380)
+"""A frame of layer II: 128 kbit/s, 48,000 Hz."""
 OTHERS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "flac": ("FLAC", lambda: write("FLAC")),
     "vorbis": ("Ogg (Vorbis, Opus, Speex or FLAC)", lambda: write("OGG", "VORBIS")),
@@ -186,6 +205,18 @@ OTHERS: dict[str, tuple[str, Callable[[], bytes]]] = {
     "wave64": ("Wave64", lambda: write("W64")),
     "avi": ("AVI", lambda: b"RIFF\0\0\0\x01AVI LIST" + bytes(100)),
     "wma": ("WMA or ASF", lambda: bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c") + bytes(100)),
+    "mp2": ("MP2", lambda: 3 * MP2),
+    "latm": ("AAC (LATM)", lambda: 3 * LATM),
+    "ac-3": ("AC-3", lambda: 3 * AC3),
+    "ac-3 at 44,100 Hz": ("AC-3", lambda: 3 * AC3_ODD),
+    "e-ac-3": ("AC-3", lambda: 3 * EAC3),
+    "true audio": ("True Audio", lambda: b"TTA1\x01\0\x01\0" + bytes(100)),
+    "tak": ("TAK", lambda: b"tBaK" + bytes(100)),
+    "musepack 7": ("Musepack", lambda: b"MP+\x07" + bytes(100)),
+    "musepack 8": ("Musepack", lambda: b"MPCK" + bytes(100)),
+    "transport stream": ("MPEG transport stream", lambda: 3 * TS),
+    "transport stream with times": ("MPEG transport stream", lambda: 3 * (bytes(4) + TS)),
+    "program stream": ("MPEG program stream", lambda: b"\0\0\x01\xba\x44" + bytes(100)),
     "amr": ("AMR", lambda: b"#!AMR\n" + bytes(100)),
 }
 
@@ -203,22 +234,69 @@ def test_other_formats_are_refused_by_their_names(kind: str) -> None:
         SampleStream(16000).advance(content[: len(content) // 2 * 2], 16000)
 
 
+ENCODED = {
+    "mp2": ("mp2", "MP2"),
+    "ac3": ("ac3", "AC-3"),
+    "eac3": ("eac3", "AC-3"),
+    "latm": ("aac", "AAC (LATM)"),
+    "adts": ("aac", "AAC"),
+    "tta": ("tta", "True Audio"),
+    "mpegts": ("mp2", "MPEG transport stream"),
+    "mpeg": ("mp2", "MPEG program stream"),
+    "wv": ("wavpack", "WavPack"),
+}
+"""FFmpeg's name of a format → that of a codec, and our name of the format."""
+
+
+@pytest.mark.parametrize("container", ENCODED)
+def test_a_pipe_and_a_file_are_of_the_same_format(container: str, tmp_path: Path) -> None:
+    codec, name = ENCODED[container]
+    path = tmp_path / "a"
+    write_media(path, container, codec)
+    content = path.read_bytes()
+    assert error_of(content).startswith(f"-: {name} in the pipe")
+    file_format = find_file_format(content[:MAX_BEGINNING])
+    assert file_format is not None and file_format.name == name
+    samples, rate, _ = read_audio_file(path)
+    assert rate == 48000 and len(samples) >= 48000
+
+
+def write_media(path: Path, container: str, codec: str) -> None:
+    """A second of noise at 48,000 Hz."""
+    with av.open(str(path), "w", format=container) as file:
+        stream = file.add_stream(codec, rate=48000)
+        stream.layout = "mono"
+        frame = av.AudioFrame.from_ndarray(noise(1.0, rate=48000)[None], "fltp", "mono")
+        frame.sample_rate = 48000
+        frame_size = stream.codec_context.frame_size or 1024
+        resampler = av.AudioResampler(stream.format, "mono", 48000, frame_size=frame_size)
+        for part in [*resampler.resample(frame), *resampler.resample(None)]:
+            file.mux(stream.encode(part))
+        file.mux(stream.encode(None))
+
+
+MPEG_BEGINNINGS = [bytes([0xFF, second]) for second in b"\xfb\xfa\xf3\xf2\xe3\xe2\xfd\xfc\xf5\xf4"]
+AAC_BEGINNINGS = [b"\xff\xf0", b"\xff\xf1", b"\xff\xf8", b"\xff\xf9", b"\x56\xe0\x40\x20\0"]
+OTHER_BEGINNINGS = [b"\x0b\x77", TS + TS[:4], bytes(4) + TS + bytes(4) + TS[:4]]
+FRAME_BEGINNINGS = MPEG_BEGINNINGS + AAC_BEGINNINGS + OTHER_BEGINNINGS
+
+
 def raw_heads() -> Iterator[bytes]:
     """Beginnings of raw samples, those among them that look like the frame of a format."""
     generator = np.random.default_rng(0)
     for level in (1, 30, 1000, 30000):
         for _ in range(1000):
-            samples_N = (level * generator.standard_normal(40)).clip(-32768, 32767)
+            samples_N = (level * generator.standard_normal(300)).clip(-32768, 32767)
             yield samples_N.astype("<i2").tobytes()
-    for second in b"\xfb\xfa\xf3\xf2\xe3\xe2\xf0\xf1\xf8\xf9":
+    for beginning in FRAME_BEGINNINGS:
         for _ in range(100):
-            yield bytes([0xFF, second]) + generator.bytes(MAX_SIGNATURE)
+            yield beginning + generator.bytes(MAX_SIGNATURE)
 
 
 def test_raw_samples_are_not_taken_for_a_format() -> None:
     heads = list(raw_heads())
-    assert len(heads) == 4000 + 10 * 100
-    assert [find_format(head) for head in heads if find_format(head)] == []
+    assert len(heads) == 4000 + 18 * 100
+    assert {find_pipe_format(head) for head in heads} == {None}
     assert not any(map(is_undecided, heads))
     for head in (MP3 + bytes(3000), AAC + bytes(3000), MP3 + MP3 + bytes(3000)):
         assert len(samples_of(pipe_of(head), 16000)) == len(head) // 2

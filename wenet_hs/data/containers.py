@@ -8,6 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from wenet_hs.data.frame_headers import MpegHeader, parse_mpeg_header
+from wenet_hs.data.signatures import MAX_BEGINNING, Reader, find_file_format
 from wenet_hs.files import LFS_POINTER
 
 CONVERT = "convert it to FLAC or wav"
@@ -21,39 +23,16 @@ _UNKNOWN = (0, 2**32 - 1, 2**64 - 1)
 """Sizes in the header of an RF64, AIFF or AU file whose program did not know it, such as one that wrote to a pipe."""
 _MAX_CHUNKS = 1000  # without a limit a file of zeros is searched without end
 _MAX_REST_S = 0.1  # after the samples of a wav: padding, or a tag that is cut off
-_MEDIA = re.compile(
-    rb".{4}(ftyp|moov|mdat|wide|free|skip)|\x1aE\xdf\xa3|#!AMR|\x30\x26\xb2\x75|RIFF.{4}AVI |FLV\x01|\0\0\x01\xba"
-    rb"|G.{187}G|.{4}G.{191}G|\xff[\xf0\xf1\xf8\xf9]",
-    re.S,
+_REFUSED_VARIANTS = (
+    ("Ogg with other audio than Vorbis and Opus", rb"OggS.{24}(?!\x01vorbis|OpusHead)"),
+    ("CAF with compressed audio", rb"caff.{4}desc.{16}(?!lpcm|alaw|ulaw)"),
+    ("AU with G.722", rb"\.snd.{8}\0\0\0\x18"),
+    ("BW64", rb"BW64.{4}WAVE"),
 )
-"""MP4, Matroska, AMR, ASF (WMA), AVI, FLV, MPEG program and transport streams, AAC."""
-_FFMPEG_ONLY = tuple(
-    (form, re.compile(beginning, re.S))
-    for form, beginning in (
-        ("WavPack", rb"wvpk"),
-        ("Monkey's Audio", rb"MAC "),
-        ("True Audio", rb"TTA1"),
-        ("TAK", rb"tBaK"),
-        ("Musepack", rb"MPCK|MP\+"),
-        ("AC-3", rb"\x0b\x77"),
-        ("AAC", rb"\xff[\xf0\xf1\xf8\xf9]"),  # after a tag; `_MEDIA` finds it without
-        ("Ogg with other audio than Vorbis and Opus", rb"OggS.{24}(?!\x01vorbis|OpusHead)"),
-        ("CAF with compressed audio", rb"caff.{4}desc.{16}(?!lpcm|alaw|ulaw)"),
-        ("AU with G.722", rb"\.snd.{8}\0\0\0\x18"),
-        ("BW64", rb"BW64.{4}WAVE"),
-    )
-)
-"""Forms that FFmpeg reads and libsndfile does not or not always, and how their files begin."""
+"""Variants of formats of libsndfile that it does not or not always read: how their files begin."""
 _WAV_EXTENSIBLE = 0xFFFE
 _SNDFILE_CODECS = frozenset((0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x40, 0x55))
 """The codecs that libsndfile reads in a wav: PCM, float, A-law, µ-law, GSM, MP3, some ADPCM."""
-_KBITS = {  # per second, of MPEG layer III by its index; 0 has no frames of a known length
-    1: (0, 32, 40, 48, 56, 64, 80, 96, 112, 128, 160, 192, 224, 256, 320, 0),
-    2: (0, 8, 16, 24, 32, 40, 48, 56, 64, 80, 96, 112, 128, 144, 160, 0),
-}
-_RATES = (44_100, 48_000, 32_000)
-_DIVISORS = {3: 1, 2: 2, 0: 4}
-"""Version in the frame's header → by what the sample rate is divided: MPEG 1, 2 and 2.5."""
 
 
 class SourceError(Exception):
@@ -74,10 +53,17 @@ def open_bytes(source: str | Path | bytes) -> BinaryIO:
     return io.BytesIO(source) if isinstance(source, bytes) else Path(source).open("rb")
 
 
-def is_media(source: str | Path | bytes) -> bool:
-    """Whether a file is audio or video that FFmpeg reads and libsndfile does not, by its first bytes."""
+def find_pyav_format(source: str | Path | bytes) -> str | None:
+    """The format of audio or video that PyAV has to read, by its first bytes; None: another one."""
     with open_bytes(source) as file:
-        return _MEDIA.match(file.read(200)) is not None
+        return _find_pyav_format(file.read(MAX_BEGINNING))
+
+
+def _find_pyav_format(head: bytes) -> str | None:
+    audio_format = find_file_format(head)
+    if audio_format is None or audio_format.reader is not Reader.PYAV:
+        return None
+    return audio_format.name
 
 
 def find_ffmpeg_form(source: str | Path | bytes) -> str | None:
@@ -86,17 +72,17 @@ def find_ffmpeg_form(source: str | Path | bytes) -> str | None:
     None: it should be audio that libsndfile reads, so it is damaged, or it is no audio.
     """
     with open_bytes(source) as file:
-        header = file.read(10)
-        if header.startswith(b"ID3"):
-            file.seek(_id3_length(header))
-            header = b""
-        header += file.read(40)
-        for form, beginning in _FFMPEG_ONLY:
-            if beginning.match(header):
-                return form
-        if header[:4] != b"RIFF" or header[8:12] != b"WAVE":
-            return None
-        codec = _read_wav_codec(file)
+        tag = file.read(10)
+        file.seek(_id3_length(tag) if tag.startswith(b"ID3") else 0)
+        head = file.read(MAX_BEGINNING)
+        name = _find_pyav_format(head)
+        if name is not None:
+            return name
+        for variant, beginning in _REFUSED_VARIANTS:
+            if re.match(beginning, head, re.DOTALL):
+                return variant
+        is_wav = head[:4] == b"RIFF" and head[8:12] == b"WAVE"
+        codec = _read_wav_codec(file) if is_wav else None
     return None if codec is None or codec in _SNDFILE_CODECS else f"wav with the codec {codec:#06x}"
 
 
@@ -250,8 +236,8 @@ def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
         if data.startswith(b"ID3", position):  # also between joined files
             position += _id3_length(data[position : position + 10])
             continue
-        length, num_samples = _mp3_frame(data, position)
-        if not length:  # tags of other kinds, or damage
+        frame = _find_mp3_frame(data, position)
+        if frame is None:  # tags of other kinds, or damage
             position = data.find(b"\xff", position + 1)
             if position < 0:
                 break
@@ -259,38 +245,21 @@ def _count_mp3_samples(data: bytes) -> tuple[int, bool]:
         if not count and re.search(rb"Xing|Info|VBRI", data[position : position + 64]):
             is_stated = True  # and has no audio
         else:
-            count += num_samples
-        position += length
+            count += frame.num_samples
+        position += frame.frame_size
     return count, is_stated
 
 
-def _mp3_frame(data: bytes, position: int) -> tuple[int, int]:
-    """Bytes and samples per channel of the frame of layer III that begins here and is followed by another one or the
-    end; 0 if there is none."""
-    length, num_samples = _mp3_header(data[position : position + 3])
-    following = data[position + length : position + length + 2]
-    is_followed = (
-        len(following) < 2 or following in (b"ID", b"TA", b"AP") or (following[0] == 0xFF and following[1] >= 0xE0)
-    )
-    return (length, num_samples) if length and is_followed else (0, 0)
-
-
-@lru_cache(maxsize=4096)
-def _mp3_header(header: bytes) -> tuple[int, int]:
-    """Bytes and samples per channel of a frame that begins with these three bytes; 0 if none does."""
-    first, second, third = header
-    version, layer, rate = second >> 3 & 3, second >> 1 & 3, third >> 2 & 3
-    if first != 0xFF or second < 0xE0 or version == 1 or layer != 1 or rate == 3:
-        return 0, 0
-    num_samples = 1152 if version == 3 else 576
-    bits_per_s = 1000 * _KBITS[1 if version == 3 else 2][third >> 4]
-    length = num_samples // 8 * bits_per_s // (_RATES[rate] // _DIVISORS[version]) + (third >> 1 & 1)
-    return (length, num_samples) if bits_per_s else (0, 0)
-
-
-def mp3_frame_size(header: bytes) -> int:
-    """Bytes of a frame of layer III that begins with these three bytes; 0: none does."""
-    return _mp3_header(header)[0]
+def _find_mp3_frame(data: bytes, position: int) -> MpegHeader | None:
+    """The frame of layer III that begins here and is followed by another one, a tag or the end."""
+    frame = parse_mpeg_header(data[position : position + 3])
+    if frame is None or frame.layer != 3:
+        return None
+    end = position + frame.frame_size
+    following = data[end : end + 2]
+    is_end_or_tag = len(following) < 2 or following in (b"ID", b"TA", b"AP")
+    is_followed = is_end_or_tag or (following[0] == 0xFF and following[1] >= 0xE0)
+    return frame if is_followed else None
 
 
 def is_unknown_size(size: int) -> bool:

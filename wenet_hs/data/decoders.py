@@ -48,8 +48,9 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
 
     `first`: see `read_sizes`. Raises: SourceError, OSError.
     """
-    if containers.is_media(content):
-        media = MediaFile(content, "m4a, AAC or video: libsndfile cannot read it")
+    pyav_format = containers.find_pyav_format(content)
+    if pyav_format is not None:
+        media = MediaFile(content, f"{pyav_format}: libsndfile cannot read it")
         return media, media.frames
     try:
         file = soundfile.SoundFile(_openable(content))

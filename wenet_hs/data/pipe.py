@@ -17,7 +17,7 @@ import soundfile
 from wenet_hs.data.audio import Samples, check_length, mix_channels
 from wenet_hs.data.containers import CONVERT, SourceError, is_unknown_size
 from wenet_hs.data.samples import RATES
-from wenet_hs.data.signatures import WAV, find_format, is_undecided
+from wenet_hs.data.signatures import WAV, AudioFormat, find_pipe_format, is_undecided
 from wenet_hs.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -65,12 +65,12 @@ def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | byte
         that is damaged, cut off, joined to another one, or of an encoding that is unknown here.
     """
     pipe = _Pipe(read)
-    name = _recognize_format(pipe)
-    if name is None:
+    audio_format = _recognize_format(pipe)
+    if audio_format is None:
         yield from _read_raw(pipe, raw_rate or RAW_RATE)
         return
-    if name != WAV:
-        found = f"{name} in the pipe, which takes raw samples or WAV"
+    if audio_format.name != WAV:
+        found = f"{audio_format.name} in the pipe, which takes raw samples or WAV"
         raise DataError(PIPE, found, _how_to_decode(raw_rate))
     header = _read_header(pipe)
     if raw_rate not in (None, header.rate):
@@ -118,15 +118,15 @@ class _Pipe:
             pass
 
 
-def _recognize_format(pipe: _Pipe) -> str | None:
-    """The name of the format, of which no byte is taken; None: raw samples."""
+def _recognize_format(pipe: _Pipe) -> AudioFormat | None:
+    """The format, of which no byte is taken; None: raw samples."""
     head = pipe.peek(1)
     while is_undecided(head):
         longer = pipe.peek(len(head) + 1)
         if len(longer) == len(head):
             break
         head = longer
-    return find_format(head)
+    return find_pipe_format(head)
 
 
 def _how_to_decode(raw_rate: int | None) -> str:

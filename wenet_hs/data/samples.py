@@ -10,7 +10,7 @@ import soxr
 import torch
 from torch import Tensor
 
-from wenet_hs.data.signatures import MAX_SIGNATURE, find_format
+from wenet_hs.data.signatures import MAX_SIGNATURE, find_pipe_format
 
 Samples = npt.NDArray[Any] | Tensor
 Bytes = bytes | bytearray | memoryview
@@ -71,7 +71,10 @@ class SampleStream:
         if isinstance(piece, bytes | bytearray | memoryview):
             if (num_bytes := memoryview(piece).nbytes) % 2:
                 raise ValueError(f"{num_bytes} bytes: samples have 16 bits; give an even number of bytes")
-            if not self._rate and (name := find_format(bytes(piece[:MAX_SIGNATURE]))) is not None:
+            is_first = not self._rate
+            audio_format = find_pipe_format(bytes(piece[:MAX_SIGNATURE])) if is_first else None
+            if audio_format is not None:
+                name = audio_format.name
                 raise ValueError(f"the bytes begin a file of the format {name}, not samples; decode it")
             piece = np.frombuffer(piece, "<i2")
         samples_N, self._rate = mono_samples(piece), rate

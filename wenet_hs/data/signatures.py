@@ -1,117 +1,147 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Formats of audio by their first bytes.
+"""Formats of audio by their first bytes, and which library reads them.
 
-Raw samples have no signature. Each of these has at least 32 bits, or is three frames that follow
-one another, so that samples are almost never taken for one of them.
+A file is known to be no raw samples, so its first bytes decide. Raw samples in a pipe have no
+signature. There a format needs at least 32 bits, or three frames that follow one another, so that
+samples are almost never taken for one.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum, auto
+from functools import cached_property
 
-from wenet_hs.data.containers import mp3_frame_size
+import regex  # type: ignore[import-untyped]
 
-MAX_SIGNATURE = 1 << 14
-"""Bytes after which no format is undecided: two long frames of AAC, and the header of a third."""
+from wenet_hs.data.frame_headers import (
+    ac3_frame_size,
+    adts_frame_size,
+    loas_frame_size,
+    m2ts_packet_size,
+    mp2_frame_size,
+    mp3_frame_size,
+    ts_packet_size,
+)
+
+MAX_BEGINNING = 200
+"""Bytes that are enough to find the format of a file."""
+MAX_SIGNATURE = 1 << 15
+"""Bytes after which no format of a pipe is undecided: two long frames, and a third header."""
 WAV = "WAV"
-_ADTS_HEADER = 7  # bytes
-_ADTS_RATES = 13  # sample rates that have an index
-_ADTS_BYTES_PER_CHANNEL = 768  # the longest frame of the standard
-_NUM_FRAMES = 3  # that follow one another: samples look like them once in 10^9 streams
+_NUM_FRAMES = 3  # that follow one another: none in 10^8 streams of noise and speech
+
+
+class Reader(Enum):
+    """The library that reads the files of a format."""
+
+    LIBSNDFILE = auto()
+    """PyAV reads variants of these formats that libsndfile refuses."""
+    PYAV = auto()
+    """libsndfile is not asked: it refuses them, or finds frames of MP3 in them."""
 
 
 @dataclass(frozen=True)
-class _Signature:
-    """A format that begins with fixed bytes."""
+class _Frames:
+    """Frames that follow one another from the first byte on."""
 
-    name: str
-    parts: tuple[tuple[int, bytes], ...]
-    """Positions, in rising order, and the bytes that stand there."""
-
-    def matches(self, head: bytes) -> bool | None:
-        """Whether `head` begins a file of this format; None: more bytes would tell."""
-        for position, expected in self.parts:
-            present = head[position : position + len(expected)]
-            if not expected.startswith(present):
-                return False
-        last_position, last = self.parts[-1]
-        return True if len(head) >= last_position + len(last) else None
-
-
-@dataclass(frozen=True)
-class _FrameFormat:
-    """A format without a header of the file: frames follow one another from the beginning."""
-
-    name: str
-    second_bytes: bytes
-    """The first byte of a frame is 0xFF, the second one of these."""
     header_size: int
-    """Bytes that `frame_size` reads."""
+    """Bytes that `frame_size` needs."""
     frame_size: Callable[[bytes], int]
     """Header → bytes of the frame; 0: it is none."""
 
-    def matches(self, head: bytes) -> bool | None:
-        """As `_Signature.matches`."""
+    def begin(self, head: bytes) -> bool | None:
+        """Whether `head` begins with three frames; None: more bytes would tell."""
         position = 0
         for _ in range(_NUM_FRAMES):
             header = head[position : position + self.header_size]
-            if not self._may_begin(header):
-                return False
             if len(header) < self.header_size:
                 return None
-            length = self.frame_size(header)
-            if not length:
+            size = self.frame_size(header)
+            if not size:
                 return False
-            position += length
+            position += size
         return True
 
-    def _may_begin(self, header: bytes) -> bool:
-        if not header:
-            return True
-        return header[0] == 0xFF and (len(header) < 2 or header[1] in self.second_bytes)
+
+@dataclass(frozen=True)
+class AudioFormat:
+    """A format of audio, and how it is recognised."""
+
+    name: str
+    beginning: bytes
+    """A regular expression of the first bytes, without groups."""
+    reader: Reader
+    frames: _Frames | None = None
+    """Of formats whose beginning is too short to tell it from raw samples."""
+
+    @cached_property
+    def _pattern(self) -> regex.Pattern[bytes]:
+        return regex.compile(self.beginning, regex.DOTALL)
+
+    def begins_pipe(self, head: bytes) -> bool | None:
+        """Whether `head` begins this format, not raw samples; None: more bytes would tell."""
+        match = self._pattern.match(head, partial=True)
+        if match is None:
+            return False
+        has_frames = True if self.frames is None else self.frames.begin(head)
+        needs_more = match.partial and has_frames is not False
+        return None if needs_more else has_frames
 
 
-def _adts_frame_size(header: bytes) -> int:
-    """Bytes of a frame of AAC in ADTS, of which six bytes are given; 0: it is none."""
-    rate_index = header[2] >> 2 & 15
-    channels = (header[2] & 1) << 2 | header[3] >> 6
-    length = (header[3] & 3) << 11 | header[4] << 3 | header[5] >> 5
-    is_possible_length = _ADTS_HEADER < length <= _ADTS_BYTES_PER_CHANNEL * channels
-    return length if rate_index < _ADTS_RATES and is_possible_length else 0
-
-
-_MP4_BOXES = (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip")
-_ID3_VERSIONS = (b"ID3\x02\0", b"ID3\x03\0", b"ID3\x04\0")
-_FORMATS: tuple[_Signature | _FrameFormat, ...] = (
-    _Signature(WAV, ((0, b"RIFF"), (8, b"WAVE"))),
-    _Signature(WAV, ((0, b"RF64"), (8, b"WAVE"))),
-    _Signature(WAV, ((0, b"BW64"), (8, b"WAVE"))),
-    _Signature("FLAC", ((0, b"fLaC"),)),
-    _Signature("Ogg (Vorbis, Opus, Speex or FLAC)", ((0, b"OggS\0"),)),
-    *(_Signature("MP3", ((0, version),)) for version in _ID3_VERSIONS),
-    _FrameFormat("MP3", b"\xfb\xfa\xf3\xf2\xe3\xe2", 3, mp3_frame_size),
-    _FrameFormat("AAC", b"\xf0\xf1\xf8\xf9", 6, _adts_frame_size),
-    *(_Signature("MP4, M4A or MOV", ((4, box),)) for box in _MP4_BOXES),
-    _Signature("Matroska or WebM", ((0, b"\x1a\x45\xdf\xa3"),)),
-    _Signature("AIFF", ((0, b"FORM"), (8, b"AIF"))),
-    _Signature("AU", ((0, b".snd"),)),
-    _Signature("CAF", ((0, b"caff\0\x01"),)),
-    _Signature("NIST SPHERE", ((0, b"NIST_1A\n"),)),
-    _Signature("Wave64", ((0, b"riff\x2e\x91\xcf\x11"),)),
-    _Signature("big-endian WAV (RIFX)", ((0, b"RIFX"), (8, b"WAVE"))),
-    _Signature("AVI", ((0, b"RIFF"), (8, b"AVI "))),
-    _Signature("WMA or ASF", ((0, b"\x30\x26\xb2\x75\x8e\x66\xcf\x11"),)),
-    _Signature("AMR", ((0, b"#!AMR"),)),
-    _Signature("WavPack", ((0, b"wvpk"),)),
-    _Signature("Monkey's Audio", ((0, b"MAC "),)),
-    _Signature("FLV", ((0, b"FLV\x01"),)),
+_SNDFILE = Reader.LIBSNDFILE
+_PYAV = Reader.PYAV
+FORMATS = (
+    AudioFormat(WAV, rb"(?:RIFF|RF64|BW64).{4}WAVE", _SNDFILE),
+    AudioFormat("FLAC", rb"fLaC", _SNDFILE),
+    AudioFormat("Ogg (Vorbis, Opus, Speex or FLAC)", rb"OggS\0", _SNDFILE),
+    AudioFormat("MP3", rb"ID3[\x02-\x04]\0", _SNDFILE),
+    AudioFormat("MP3", rb"\xff[\xfb\xfa\xf3\xf2\xe3\xe2]", _SNDFILE, _Frames(3, mp3_frame_size)),
+    AudioFormat("MP2", rb"\xff[\xfd\xfc\xf5\xf4\xe5\xe4]", _SNDFILE, _Frames(3, mp2_frame_size)),
+    AudioFormat("AIFF", rb"FORM.{4}AIF", _SNDFILE),
+    AudioFormat("AU", rb"\.snd", _SNDFILE),
+    AudioFormat("CAF", rb"caff\0\x01", _SNDFILE),
+    AudioFormat("NIST SPHERE", rb"NIST_1A\n", _SNDFILE),
+    AudioFormat("Wave64", rb"riff\x2e\x91\xcf\x11", _SNDFILE),
+    AudioFormat("big-endian WAV (RIFX)", rb"RIFX.{4}WAVE", _SNDFILE),
+    AudioFormat("AAC", rb"\xff[\xf0\xf1\xf8\xf9]", _PYAV, _Frames(6, adts_frame_size)),
+    AudioFormat("AAC (LATM)", rb"\x56[\xe0-\xff].\x20\0", _PYAV, _Frames(3, loas_frame_size)),
+    AudioFormat("AC-3", rb"\x0b\x77", _PYAV, _Frames(6, ac3_frame_size)),
+    AudioFormat("MP4, M4A or MOV", rb".{4}(?:ftyp|moov|mdat|wide|free|skip)", _PYAV),
+    AudioFormat("Matroska or WebM", rb"\x1a\x45\xdf\xa3", _PYAV),
+    AudioFormat("AVI", rb"RIFF.{4}AVI ", _PYAV),
+    AudioFormat("WMA or ASF", rb"\x30\x26\xb2\x75", _PYAV),
+    AudioFormat("FLV", rb"FLV\x01", _PYAV),
+    AudioFormat("MPEG program stream", rb"\0\0\x01\xba", _PYAV),
+    AudioFormat("MPEG transport stream", rb"G.{187}G", _PYAV, _Frames(4, ts_packet_size)),
+    AudioFormat("MPEG transport stream", rb".{4}G.{191}G", _PYAV, _Frames(8, m2ts_packet_size)),
+    AudioFormat("AMR", rb"#!AMR", _PYAV),
+    AudioFormat("WavPack", rb"wvpk", _PYAV),
+    AudioFormat("Monkey's Audio", rb"MAC ", _PYAV),
+    AudioFormat("True Audio", rb"TTA1", _PYAV),
+    AudioFormat("TAK", rb"tBaK", _PYAV),
+    AudioFormat("Musepack", rb"MPCK|MP\+[\x07\x17]", _PYAV),
 )
+_ANY_BEGINNING = re.compile(
+    b"|".join(b"(" + audio_format.beginning + b")" for audio_format in FORMATS),
+    re.DOTALL,
+)
+"""A group per format."""
 
 
-def find_format(head: bytes) -> str | None:
-    """The name of the format that begins with these bytes; None: none of those that are known."""
-    return next((audio.name for audio in _FORMATS if audio.matches(head)), None)
+def find_file_format(head: bytes) -> AudioFormat | None:
+    """The format of a file of audio with these first bytes (`MAX_BEGINNING`); None: unknown."""
+    match = _ANY_BEGINNING.match(head)
+    if match is None or match.lastindex is None:
+        return None
+    return FORMATS[match.lastindex - 1]
+
+
+def find_pipe_format(head: bytes) -> AudioFormat | None:
+    """The format of audio that begins with these bytes of a pipe; None: raw samples, or unknown."""
+    return next((audio for audio in FORMATS if audio.begins_pipe(head)), None)
 
 
 def is_undecided(head: bytes) -> bool:
-    """Whether these bytes may begin a format that is known, and more of them would tell."""
-    return any(audio.matches(head) is None for audio in _FORMATS)
+    """Whether these bytes of a pipe may begin a known format, and more of them would tell."""
+    return any(audio.begins_pipe(head) is None for audio in FORMATS)
