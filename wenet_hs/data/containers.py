@@ -4,6 +4,7 @@
 import io
 import os
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -31,6 +32,7 @@ _REFUSED_VARIANTS = (
 )
 """Variants of formats of libsndfile that it does not or not always read: how their files begin."""
 _WAV_EXTENSIBLE = 0xFFFE
+_WAV_FORMAT_SIZE = 26  # bytes of the chunk `fmt ` that are read
 _SNDFILE_CODECS = frozenset((0x01, 0x02, 0x03, 0x06, 0x07, 0x11, 0x31, 0x38, 0x40, 0x55))
 """The codecs that libsndfile reads in a wav: PCM, float, A-law, µ-law, GSM, MP3, some ADPCM."""
 
@@ -46,6 +48,42 @@ class SourceError(Exception):
     ) -> None:
         super().__init__(reason)
         self.remedy, self.is_of_file = remedy, is_of_file
+
+
+@dataclass(frozen=True)
+class WavFormat:
+    """The chunk `fmt ` of a WAV."""
+
+    codec: int
+    """Its number: 1 is PCM, 3 float, 6 A-law, 7 µ-law."""
+    channels: int
+    rate: int
+    byte_rate: int
+    """Bytes per second."""
+    frame_size: int
+    """Bytes of a frame, which has one sample of each channel."""
+
+    @property
+    def bits(self) -> int:
+        """Bits per sample with their padding; 0 if they are not the same for all channels."""
+        is_whole = self.channels > 0 and self.frame_size % self.channels == 0
+        return 8 * self.frame_size // self.channels if is_whole else 0
+
+
+def parse_wav_format(content: bytes) -> WavFormat:
+    """The chunk `fmt ` by its content after name and size. What is missing at its end is 0."""
+
+    def number(first: int, size: int) -> int:
+        return int.from_bytes(content[first : first + size], "little")
+
+    codec = number(0, 2)
+    return WavFormat(
+        codec=number(24, 2) if codec == _WAV_EXTENSIBLE else codec,
+        channels=number(2, 2),
+        rate=number(4, 4),
+        byte_rate=number(8, 4),
+        frame_size=number(12, 2),
+    )
 
 
 def open_bytes(source: str | Path | bytes) -> BinaryIO:
@@ -102,9 +140,7 @@ def _read_wav_codec(file: BinaryIO) -> int | None:
     for _ in range(_MAX_CHUNKS):
         name, size = _read_chunk(file, position)
         if name == b"fmt ":
-            chunk = file.read(26)
-            codec = int.from_bytes(chunk[:2], "little")
-            return int.from_bytes(chunk[24:26], "little") if codec == _WAV_EXTENSIBLE else codec
+            return parse_wav_format(file.read(_WAV_FORMAT_SIZE)).codec
         position += 8 + size + size % 2
     return None
 
@@ -135,7 +171,7 @@ def read_sizes(source: str | Path | bytes) -> tuple[float, int]:
             name, size = _read_chunk(file, first)
             first += 8
             if name == b"fmt ":
-                byte_rate = int.from_bytes(file.read(12)[8:], "little")
+                byte_rate = parse_wav_format(file.read(_WAV_FORMAT_SIZE)).byte_rate
             if name == b"data":
                 rest = total - first - size
                 if rest < 0:

@@ -15,7 +15,13 @@ from dataclasses import dataclass
 import soundfile
 
 from wenet_hs.data.audio import Samples, check_length, mix_channels
-from wenet_hs.data.containers import CONVERT, SourceError, is_unknown_size
+from wenet_hs.data.containers import (
+    CONVERT,
+    SourceError,
+    WavFormat,
+    is_unknown_size,
+    parse_wav_format,
+)
 from wenet_hs.data.samples import RATES
 from wenet_hs.data.signatures import WAV, AudioFormat, find_pipe_format, is_undecided
 from wenet_hs.errors import DataError
@@ -39,7 +45,6 @@ _MAX_CHANNELS = 64
 _RESTORE = "restore the file, or leave it out"
 _MAX_PADDING_S = 0.1  # after the samples of a WAV
 _CHUNK_NAME = re.compile(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}")
-_EXTENSIBLE = 0xFFFE
 _SUBTYPES = {
     (1, 8): "PCM_U8",
     (1, 16): "PCM_16",
@@ -50,7 +55,7 @@ _SUBTYPES = {
     (6, 8): "ALAW",
     (7, 8): "ULAW",
 }
-"""Format tag of a WAV and bits per sample → libsndfile's name of the encoding."""
+"""Codec of a WAV and bits per sample → libsndfile's name of the encoding."""
 
 
 def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | bytes, int]]:
@@ -194,26 +199,10 @@ class _WavHeader:
     """Bytes of all samples; None: the header does not state it, and they end with the pipe."""
 
 
-@dataclass(frozen=True)
-class _Encoding:
-    """The chunk `fmt ` of a WAV."""
-
-    tag: int
-    channels: int
-    rate: int
-    frame_size: int
-
-    @property
-    def bits(self) -> int:
-        """Bits per sample with their padding; 0 if they are not the same for all channels."""
-        is_whole = self.channels > 0 and self.frame_size % self.channels == 0
-        return 8 * self.frame_size // self.channels if is_whole else 0
-
-
 def _read_header(pipe: _Pipe) -> _WavHeader:
     """Take everything before the samples of a WAV. Raises DataError."""
     pipe.skip(12)
-    encoding = None
+    wav_format = None
     num_bytes_64 = 0
     for _ in range(_MAX_CHUNKS):
         chunk = pipe.take(8)
@@ -223,10 +212,10 @@ def _read_header(pipe: _Pipe) -> _WavHeader:
         size = int.from_bytes(chunk[4:], "little")
         if name == b"data":
             num_bytes = num_bytes_64 or size
-            return _make_header(encoding, None if is_unknown_size(num_bytes) else num_bytes)
+            return _make_header(wav_format, None if is_unknown_size(num_bytes) else num_bytes)
         padded_size = size + size % 2
         if name == b"fmt " and size <= _MAX_FMT:
-            encoding = _parse_encoding(pipe.take(padded_size))
+            wav_format = parse_wav_format(pipe.take(padded_size))
         elif name == b"ds64" and size <= _MAX_FMT:
             num_bytes_64 = int.from_bytes(pipe.take(padded_size)[8:16], "little")
         else:
@@ -234,37 +223,26 @@ def _read_header(pipe: _Pipe) -> _WavHeader:
     raise DataError(PIPE, "a WAV without samples: it ends in its header", _RESTORE)
 
 
-def _parse_encoding(content: bytes) -> _Encoding:
-    tag = int.from_bytes(content[0:2], "little")
-    if tag == _EXTENSIBLE:
-        tag = int.from_bytes(content[24:26], "little")
-    return _Encoding(
-        tag=tag,
-        channels=int.from_bytes(content[2:4], "little"),
-        rate=int.from_bytes(content[4:8], "little"),
-        frame_size=int.from_bytes(content[12:14], "little"),
-    )
-
-
-def _make_header(encoding: _Encoding | None, num_bytes: int | None) -> _WavHeader:
+def _make_header(wav_format: WavFormat | None, num_bytes: int | None) -> _WavHeader:
     """Raises DataError for a header with which the samples cannot be read."""
-    if encoding is None:
+    if wav_format is None:
         raise DataError(PIPE, "a WAV whose header does not describe its samples", _RESTORE)
-    if not RATES[0] <= encoding.rate <= RATES[1]:
-        raise DataError(PIPE, f"a WAV that declares a sample rate of {encoding.rate} Hz", _RESTORE)
-    if not 1 <= encoding.channels <= _MAX_CHANNELS:
-        raise DataError(PIPE, f"a WAV that declares {encoding.channels} channels", _RESTORE)
-    subtype = _SUBTYPES.get((encoding.tag, encoding.bits))
+    if not RATES[0] <= wav_format.rate <= RATES[1]:
+        found = f"a WAV that declares a sample rate of {wav_format.rate} Hz"
+        raise DataError(PIPE, found, _RESTORE)
+    if not 1 <= wav_format.channels <= _MAX_CHANNELS:
+        raise DataError(PIPE, f"a WAV that declares {wav_format.channels} channels", _RESTORE)
+    subtype = _SUBTYPES.get((wav_format.codec, wav_format.bits))
     if subtype is None:
-        found = f"a WAV of the encoding {encoding.tag:#06x}, which is not read from a pipe"
+        found = f"a WAV of the encoding {wav_format.codec:#06x}, which is not read from a pipe"
         raise DataError(PIPE, found, _how_to_decode(None))
     if num_bytes is not None:
-        num_bytes -= num_bytes % encoding.frame_size
+        num_bytes -= num_bytes % wav_format.frame_size
     return _WavHeader(
-        rate=encoding.rate,
-        channels=encoding.channels,
+        rate=wav_format.rate,
+        channels=wav_format.channels,
         subtype=subtype,
-        frame_size=encoding.frame_size,
+        frame_size=wav_format.frame_size,
         num_bytes=num_bytes,
     )
 
