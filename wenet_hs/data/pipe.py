@@ -42,6 +42,7 @@ _LOOKED_AT = 4096  # bytes that are asked for at a time to recognise the format
 _MAX_CHUNKS = 1000  # of a WAV before its samples: a pipe of zeros has no end
 _MAX_FMT = 1 << 16  # bytes of the chunk that describes the samples
 _MAX_CHANNELS = 64
+_GIVE_BY_NAME = "give the file by its name"
 _RESTORE = "restore the file, or leave it out"
 _MAX_PADDING_S = 0.1  # after the samples of a WAV
 _CHUNK_NAME = re.compile(rb"\0?[A-Za-z][A-Za-z0-9_ ]{2,3}")
@@ -76,7 +77,8 @@ def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | byte
         return
     if audio_format.name != WAV:
         found = f"{audio_format.name} in the pipe, which takes raw samples or WAV"
-        raise DataError(PIPE, found, _how_to_decode(raw_rate))
+        remedy = _how_to_decode(raw_rate) if audio_format.is_pipeable else _GIVE_BY_NAME
+        raise DataError(PIPE, found, remedy)
     header = _read_header(pipe)
     if raw_rate not in (None, header.rate):
         found = f"the WAV in the pipe has {header.rate} Hz"
@@ -136,7 +138,7 @@ def _recognize_format(pipe: _Pipe) -> AudioFormat | None:
 
 def _how_to_decode(raw_rate: int | None) -> str:
     command = f"ffmpeg -i - -f s16le -ar {raw_rate or RAW_RATE} -ac 1 -"
-    return f"give the file by its name, or put `{command}` before this command"
+    return f"{_GIVE_BY_NAME}, or put `{command}` before this command"
 
 
 def _read_whole_frames(

@@ -74,6 +74,8 @@ class AudioFormat:
     reader: Reader
     frames: _Frames | None = None
     """Of formats whose beginning is too short to tell it from raw samples."""
+    is_pipeable: bool = True
+    """Whether a decoder can read it from a pipe. An MP4 may have its index at its end."""
 
     @cached_property
     def _pattern(self) -> regex.Pattern[bytes]:
@@ -107,7 +109,12 @@ FORMATS = (
     AudioFormat("AAC", rb"\xff[\xf0\xf1\xf8\xf9]", _PYAV, _Frames(6, adts_frame_size)),
     AudioFormat("AAC (LATM)", rb"\x56[\xe0-\xff].\x20\0", _PYAV, _Frames(3, loas_frame_size)),
     AudioFormat("AC-3", rb"\x0b\x77", _PYAV, _Frames(6, ac3_frame_size)),
-    AudioFormat("MP4, M4A or MOV", rb".{4}(?:ftyp|moov|mdat|wide|free|skip)", _PYAV),
+    AudioFormat(
+        "MP4, M4A or MOV",
+        rb".{4}(?:ftyp|moov|mdat|wide|free|skip)",
+        _PYAV,
+        is_pipeable=False,
+    ),
     AudioFormat("Matroska or WebM", rb"\x1a\x45\xdf\xa3", _PYAV),
     AudioFormat("AVI", rb"RIFF.{4}AVI ", _PYAV),
     AudioFormat("WMA or ASF", rb"\x30\x26\xb2\x75", _PYAV),
