@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Audio that arrives in a pipe: raw samples or a WAV. Other formats are refused by their names.
 
-A pipe may be endless: what was given on is not kept. No more bytes are waited for than are needed.
+A pipe may be endless, so samples are not kept after they were returned. A read waits only for the
+bytes that are needed.
 
 Dimension key: N samples.
 """
@@ -36,9 +37,9 @@ RAW_RATE = 16_000
 Read = Callable[[int], bytes]
 """Up to so many bytes of a pipe, as soon as there is one; none at its end."""
 
-_PIECE_S = 0.1  # of audio that is given on at a time
+_PIECE_S = 0.1  # of audio that is returned at a time
 _RAW_FRAME = 2  # bytes: 16 bits, mono
-_LOOKED_AT = 4096  # bytes that are asked for at a time to recognise the format
+_READ_SIZE = 4096  # bytes that are read at a time, other than samples
 _MAX_CHUNKS = 1000  # of a WAV before its samples: a pipe of zeros has no end
 _MAX_FMT = 1 << 16  # bytes of the chunk that describes the samples
 _MAX_CHANNELS = 64
@@ -62,7 +63,7 @@ _SUBTYPES = {
 def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | bytes, int]]:
     """The audio of a pipe in pieces, as it arrives, each with its rate in Hz.
 
-    Raw samples are given on as bytes: 16 bits, little-endian, mono. A WAV is given on as samples
+    Raw samples are returned as bytes: 16 bits, little-endian, mono. A WAV is returned as samples
     (N,), mixed as those of a file. A part of a sample at the end is left out with a warning.
 
     Args:
@@ -87,7 +88,7 @@ def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | byte
 
 
 class _Pipe:
-    """A pipe whose next bytes can be looked at before they are taken."""
+    """A pipe whose next bytes can be read without taking them."""
 
     def __init__(self, read: Read) -> None:
         self._read = read
@@ -96,7 +97,7 @@ class _Pipe:
     def peek(self, size: int) -> bytes:
         """The next bytes, which remain in the pipe: at least `size`, fewer only at the end."""
         while len(self._next) < size:
-            arrived = self._read(max(size - len(self._next), _LOOKED_AT))
+            arrived = self._read(max(size - len(self._next), _READ_SIZE))
             if not arrived:
                 break
             self._next += arrived
@@ -116,12 +117,12 @@ class _Pipe:
 
     def skip(self, size: int) -> None:
         """Take bytes without keeping them."""
-        while size > 0 and (taken := self.take_available(min(size, _LOOKED_AT))):
+        while size > 0 and (taken := self.take_available(min(size, _READ_SIZE))):
             size -= len(taken)
 
     def skip_all(self) -> None:
         """Take all bytes without keeping them, so that the program that writes them can end."""
-        while self.take_available(_LOOKED_AT):
+        while self.take_available(_READ_SIZE):
             pass
 
 
@@ -261,9 +262,11 @@ def _read_wav(pipe: _Pipe, header: _WavHeader) -> Iterator[tuple[Samples, int]]:
             check_length(num_frames / header.rate, declared_s)
         except SourceError as error:
             raise DataError(PIPE, f"{error}", error.remedy) from error
-        if _go_on_after_end(pipe, header):
+        _check_no_joined_wav(pipe)
+        if _has_samples_after_end(pipe, header):
             for samples in _decode_frames(pipe, header, None):
                 yield samples, header.rate
+        pipe.skip_all()
     if not num_frames:
         raise DataError(PIPE, "empty: no samples", _RESTORE)
 
@@ -289,19 +292,18 @@ def _decode_frames(pipe: _Pipe, header: _WavHeader, num_bytes: int | None) -> It
         yield mix_channels(samples_NC)
 
 
-def _go_on_after_end(pipe: _Pipe, header: _WavHeader) -> bool:
-    """Whether samples go on after the end that the header declares. Other bytes are skipped.
+def _check_no_joined_wav(pipe: _Pipe) -> None:
+    """Raises DataError if another WAV follows the samples."""
+    if pipe.peek(4)[:4] == b"RIFF":
+        raise DataError(PIPE, "joined files: only the first one was read", CONVERT)
+
+
+def _has_samples_after_end(pipe: _Pipe, header: _WavHeader) -> bool:
+    """Whether samples follow the end that the header declares. No byte is taken.
 
     Other bytes are chunks, tags, and up to 0.1 s of padding.
-
-    Raises: DataError for another WAV.
     """
+    if _CHUNK_NAME.fullmatch(pipe.peek(8)[:4]):
+        return False
     padding_size = int(_MAX_PADDING_S * header.rate) * header.frame_size
-    name = pipe.peek(8)[:4]
-    if name == b"RIFF":
-        raise DataError(PIPE, "joined files: only the first one was read", CONVERT)
-    is_chunk = _CHUNK_NAME.fullmatch(name) is not None
-    if not is_chunk and len(pipe.peek(padding_size + 1)) > padding_size:
-        return True
-    pipe.skip_all()
-    return False
+    return len(pipe.peek(padding_size + 1)) > padding_size
