@@ -96,6 +96,24 @@ def test_a_wav_in_the_pipe_gives_the_lines_of_the_file(
     assert capsys.readouterr().err.startswith(expected)
 
 
+def test_an_empty_pipe_and_text_are_refused_in_one_line(
+    folder: Path,
+    capsys: Capsys,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = f"--model_dir {folder} --device cpu --stream -"
+    expected = {
+        b"": "-: empty: no audio arrived; check the program that writes the audio",
+        b"hello world text": "-: text in the pipe, which takes raw samples or WAV; give the recording",
+    }
+    for content, message in expected.items():
+        set_pipe(monkeypatch, content)
+        assert run_line(transcribe, line) == 2
+        printed = capsys.readouterr()
+        assert printed.out == ""
+        assert printed.err.splitlines()[0] == message
+
+
 def test_another_format_in_the_pipe_is_refused_and_the_named_remedies_work(
     folder: Path, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -330,6 +330,35 @@ def test_raw_samples_do_not_wait() -> None:
 
 
 def test_a_pipe_that_is_shorter_than_a_signature_has_samples() -> None:
-    for content in (b"RI", b"RIFF", b"\xff\xfb", b"\xff\xfb\x90\0", b"\0\0\0\0ft"):
+    for content in (b"\xff\xfb", b"\xff\xfb\x90\0", b"\0\0\0\0ft"):
         np.testing.assert_array_equal(samples_of(pipe_of(content), 16000), from_16_bits(content))
-    assert list(read_pipe(pipe_of(b""), None)) == []
+
+
+SRT = b"1\r\n00:00:00,200 --> 00:00:01,400\r\nmo sa mo\r\n"
+TEXTS = {
+    "srt": SRT,
+    "srt in latin 1": SRT + b"ni\xf1o\r\n",
+    "short": b"hello world text",
+    "odd": b"hi\n",
+    "begins as a format": b"RIF",
+    "Tibetan, with its mark": "\ufeff\u0f56\u0f7c\u0f51\u0f0b\u0f66\u0f90\u0f51\u0f0b".encode() * 9,
+    "in the middle of a character": b"x" + "\u0f56".encode() * 40,
+    "json": b'{"segments": [\n\t{"start": 0.2}]}',
+}
+
+
+@pytest.mark.parametrize("kind", TEXTS)
+def test_text_in_the_pipe_is_refused(kind: str) -> None:
+    expected = "-: text in the pipe, which takes raw samples or WAV; give the recording"
+    assert error_of(TEXTS[kind]) == expected
+    assert error_of(TEXTS[kind] * 100) == expected
+
+
+def test_an_empty_pipe_is_refused() -> None:
+    expected = "-: empty: no audio arrived; check the program that writes the audio"
+    assert error_of(b"") == expected
+
+
+def test_raw_samples_are_not_taken_for_text() -> None:
+    for head in [*raw_heads(), b"hello, hello, hello, hello, hel\0", b"\x41\x00" * 40]:
+        assert list(read_pipe(pipe_of(head), None))

@@ -7,6 +7,7 @@ bytes that are needed.
 Dimension key: N samples.
 """
 
+import codecs
 import io
 import logging
 import re
@@ -24,7 +25,7 @@ from wenet_hs.data.containers import (
     parse_wav_format,
 )
 from wenet_hs.data.samples import RATES
-from wenet_hs.data.signatures import WAV, AudioFormat, find_pipe_format, is_undecided
+from wenet_hs.data.signatures import WAV, find_pipe_format, is_undecided
 from wenet_hs.errors import DataError
 
 logger = logging.getLogger(__name__)
@@ -40,6 +41,8 @@ Read = Callable[[int], bytes]
 _PIECE_S = 0.1  # of audio that is returned at a time
 _RAW_FRAME = 2  # bytes: 16 bits, mono
 _READ_SIZE = 4096  # bytes that are read at a time, other than samples
+_TEXT_SIZE = 32  # bytes at the beginning that tell text from samples
+_CONTROL = re.compile(rb"[\x00-\x08\x0e-\x1f\x7f]")
 _MAX_CHUNKS = 1000  # of a WAV before its samples: a pipe of zeros has no end
 _MAX_FMT = 1 << 16  # bytes of the chunk that describes the samples
 _MAX_CHANNELS = 64
@@ -68,12 +71,15 @@ def read_pipe(read: Read, raw_rate: int | None) -> Iterator[tuple[Samples | byte
 
     Args:
         raw_rate: that of raw samples; None: 16,000.
-    Raises: DataError for another format, for a WAV of another rate than `raw_rate`, and for a WAV
-        that is damaged, cut off, joined to another one, or of an encoding that is unknown here.
+    Raises: DataError for an empty pipe, for text and other formats, for a WAV of another rate than
+        `raw_rate`, and for a WAV that is damaged, cut off, joined to another one, or of an encoding
+        that is unknown here.
     """
     pipe = _Pipe(read)
-    audio_format = _recognize_format(pipe)
+    head = _peek_beginning(pipe)
+    audio_format = find_pipe_format(head)
     if audio_format is None:
+        _check_raw_samples(head)
         yield from _read_raw(pipe, raw_rate or RAW_RATE)
         return
     if audio_format.name != WAV:
@@ -126,15 +132,43 @@ class _Pipe:
             pass
 
 
-def _recognize_format(pipe: _Pipe) -> AudioFormat | None:
-    """The format, of which no byte is taken; None: raw samples."""
+def _peek_beginning(pipe: _Pipe) -> bytes:
+    """As many bytes as tell what is in the pipe, of which none is taken; all of a shorter pipe."""
     head = pipe.peek(1)
-    while is_undecided(head):
+    while is_undecided(head) or _may_be_text(head):
         longer = pipe.peek(len(head) + 1)
         if len(longer) == len(head):
             break
         head = longer
-    return find_pipe_format(head)
+    return head
+
+
+def _may_be_text(head: bytes) -> bool:
+    return len(head) < _TEXT_SIZE and _is_text(head)
+
+
+def _is_text(head: bytes) -> bool:
+    """Whether bytes are UTF-8 without control characters; the last character may be incomplete.
+
+    Loud noise looks so over 32 bytes once in 10^11 times. Quiet samples have zeros or bytes of
+    negative numbers, which text has not.
+    """
+    if _CONTROL.search(head):
+        return False
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _check_raw_samples(head: bytes) -> None:
+    """Raises DataError for a pipe that is empty or begins with text."""
+    if not head:
+        raise DataError(PIPE, "empty: no audio arrived", "check the program that writes the audio")
+    if _is_text(head[:_TEXT_SIZE]):
+        found = "text in the pipe, which takes raw samples or WAV"
+        raise DataError(PIPE, found, "give the recording")
 
 
 def _how_to_decode(raw_rate: int | None) -> str:
