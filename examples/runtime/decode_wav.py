@@ -23,13 +23,27 @@ WHISPER_FFT = 400
 SILENT_UNITS = ("<blank>", "<sos/eos>", "<sos>", "<eos>")
 
 
+CONVERT = f"convert it to {RATE} Hz, 16 bits, 1 channel: sox IN -r {RATE} -b 16 -c 1 OUT.wav"
+
+
 def read_wav(path: str) -> np.ndarray:
-    """The samples (N,) in [-1, 1) of a file of 16 kHz, 16 bits and one channel."""
-    with wave.open(path) as file:
-        found = file.getframerate(), 8 * file.getsampwidth(), file.getnchannels()
-        if found != (RATE, 16, 1):
-            sys.exit(f"{path}: {found}; convert it to {RATE} Hz, 16 bits, 1 channel: sox IN -r 16000 -b 16 -c 1 OUT")
-        return np.frombuffer(file.readframes(file.getnframes()), "<i2") / 32768.0
+    """The samples (N,) in [-1, 1) of a file of 16 kHz, 16 bits and one channel.
+
+    Exits with one line for a file that is missing, no WAV, or another kind of WAV.
+    """
+    try:
+        with wave.open(path) as file:
+            rate = file.getframerate()
+            bits = 8 * file.getsampwidth()
+            channels = file.getnchannels()
+            content = file.readframes(file.getnframes())
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}")
+    except (wave.Error, EOFError):
+        sys.exit(f"{path}: not a WAV with integer samples; {CONVERT}")
+    if (rate, bits, channels) != (RATE, 16, 1):
+        sys.exit(f"{path}: {rate} Hz, {bits} bits, {channels} channels; {CONVERT}")
+    return np.frombuffer(content, "<i2") / 32768.0
 
 
 def mel_weights(num_bins: int, highest_hz: float) -> np.ndarray:
