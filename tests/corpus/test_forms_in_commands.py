@@ -233,3 +233,59 @@ def test_an_elan_file_of_another_suffix(tmp_path: Path) -> None:
     assert line_of("elan", path) == expected
     path.rename(tmp_path / "rec.eaf")
     assert len(prepare(f"elan --corpus {tmp_path / 'rec.eaf'}", tmp_path / "out")) == 4
+
+
+# ---- healthy tables without names of columns that look like other forms
+
+WORDS = ["mo", "lu", "ke", "ba"]
+
+
+@pytest.mark.parametrize(
+    ("name", "row", "flags"),
+    [
+        ("words.tsv", "{word}\tclips/a{n}.wav", ""),
+        ("yes_no.tsv", "{yes_no}\tclips/a{n}.wav", ""),
+        ("times.csv", "clips/a{n}.wav,{word} sa,0.10,0.90", '--columns "start=3 end=4"'),
+        ("times.csv", "clips/a{n}.wav,{word} sa,0.10,0.90", ""),
+        ("stems.csv", "a{n},{word} sa,0.10,0.90", ""),
+        ("speakers.tsv", "clips/a{n}.wav\tana\tes\t0.10\t0.90\t{word} hola", ""),
+        ("chosen.scp", "{word}\tclips/a{n}.wav", "--columns speaker="),
+    ],
+)
+def test_tables_without_names_of_columns_are_no_lists_of_audio(name: str, row: str, flags: str, tmp_path: Path) -> None:
+    lines = []
+    for n, word in enumerate(WORDS):
+        write_audio(tmp_path / "clips" / f"a{n}.wav", 1.0)
+        lines.append(row.format(n=n, word=word, yes_no=("si", "no")[n % 2]) + "\n")
+    (tmp_path / name).write_text("".join(lines))
+    utterances = prepare(f"table --table {tmp_path / name} {flags}", tmp_path / "out")
+    assert [Path(one.wav).name for one in utterances] == ["a0.wav", "a1.wav", "a2.wav", "a3.wav"]
+    texts = [one.txt.removesuffix(" sa").removesuffix(" hola") for one in utterances]
+    assert texts == (WORDS if name != "yes_no.tsv" else ["si", "no", "si", "no"])
+    has_times = "start=3" in flags
+    assert {(one.start, one.end) for one in utterances} == {(0.1, 0.9) if has_times else (None, None)}
+
+
+@pytest.mark.parametrize("keys", ["{word}", "spk_{word}", "u{n}"])
+def test_a_list_of_keys_is_named_and_with_names_of_columns_it_is_a_table(keys: str, tmp_path: Path) -> None:
+    lines = []
+    for n, word in enumerate(WORDS):
+        stem = word if keys == "{word}" else f"a{n}"
+        write_audio(tmp_path / f"{stem}.wav", 1.0)
+        lines.append(f"{keys.format(word=word, n=n)}\t{stem}.wav\n")
+    path = tmp_path / "list.tsv"
+    path.write_text("".join(lines))
+    line = line_of("table", path)
+    assert line.startswith(f"{path}: a list of audio files, such as wav.scp of Kaldi; ")
+    assert line.endswith("; if column 1 is the text, write a first line with the names text and path")
+    path.write_text("text\tpath\n" + "".join(lines))
+    assert len(prepare(f"table --table {path}", tmp_path / "out")) == len(WORDS)
+
+
+@pytest.mark.parametrize("separator", [" ", "\t"])
+def test_an_stm_beside_its_recording_is_no_table(separator: str, tmp_path: Path) -> None:
+    write_audio(tmp_path / "rec.wav", 4.0)
+    path = tmp_path / "rec.stm"
+    rows = [["rec", "1", "ana", "0.5", "1.5", "mo lu"], ["rec", "1", "ana", "2.0", "3.5", "ke ba"]]
+    path.write_text("".join(separator.join(row) + "\n" for row in rows))
+    assert line_of("table", path).startswith(f"{path}: an STM of NIST; ")

@@ -92,7 +92,13 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
         found = finder.find(_audio_paths(cell), path.parent)
         return isinstance(found, Path) or found.startswith("ambiguous")
 
-    table = read_table_file(path, options.encoding, is_usual_name, is_audio)
+    table = read_table_file(
+        path,
+        options.encoding,
+        is_usual_name,
+        is_audio,
+        are_columns_chosen=bool(options.columns),
+    )
     if not table.header:
         found = f"no row can be read, line {table.rows[0][0]}: {table.rows[0][1]}" if table.rows else "empty"
         raise DataError(path, found, "give a table with the names of the columns")

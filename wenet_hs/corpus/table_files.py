@@ -16,12 +16,14 @@ from statistics import mean
 from typing import Any, Literal, NamedTuple
 
 from wenet_hs.corpus.lhotse import join_recordings
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.file_forms import check_form
+from wenet_hs.file_forms import check_form, find_form
 from wenet_hs.files import read_bytes
 from wenet_hs.manifest import describe_manifest
 from wenet_hs.text.normalize import normalize_phones
 
+_READER = "prepare table"
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 csv.field_size_limit(2**31 - 1)  # a cell may be a whole transcript; the default is 131,072 characters
 _Rows = list[tuple[int, list[str]]]
@@ -39,42 +41,139 @@ class Table(NamedTuple):
     """Line, and the values by column or why the row cannot be read."""
 
 
+class _Columns(NamedTuple):
+    """The rows of a file as text, and how they were found."""
+
+    form: str
+    rows: _Rows
+    separator: str
+
+
 def read_table_file(
-    path: Path, encoding: str | None, is_name: Callable[[str], bool], is_audio: Callable[[str], bool]
+    path: Path,
+    encoding: str | None,
+    is_name: Callable[[str], bool],
+    is_audio: Callable[[str], bool],
+    *,
+    are_columns_chosen: bool = False,
 ) -> Table:
     """The rows of a file. Raises DataError if it has another form.
 
     Args:
         is_name: whether a cell is a usual name of a column.
-        is_audio: whether a cell names an audio file. A first line with such a cell and without two usual names is no
-            header (one may be a transcript): columns are then named audio, text, and by their number.
+        is_audio: whether a cell names an audio file. A first line with such a cell and without two
+            usual names is no header (one may be a transcript): columns are then named audio, text,
+            and by their number.
+        are_columns_chosen: whether the user named columns. Then a file with columns is a table,
+            also if it looks like another form.
     """
-    text, encoding = decode_text(path, encoding, "prepare table")
-    check_form(path, text, "prepare table")
-    if path.name.removesuffix(".gz").endswith((".json", ".jsonl")) or re.match(r'\s*[\[{]\s*["{]', text):
+    text, encoding = decode_text(path, encoding, _READER)
+    is_json = re.match(r'\s*[\[{]\s*["{]', text) is not None
+    if is_json or path.name.removesuffix(".gz").endswith((".json", ".jsonl")):
+        check_form(path, text, _READER)
         return _read_json(path, text, encoding)
     text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
     if not text.strip():
         return Table("", [], [])
-    first = text.lstrip().partition("\n")[0]
-    parsed = _split_double_colons(text, first, " :: ") or _split_columns(text, first)
-    parsed = parsed or _split_double_colons(text, first, "::")
-    cells = parsed.rows[0][1] if parsed else []
-    if len({*filter(is_name, cells)}) < 2:
-        for form, rows in (parsed, _split_keys(text)) if parsed else (_split_keys(text),):
-            named = (number for number, cell in enumerate(rows[0][1]) if not is_name(cell) and is_audio(cell))
-            audio = next(named, None)
+    columns = _find_form_of_columns(text)
+    has_chosen_columns = are_columns_chosen and columns is not None
+    if not has_chosen_columns:
+        _refuse_other_forms(path, text, columns, is_audio)
+    cells = columns.rows[0][1] if columns else []
+    has_names = len({*filter(is_name, cells)}) >= 2
+    if not has_names:
+        for rows_of_form in filter(None, (columns, _split_keys(text))):
+            audio = _find_audio_cell(rows_of_form.rows[0][1], is_name, is_audio)
             if audio is not None:
-                return _without_header(path, f"{form}, {encoding}", rows, audio)
-    if parsed is None:
+                form = f"{rows_of_form.form}, {encoding}"
+                return _without_header(path, form, rows_of_form.rows, audio)
+    if columns is None:
+        first = text.lstrip().partition("\n")[0]
         found = f"found one column, {first[:80]!r}"
         raise DataError(f"{path}:1", found, "separate columns by tabs, commas or semicolons")
     header = [normalize_phones(name) for name in cells]
-    if twice := [name for name, count in Counter(header).items() if name and count > 1]:
-        what = f"several columns have the name {list_names(twice, ' or ')}"
+    repeated = [name for name, count in Counter(header).items() if name and count > 1]
+    if repeated:
+        found = f"several columns have the name {list_names(repeated, ' or ')}"
         to_do = "rename them, or write a first line with names, such as path, text, start, end"
-        raise DataError(f"{path}:1", what, to_do)
-    return Table(f"{parsed.form}, {encoding}", header, _values(header, parsed.rows[1:]))
+        raise DataError(f"{path}:1", found, to_do)
+    return Table(f"{columns.form}, {encoding}", header, _values(header, columns.rows[1:]))
+
+
+def _find_form_of_columns(text: str) -> _Columns | None:
+    """The rows by the separator of the first line; None: it has only one column."""
+    first = text.lstrip().partition("\n")[0]
+    return (
+        _split_double_colons(text, first, " :: ")
+        or _split_columns(text, first)
+        or _split_double_colons(text, first, "::")
+    )
+
+
+def _find_audio_cell(
+    cells: Sequence[str],
+    is_name: Callable[[str], bool],
+    is_audio: Callable[[str], bool],
+) -> int | None:
+    """The number of the first cell that names an audio file and is no name of a column, or None."""
+    for number, cell in enumerate(cells):
+        if not is_name(cell) and is_audio(cell):
+            return number
+    return None
+
+
+def _refuse_other_forms(
+    path: Path,
+    text: str,
+    columns: _Columns | None,
+    is_audio: Callable[[str], bool],
+) -> None:
+    """Raise DataError for a form that `prepare table` does not read.
+
+    Lists of audio files, STM, and segments of one recording look like tables without names of
+    columns. A table has a column of audio files and another one of text.
+    """
+    form = find_form(path, text)
+    if form is None or _READER in form.readers:
+        return
+    to_do = form.remedy
+    audio = _find_audio_file(columns, is_audio) if columns else None
+    if columns and audio is not None and path.suffix != ".scp":
+        cells = _list_columns(columns.rows)
+        texts = _text_columns(cells, audio)
+        may_be_keys = len(cells) == 2 and texts == [0] and _are_keys(cells[0], cells[audio])
+        if texts and not may_be_keys:
+            return
+        if may_be_keys:
+            to_do += "; if column 1 is the text, write a first line with the names text and path"
+    raise DataError(path, form.name, to_do)
+
+
+def _find_audio_file(columns: _Columns, is_audio: Callable[[str], bool]) -> int | None:
+    """The number of the first cell of the first row that is an audio file of a table, or None.
+
+    Between tabs its suffix is necessary: STM has tabs too, and begins with the name of a recording.
+    """
+    for number, cell in enumerate(columns.rows[0][1]):
+        has_suffix = cell.strip().lower().endswith(ALL_SUFFIXES)
+        may_be_file = has_suffix or columns.separator != "\t"
+        if may_be_file and is_audio(cell):
+            return number
+    return None
+
+
+def _are_keys(cells: Sequence[str], files: Sequence[str]) -> bool:
+    """Whether cells are more likely to be the keys of files than what is spoken in them.
+
+    A key occurs once. It is the name of its file, has `_`, or differs from others in digits only.
+    """
+    if len({*cells}) < len(cells):
+        return False
+    num_names = sum(Path(file).stem == cell for cell, file in zip(cells, files, strict=False))
+    num_joined = sum("_" in cell for cell in cells)
+    num_spellings = len({_letters(cell) for cell in cells})
+    half = len(cells) / 2
+    return num_names > half or num_joined > half or num_spellings <= half
 
 
 def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str]:
@@ -105,11 +204,6 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
     return text, encoding.removesuffix("-sig")
 
 
-class _Columns(NamedTuple):
-    form: str
-    rows: _Rows
-
-
 def _split_columns(text: str, first: str) -> _Columns | None:
     """The rows by the delimiter and quoting that split most of them alike; None: there is only one column."""
     best: tuple[tuple[float, int, bool, int], str, _Rows] | None = None
@@ -132,7 +226,7 @@ def _split_columns(text: str, first: str) -> _Columns | None:
     quoted = ", quoted" if is_quoted and '"' in text else ""
     if several := [number for number, row in rows if "\n" in "".join(row)]:
         quoted += f", {len(several)} rows with cells of several lines (the first in line {several[0]})"
-    return _Columns(f"{_DELIMITERS[delimiter]}-separated{quoted}", rows)
+    return _Columns(f"{_DELIMITERS[delimiter]}-separated{quoted}", rows, delimiter)
 
 
 def _split_double_colons(text: str, first: str, separator: str) -> _Columns | None:
@@ -143,7 +237,7 @@ def _split_double_colons(text: str, first: str, separator: str) -> _Columns | No
     rows = [(number, [cell.strip() for cell in line.split(separator, maxsplit=1)]) for number, line in lines]
     if any(len(row) < 2 for _, row in rows):
         return None
-    return _Columns("separated by double colons", rows)
+    return _Columns("separated by double colons", rows, separator)
 
 
 def _is_quoted(rows: _Rows) -> bool:
@@ -193,15 +287,17 @@ def _values(header: Sequence[str], rows: _Rows) -> list[tuple[int, dict[str, Any
 
 def _split_keys(text: str) -> _Columns:
     """Lines of `key transcript`, as LibriSpeech, MLS, AISHELL and Kaldi have them."""
-    lines = ((number, line.strip()) for number, line in enumerate(text.split("\n"), start=1))
-    return _Columns(
-        "`key transcript` lines", [(number, [*line.split(maxsplit=1), ""][:2]) for number, line in lines if line]
-    )
+    rows = _Rows()
+    for number, line in enumerate(text.split("\n"), start=1):
+        key, *transcript = line.strip().split(maxsplit=1) or [""]
+        if key:
+            rows.append((number, [key, *(transcript or [""])]))
+    return _Columns("`key transcript` lines", rows, " ")
 
 
 def _without_header(path: Path, form: str, rows: _Rows, audio: int) -> Table:
     """The table of rows whose column `audio` names the audio files."""
-    columns = [[row[number] for _, row in rows if number < len(row)] for number in range(len(rows[0][1]))]
+    columns = _list_columns(rows)
     texts = _text_columns(columns, audio)
     if len(texts) != 1:
         found = f"columns {', '.join(str(number + 1) for number in texts)} can be the text" if texts else "none is text"
@@ -211,6 +307,15 @@ def _without_header(path: Path, form: str, rows: _Rows, audio: int) -> Table:
     header[audio], header[texts[0]] = "audio", "text"
     form += f", without names of columns: column {audio + 1} is taken for the audio, {texts[0] + 1} for the text"
     return Table(form, header, _values(header, rows))
+
+
+def _list_columns(rows: _Rows) -> list[list[str]]:
+    """The cells of each column that the first row has."""
+    columns: list[list[str]] = [[] for _ in rows[0][1]]
+    for _, row in rows:
+        for column, cell in zip(columns, row, strict=False):
+            column.append(cell)
+    return columns
 
 
 def _text_columns(columns: Sequence[Sequence[str]], audio: int) -> list[int]:
