@@ -149,22 +149,48 @@ def test_json_with_lists_of_segments_is_named(content: object, tmp_path: Path) -
     assert line_of("table", path) == f"{path}: {name}; {remedy}"
 
 
+TO_SEGMENTS = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
+LABEL_STUDIO = [{"result": [{"value": {"start": 0.25, "end": 3.5, "text": ["mo"]}}]}]
+
+
 @pytest.mark.parametrize(
     ("record", "missing", "nested"),
     [
         ({"jobName": "a", "results": {"transcripts": [{"transcript": "mo"}]}}, "audio, text", "'results'"),
-        ({"id": 1, "audio": "a.wav", "annotations": [{"result": []}]}, "text", "'annotations'"),
+        ({"id": 1, "audio": "a.wav", "annotations": LABEL_STUDIO}, "text", "'annotations'"),
     ],
     ids=["Amazon Transcribe", "Label Studio"],
 )
-def test_json_with_other_lists_inside_is_named(
+def test_json_with_lists_of_segments_of_other_names_is_named(
     record: dict[str, object], missing: str, nested: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "a.json"
     path.write_text(json.dumps([record]), "utf-8")
-    remedy = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
-    found = f"no column of {missing}, but lists or objects in {nested}"
-    assert line_of("table", path) == f"{path}: {found}; {remedy}"
+    found = f"no column of {missing}, but lists of segments in {nested}"
+    line = line_of("table", path)
+    assert line.startswith(f"{path}: {found}; {TO_SEGMENTS}; or ")
+    assert "name them: --columns " in line
+    assert line.endswith(f", of: {', '.join(record)}")
+
+
+@pytest.mark.parametrize(
+    "extra",
+    [
+        {"meta": {"x": 1, "duration": 3}},
+        {"tags": [{"name": "x"}], "sizes": [1, 2]},
+        {"tokens": [{"word": "mo", "start": 0.25}]},
+    ],
+)
+def test_columns_of_json_beside_lists_and_objects_may_be_named(extra: dict[str, object], tmp_path: Path) -> None:
+    rows = [{"path": f"{n}.wav", "phrase": f"mo {n}", **extra} for n in range(3)]
+    for row in rows:
+        write_audio(tmp_path / str(row["path"]), 1.0)
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    line = line_of("table", path)
+    assert f'name them: --columns "text=…", of: path, phrase, {", ".join(extra)}' in line
+    assert ("lists of segments in 'tokens'" in line) == ("tokens" in extra)
+    assert len(prepare(f"table --table {path} --columns text=phrase", tmp_path / "out")) == 3
 
 
 def test_one_object_per_segment_is_read(tmp_path: Path) -> None:

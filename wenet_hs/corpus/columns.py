@@ -53,9 +53,9 @@ _MIN_MISSPELT, _MIN_SIMILARITY = 6, 0.85
 _OTHER_UNITS = {"frame", "frames", "sample", "samples", "ff", "min", "mins", "minutes", "hours"}
 
 
-def is_usual_name(name: str) -> bool:
-    """Whether a column of this name is found."""
-    return any(_fits(name, content, usual) for content, names in COLUMNS.items() for usual in names)
+def is_usual_name(name: str, contents: Collection[str] = tuple(COLUMNS)) -> bool:
+    """Whether a column of this name is found, with one of these contents."""
+    return any(_fits(name, content, usual) for content in contents for usual in COLUMNS[content])
 
 
 def is_in_milliseconds(name: str) -> bool:

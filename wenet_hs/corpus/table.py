@@ -164,8 +164,8 @@ def _audio_paths(written: str) -> tuple[str, str]:
 def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, str]:
     """Content → name of its column.
 
-    Raises DataError if a column is missing, ConfigError for wrong --columns. If JSON has a list of
-    segments per recording, or other lists and objects in its columns, the line says so.
+    Raises DataError if a column is missing, ConfigError for wrong --columns. If JSON has lists of
+    segments in its columns, the line says so.
     """
     try:
         return find_columns(path, table.header, options.columns)
@@ -173,18 +173,35 @@ def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, 
         text, _ = decode_text(path, options.encoding, "prepare table")
         if table.form.startswith("JSON") and SEGMENT_LIST.search(text):
             raise DataError(path, JSON_OF_SEGMENTS.name, JSON_OF_SEGMENTS.remedy) from None
-        if nested := _find_nested_columns(table):
-            found = f"{error.found}, but lists or objects in {list_names([*map(repr, nested)])}"
-            raise DataError(path, found, JSON_OF_SEGMENTS.remedy) from None
+        if names := _find_columns_of_segments(table):
+            found = f"{error.found}, but lists of segments in {list_names([*map(repr, names)])}"
+            raise DataError(path, found, f"{JSON_OF_SEGMENTS.remedy}; or {error.to_do}") from None
         raise
 
 
-def _find_nested_columns(table: Table) -> list[str]:
-    """The columns of JSON that have a list or an object in the first row, such as the segments of services."""
+def _find_columns_of_segments(table: Table) -> list[str]:
+    """The columns of JSON that have segments in the first row, as those of transcription services."""
     first_row = table.rows[0][1] if table.rows else {}
     if not isinstance(first_row, dict):
         return []
-    return [name for name, value in first_row.items() if isinstance(value, list | dict)]
+    return [name for name, value in first_row.items() if _has_segments(value)]
+
+
+def _has_segments(value: Any) -> bool:
+    """Whether a value of JSON has, at any depth, a list of objects that have a text or a time."""
+    if isinstance(value, dict):
+        return any(map(_has_segments, value.values()))
+    if not isinstance(value, list):
+        return False
+    return any(_has_text_or_time(item) or _has_segments(item) for item in value)
+
+
+def _has_text_or_time(value: Any) -> bool:
+    """Whether an object, or one inside it, has the usual name of a column of text or times."""
+    if not isinstance(value, dict):
+        return False
+    has_name = any(is_usual_name(name, ("text", *TIMES)) for name in value)
+    return has_name or any(map(_has_text_or_time, value.values()))
 
 
 def _text(cell: Any) -> str:
