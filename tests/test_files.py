@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atomic writes."""
+"""Atomic writes, and compressed files under any name."""
 
+import bz2
 from pathlib import Path
 
 import pytest
 
 from wenet_hs.errors import DataError
-from wenet_hs.files import locked, open_atomic
+from wenet_hs.files import locked, open_atomic, read_bytes, read_lines
 
 
 def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path) -> None:
@@ -28,3 +29,25 @@ def test_two_writes_of_one_file_at_the_same_time_do_not_mix(tmp_path: Path) -> N
         second.write(b"second, which ends earlier")
     assert path.read_bytes() == b"first"
     assert [one.name for one in tmp_path.iterdir()] == ["a.txt"]
+
+
+@pytest.mark.parametrize("text", ["BZh01 hello there\nBZh02 no", "BZh9 hello", "BZh", "BZh91AY"])
+def test_a_text_that_begins_as_bzip2_is_text(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "ref.txt"
+    path.write_text(text)
+    assert read_lines(path) == text.split("\n")
+    assert read_bytes(path) == text.encode()
+
+
+@pytest.mark.parametrize("text", ["hello there", ""])
+def test_bzip2_under_another_name(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "ref.txt"
+    path.write_bytes(bz2.compress(text.encode()))
+    assert read_bytes(path) == text.encode()
+
+
+def test_an_incomplete_bzip2_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "ref.txt"
+    path.write_bytes(bz2.compress(b"hello there")[:-8])
+    with pytest.raises(DataError, match=r"ref.txt: not a complete .bz2 file \(.*\); copy it again"):
+        read_bytes(path)

@@ -35,8 +35,15 @@ _DECOMPRESS: dict[str, Callable[..., IO[bytes]]] = {
     ".xz": lzma.open,
     ".bz2": bz2.open,
 }
-_COMPRESSED = {b"\x1f\x8b": ".gz", b"\xfd7zXZ\0": ".xz", b"BZh": ".bz2"}
-"""First bytes of a compressed file → how it is named."""
+_COMPRESSED = {
+    ".gz": re.compile(rb"\x1f\x8b"),
+    ".xz": re.compile(rb"\xfd7zXZ\0"),
+    # The size of its blocks, and the mark of the first block, or of the end if it has no content.
+    ".bz2": re.compile(rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"),
+}
+"""How a compressed file is named → its first bytes."""
+_MAX_MARK = 16
+"""Bytes of the beginning of a file that show whether it is compressed."""
 
 
 def fsync_path(path: Path) -> None:
@@ -144,8 +151,8 @@ def read_bytes(path: Path) -> bytes:
 
 def _compression_of(first_bytes: bytes) -> str:
     """The suffix of a compressed file that begins so; empty if it is not compressed."""
-    for mark, name in _COMPRESSED.items():
-        if first_bytes.startswith(mark):
+    for name, mark in _COMPRESSED.items():
+        if mark.match(first_bytes):
             return name
     return ""
 
@@ -160,7 +167,7 @@ def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
     try:
         with path.open("rb") as file:
             if kind not in _DECOMPRESS:
-                first_bytes = file.peek(8)
+                first_bytes = file.peek(_MAX_MARK)
                 kind = _compression_of(first_bytes)
             if not kind:
                 yield file
@@ -168,14 +175,14 @@ def _open_to_read(path: Path) -> Iterator[IO[bytes]]:
             with _DECOMPRESS[kind](file, "rb") as content:
                 yield content
     except (EOFError, gzip.BadGzipFile, lzma.LZMAError, zlib.error) as error:
-        raise _incomplete(path, kind, error) from error
+        raise _make_incomplete_error(path, kind, error) from error
     except OSError as error:
         if error.errno is None:  # of bz2: "Invalid data stream"
-            raise _incomplete(path, kind, error) from error
+            raise _make_incomplete_error(path, kind, error) from error
         raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
 
 
-def _incomplete(path: Path, kind: str, error: Exception) -> DataError:
+def _make_incomplete_error(path: Path, kind: str, error: Exception) -> DataError:
     """The error for a compressed file that cannot be decompressed. `kind`: its suffix."""
     found = f"not a complete {kind} file ({one_line(error)})"
     return DataError(path, found, "copy it again, or compress the text again")
