@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists
+from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
 from pympi import Eaf
 
@@ -181,6 +181,20 @@ def test_annotations_of_signs_are_no_faults(tmp_path: Path, caplog: pytest.LogCa
     found, total = prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
     assert [u.txt for u in found] == WORDS and total["left_out"] == {"empty transcript after normalisation": 10}
     assert "annotations left out because they have only signs: '@' (5), '*' (5)" in caplog.messages
+
+
+@pytest.mark.parametrize("lost", ["????? ???", "?????", "? ??? ??", "\ufffd\ufffd\ufffd", "\ufffd?"])
+def test_texts_whose_letters_are_lost_are_faults(tmp_path: Path, lost: str, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_eaf(tmp_path / "a.eaf", with_pauses([lost, "???", "?", "@"]))
+    line = f"elan --corpus {tmp_path} --out {tmp_path / 'out'} --num_workers 0 --lang qaa --split_by none"
+    total = prepare_line(line)["total"]
+    assert total["rejected"] == {"lost letters": 3}
+    assert total["left_out"] == {"empty transcript after normalisation": 7}
+    signs = "annotations left out because they have only signs: '???' (3), '?' (2), '@' (2)"
+    assert signs in caplog.messages
+    reasons = {reason for reason in rejected(tmp_path / "out").values() if reason.startswith("lost")}
+    assert reasons == {f"lost letters: {lost!r}; write the text again, in UTF-8"}
 
 
 @pytest.mark.parametrize("form", ["audacity", "srt", "table", "kaldi"])

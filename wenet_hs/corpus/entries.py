@@ -66,6 +66,8 @@ _OF_EQUAL_TEXTS = {
 """What to do if all transcripts are equal, by the form of the data."""
 _NO_SET = ("", "unassigned", "none", "null", "nan", "n/a", "-")
 """Values of a set that say that there is none, as in Common Voice's spontaneous speech."""
+_MAX_QUESTION_MARKS = 3
+"""Of an annotation of them that is left out as a sign; more are letters that were lost."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,12 +284,15 @@ def _find_audio(
             rejected.append(_rejected(entry, reason, is_fault=False))
             continue
         entry, txt = _clean_text(options, entry, left_out)
-        reason, is_fault = _fault(entry, txt)
-        path = None if reason else finder.find(entry.audio, entry.folder)
+        fault = _find_fault(entry, txt)
+        if fault is not None:
+            rejected.append(_rejected(entry, fault.reason, fault.is_of_data))
+            continue
+        path = finder.find(entry.audio, entry.folder)
         if isinstance(path, Path):
             found.append((entry, path, txt))
         else:
-            rejected.append(_rejected(entry, reason or str(path), is_fault))
+            rejected.append(_rejected(entry, path))
     left_out.report()
     used = list[tuple[Entry, Path, str]]()
     channels = resolve_channels([(entry.channel, path) for entry, path, _ in found])
@@ -336,7 +341,7 @@ def _clean_text(options: OwnOptions, entry: Entry, left_out: _LeftOut) -> tuple[
         if text != entry.txt:
             entry = replace(entry, txt=text)
     txt, punctuation = _normalize(options, entry.txt, entry.lang or "")
-    if not txt and _has_times(entry):
+    if not txt and _has_times(entry) and not _has_lost_letters(entry.txt):
         left_out.signs.update(filter(None, [entry.txt.strip()]))
     else:
         left_out.punctuation.update(punctuation)
@@ -409,18 +414,47 @@ def _report_notes(entries: Sequence[Entry]) -> None:
             logger.info("%d transcripts have %s, such as %r in %s; %s", len(found), what, *found[0], advice)
 
 
-def _fault(entry: Entry, txt: str) -> tuple[str | None, bool]:
-    """Why an entry cannot be used, apart from its audio, and whether that is a fault of the data."""
+@dataclass(frozen=True)
+class _Fault:
+    """Why an entry cannot be used."""
+
+    reason: str
+    is_of_data: bool = True
+    """False: it is left out as in healthy data, such as an annotation without a transcript."""
+
+
+def _find_fault(entry: Entry, txt: str) -> _Fault | None:
+    """Why an entry cannot be used, apart from its audio; None: it can be.
+
+    txt: its transcript after normalisation.
+    """
     if not entry.txt.strip():
-        return "empty transcript", False
-    if not txt:  # a part of a recording may have signs for what is no speech, such as laughter
-        return f"empty transcript after normalisation: {one_field(entry.txt)!r}", not _has_times(entry)
-    start, end = entry.start or 0.0, math.inf if entry.end is None else entry.end
+        return _Fault("empty transcript", is_of_data=False)
+    if not txt:
+        written = one_field(entry.txt)
+        if _has_lost_letters(entry.txt):
+            return _Fault(f"lost letters: {written!r}; write the text again, in UTF-8")
+        # A part of a recording may have signs for what is no speech, such as laughter.
+        is_sign = _has_times(entry)
+        return _Fault(f"empty transcript after normalisation: {written!r}", is_of_data=not is_sign)
+    start = entry.start or 0.0
+    end = math.inf if entry.end is None else entry.end
     if not 0.0 <= start < end or entry.end == math.inf:  # NaN too
-        return f"times: from {start:g} to {end:g} s; the start must be before the end, and not below 0", True
+        rule = "the start must be before the end, and not below 0"
+        return _Fault(f"times: from {start:g} to {end:g} s; {rule}")
     if entry.split is not None and not find_split(entry.split):
-        return f"unknown set: {entry.split!r} is not train, dev or test", True
-    return None, True
+        return _Fault(f"unknown set: {entry.split!r} is not train, dev or test")
+    return None
+
+
+def _has_lost_letters(text: str) -> bool:
+    """Whether a text without letters had some before it was saved in another encoding.
+
+    Programs write U+FFFD or `?` for each letter that they cannot save. Up to three `?` may be an
+    annotator's mark of words that are not understood.
+    """
+    has_marks_only = not text.replace("?", "").strip()
+    return "\ufffd" in text or (has_marks_only and text.count("?") > _MAX_QUESTION_MARKS)
 
 
 def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
