@@ -90,6 +90,21 @@ def test_a_copy_of_a_set_is_not_used(data: Path, caplog: Caplog) -> None:
     assert prepare(data)["rejected"] == {"repeated": 1}, "of another set"
 
 
+def test_a_part_of_a_set_is_not_used_whatever_its_name(data: Path, caplog: Caplog) -> None:
+    """LibriSpeech's train_100 is a part of train_960."""
+    whole = (data / "train").rename(data / "train_960")
+    keys = [f"train{number}" for number in range(8)]
+    parts = [write_folder(data / "train_100", keys[:3]), write_folder(data / "train_20", keys[:2])]
+    parts.append(write_folder(data / "train_981", keys))
+    total = prepare(data)
+    assert (total["utterances"], total["rejected"]) == (SIZES, {})
+    for part in parts:
+        assert f"{part}: {whole} has all its utterances; it is not used" in caplog.text
+    shutil.rmtree(data.parent / "out")
+    total = prepare(data, "--ignore_sets")
+    assert (sum(total["utterances"].values()), total["rejected"]) == (12, {})
+
+
 def test_a_set_without_transcripts_is_named(data: Path) -> None:
     text = data / "test" / "text"
     content = text.read_text()

@@ -8,12 +8,12 @@ The further files are utt2spk, utt2lang, segments (with channels) and reco2file_
 Either the folder itself has wav.scp, or its subfolders train, dev (valid, …) and test do, which then are the sets;
 train_clean belongs to train, test1 to test. Other subfolders, such as local, are not used unless
 --ignore_sets is given; nor is one whose utterances another one of its set has too, such as
-train_hires beside train.
+train_hires beside train, or train_100 beside train_960.
 """
 
 import logging
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -65,7 +65,8 @@ def prepare(options: Options) -> dict[str, Any]:
 def read_folders(corpus: Path, *, only_sets: bool = False) -> Iterator[Entry | Rejected]:
     """The utterances of a data folder, or of its subfolders, which then are the sets.
 
-    A subfolder whose utterances another one of its set has too (`train_hires`) is not used.
+    A subfolder whose utterances another one of its set has too is not used: `train_hires` beside
+    `train`, or `train_100` beside `train_960`.
 
     Args:
         only_sets: use no subfolder whose name is not that of a set, such as `local`.
@@ -75,24 +76,45 @@ def read_folders(corpus: Path, *, only_sets: bool = False) -> Iterator[Entry | R
     if (corpus / "wav.scp").is_file():
         yield from read_kaldi(corpus)
         return
-    keys_of = dict[Path, set[str | None]]()
+    entries_of = dict[Path, list[Entry | Rejected]]()
     for folder in _choose_folders(corpus, only_sets):
-        entries = list(read_kaldi(folder, folder.name))
-        keys = {entry.key for entry in entries}
-        of_same_set = [other for other in keys_of if not only_sets or _are_one_set(other, folder)]
-        originals = [other for other in of_same_set if keys and keys <= keys_of[other]]
-        if originals:
-            logger.warning("%s: %s has all its utterances; it is not used", folder, originals[0])
-            continue
-        keys_of[folder] = keys
-        yield from entries
+        entries_of[folder] = list(read_kaldi(folder, folder.name))
+    original_of = _find_copies(entries_of, only_sets)
+    for folder, entries in entries_of.items():
+        if folder in original_of:
+            original = original_of[folder]
+            logger.warning("%s: %s has all its utterances; it is not used", folder, original)
+        else:
+            yield from entries
+
+
+def _find_copies(entries_of: Mapping[Path, Sequence[Entry | Rejected]], only_sets: bool) -> dict[Path, Path]:
+    """Folder → another one of its set that has all its utterances and is used itself.
+
+    Of folders with the same utterances the first one is the original.
+
+    Args:
+        only_sets: whether the folders are sets; otherwise all of them are compared.
+    """
+    keys_of = {folder: {entry.key for entry in entries} for folder, entries in entries_of.items()}
+    original_of = dict[Path, Path]()
+    # The largest ones first: so an original is known before its copies, whatever their names are.
+    by_size = sorted(keys_of, key=lambda folder: len(keys_of[folder]), reverse=True)
+    for number, folder in enumerate(by_size):
+        for other in by_size[:number]:
+            is_comparable = not only_sets or _are_one_set(other, folder)
+            is_copy = bool(keys_of[folder]) and keys_of[folder] <= keys_of[other]
+            if is_comparable and is_copy and other not in original_of:
+                original_of[folder] = other
+                break
+    return original_of
 
 
 def _choose_folders(corpus: Path, only_sets: bool) -> list[Path]:
     """The subfolders that are data folders; what is not used is stated in the log."""
     folders = sorted(path.parent for path in corpus.glob("*/wav.scp"))
     if not folders:
-        raise _no_data_folder(corpus)
+        raise _make_no_data_folder_error(corpus)
     others = [folder for folder in folders if find_split(folder.name) is None]
     if not only_sets:
         without_text = [folder for folder in others if not (folder / "text").is_file()]
@@ -109,7 +131,8 @@ def _choose_folders(corpus: Path, only_sets: bool) -> list[Path]:
     return [folder for folder in folders if folder not in others]
 
 
-def _no_data_folder(corpus: Path) -> DataError:
+def _make_no_data_folder_error(corpus: Path) -> DataError:
+    """The error for a folder without data folders of Kaldi; it names one below, if there is one."""
     if not corpus.exists():
         return DataError(corpus, "no such folder", "--corpus is a data folder of Kaldi")
     found = "no wav.scp here or in its subfolders"
