@@ -65,6 +65,40 @@ def test_a_folder_of_raw_samples_and_the_header_that_the_line_advises(tmp_path: 
     assert utterances == {"train": 1, "dev": 1, "test": 1}
 
 
+@pytest.mark.parametrize("form", ["double colons", "names of columns"])
+def test_a_table_of_raw_samples_and_the_header_that_the_line_advises(form: str, tmp_path: Path) -> None:
+    """KsponSpeech has a list of raw samples, without names of columns."""
+    audio = tmp_path / "KsponSpeech_01"
+    paths = [write_raw(audio / f"KsponSpeech_{number}.pcm") for number in range(3)]
+    path = tmp_path / "train.trn"
+    pattern = "{} :: 아/ 몬 소리야{}\n" if form == "double colons" else "{}\t아/ 몬 소리야{}\n"
+    rows = [pattern.format(f"KsponSpeech_01/{raw.name}", "야" * number) for number, raw in enumerate(paths)]
+    path.write_text("path\ttext\n" * (form == "names of columns") + "".join(rows), "utf-8")
+    words = f"table --table {path} --out {tmp_path / 'out'} {OPTIONS}"
+    with pytest.raises(DataError) as caught:
+        prepare_line(words)
+    assert str(caught.value) == f"{path}: no audio file, but KsponSpeech_0.pcm: {FOUND}; {ADVICE}"
+    for raw in paths:
+        samples, rate = soundfile.read(raw, **RAW)
+        soundfile.write(raw.with_suffix(".wav"), samples, rate)
+    assert prepare_line(words)["total"]["utterances"] == {"train": 1, "dev": 1, "test": 1}
+
+
+@pytest.mark.parametrize("suffix", [".pcm", ".wav"])
+def test_a_list_whose_audio_is_elsewhere_has_no_names_of_columns(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / "list" / "train.trn"
+    path.parent.mkdir()
+    path.write_text("".join(f"{name}{suffix} :: mo {name}\n" for name in "abc"), "utf-8")
+    for name in "abc":
+        write_audio(tmp_path / "audio" / f"{name}.wav", 1.0)
+    words = f"table --table {path} --out {tmp_path / 'out'} {OPTIONS}"
+    remedy = "if the first line has no names, write them, or put the audio beside it or give --audio_dir; otherwise"
+    with pytest.raises(DataError, match=f":1: no column of audio, text; {remedy} name them"):
+        prepare_line(words)
+    utterances = prepare_line(f"{words} --audio_dir {tmp_path / 'audio'}")["total"]["utterances"]
+    assert utterances == {"train": 1, "dev": 1, "test": 1}
+
+
 def test_audio_with_a_header_is_read_whatever_its_name(tmp_path: Path) -> None:
     for suffix in (".raw", ".pcm"):
         path = write_audio(tmp_path / "a.wav", 1.0).rename(tmp_path / f"a{suffix}")

@@ -6,6 +6,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
+from wenet_hs.data.containers import RAW_SUFFIXES
+from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.text.normalize import normalize_phones
 
@@ -119,8 +121,10 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
         guess = _guess_missing(missing, others)
         flag = " ".join(f"{content}=…" for content in missing)
         has = list_names(header, most=20)
-        if any(re.fullmatch(r"[\d:.,]*\d", name) for name in header):
-            guess = "if the first line has no names, write them, or put the audio beside it; otherwise "
+        if any(map(_is_content, header)):
+            guess = (
+                "if the first line has no names, write them, or put the audio beside it or give --audio_dir; otherwise "
+            )
         fault = f"no column of {', '.join(missing)}"
         to_do = f'{guess}name them: --columns "{flag}", of: {has}'
         only_time = next((name for name in ("start", "end") if name in found), None)
@@ -128,6 +132,12 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
             to_do += f'; or use whole files: --columns "{only_time}="'
         raise DataError(f"{path}:1", fault, to_do)
     return found
+
+
+def _is_content(cell: str) -> bool:
+    """Whether a cell of the first line is a number, a time or an audio file, and so no name of a column."""
+    is_number = re.fullmatch(r"[\d:.,]*\d", cell) is not None
+    return is_number or cell.lower().endswith((*ALL_SUFFIXES, *RAW_SUFFIXES))
 
 
 def _guess(names: Sequence[str], by_lower: Mapping[str, str]) -> str:

@@ -40,6 +40,7 @@ from wenet_hs.corpus.columns import (
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
+from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
 from wenet_hs.file_forms import JSON_OF_SEGMENTS, SEGMENT_LIST
@@ -90,7 +91,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
 
     def is_audio(cell: str) -> bool:
         found = finder.find(_audio_paths(cell), path.parent)
-        return isinstance(found, Path) or found.startswith("ambiguous")
+        return isinstance(found, Path) or found.startswith(("ambiguous", "unreadable"))
 
     table = read_table_file(
         path,
@@ -111,6 +112,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
     _drop_repeated_ids(path, table, columns)
     rows = {number: row for number, row in table.rows if isinstance(row, dict)}
     values = {number: _read_values(row, columns) for number, row in rows.items()}
+    _refuse_raw_samples(path, values, finder)
     doubtful = _find_doubtful(path, table, values, unused)
     for number, row in table.rows:
         where = f"{path.name}:{number}"
@@ -159,6 +161,24 @@ def _audio_paths(written: str) -> tuple[str, str]:
     Exports name the annotation file, and KsponSpeech its files of raw samples, which users convert.
     """
     return written, re.sub(r"(?i)\.(eaf|textgrid|pcm)$", "", written)
+
+
+def _refuse_raw_samples(path: Path, values: Mapping[int, Mapping[str, str]], finder: MediaFinder) -> None:
+    """Raise DataError if the audio of all rows is raw samples, as KsponSpeech has them.
+
+    The first row with other audio ends the search. A few raw files are rejected later, row by row.
+    """
+    first_name = ""
+    for value in values.values():
+        written = value.get("audio", "")
+        if Path(written).suffix.lower() not in RAW_SUFFIXES:
+            return
+        audio = finder.find(_audio_paths(written), path.parent)
+        if isinstance(audio, Path) or not audio.startswith("unreadable"):
+            return
+        first_name = first_name or Path(written).name
+    if first_name:
+        raise DataError(path, f"no audio file, but {first_name}: {RAW_SAMPLES}", ADD_HEADER)
 
 
 def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, str]:
