@@ -11,7 +11,8 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.columns import find_columns, find_near_names
-from wenet_hs.errors import DataError
+from wenet_hs.corpus.table import Options, read_table
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 
 TEXTS = ["mo lu", "ba mo", "ke pi", "ti da", "so re", "na pi"]
@@ -150,8 +151,9 @@ def test_a_column_of_another_word_is_no_hint_and_no_guess(
     (tmp_path / "t.csv").write_text("\n".join(rows))
     assert len(prepare(tmp_path)[0]) == len(TEXTS)
     assert f"columns not used: {name!r}\n" in caplog.text and "looks like" not in caplog.text
-    for other, missing in {"end": "start", "start": "end"}.items():
-        with pytest.raises(DataError, match=rf"t.csv:1: no column of {missing}; name them: --columns \"{missing}=…\""):
+    for other, missing in {"end": "start", "start": "end or duration"}.items():
+        flag = f'--columns "{missing.split()[0]}=…"'
+        with pytest.raises(DataError, match=f"t.csv:1: no column of {missing}; name them: {flag}"):
             find_columns(Path("t.csv"), ["wav", "text", other, name], "")
 
 
@@ -202,3 +204,45 @@ def test_a_transcript_that_is_a_usual_name_of_a_column_makes_no_header(tmp_path:
     texts = ["end", "set", "speaker", "one", "two", "three"]
     (tmp_path / "t.csv").write_text("\n".join(f"LX-{n},{text}" for n, text in enumerate(texts)))
     assert prepare(tmp_path)[0].keys() == {*texts}
+
+
+def test_a_length_beside_a_start_is_the_duration(tmp_path: Path) -> None:
+    times = write_rows(tmp_path, "wav,start,length,text", "{wav},{start},1.25,{text}")
+    utterances = prepare(tmp_path)[0]
+    assert {text: (one.start, one.end) for text, one in utterances.items()} == times
+
+
+@pytest.mark.parametrize("flags", ["", '--columns "end=Ende"'])
+def test_a_length_beside_an_end_is_not_used(tmp_path: Path, flags: str) -> None:
+    end = "Ende" if flags else "end"
+    times = write_rows(tmp_path, f"wav,start,{end},length,text", "{wav},{start},{end},5 letters,{text}")
+    utterances = prepare(tmp_path, flags)[0]
+    assert {text: (one.start, one.end) for text, one in utterances.items()} == times
+
+
+def test_a_start_without_an_end_asks_for_an_end_or_a_duration(tmp_path: Path) -> None:
+    times = write_rows(tmp_path, "wav,start,Clip Length,text", "{wav},{start},1.25,{text}")
+    with pytest.raises(DataError) as caught:
+        prepare(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 't.csv'}:1: no column of end or duration; did you mean Clip Length? name them: "
+        '--columns "end=…" (or "duration=…"), of: wav, start, Clip Length, text; '
+        'or use whole files: --columns "start="'
+    )
+    utterances = prepare(tmp_path, '--columns "duration=Clip Length"')[0]
+    assert {text: (one.start, one.end) for text, one in utterances.items()} == times
+
+
+@pytest.mark.parametrize("name", ["'Start time'", r"Start\ time", r"Start\\ time"])
+def test_quotation_marks_around_a_name_with_spaces(tmp_path: Path, name: str) -> None:
+    times = write_rows(tmp_path, "wav,Start time,End time,text", "{wav},{start},{end},{text}")
+    options = Options(corpus=tmp_path / "t.csv", out=tmp_path, columns=f"start={name} end=End time")
+    flag = '--columns "start=Start time"'
+    with pytest.raises(ConfigError) as caught:
+        list(read_table(options.corpus, options))
+    assert str(caught.value) == (
+        f"--columns {f'start={name}'!r}: write {flag}, without other quotation marks or backslashes; "
+        "t.csv has the columns: wav, Start time, End time, text"
+    )
+    utterances = prepare(tmp_path, f'{flag[:-1]} end=End time"')[0]
+    assert {text: (one.start, one.end) for text, one in utterances.items()} == times

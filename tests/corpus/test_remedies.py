@@ -40,13 +40,14 @@ def write_clips(folder: Path) -> None:
 
 def test_a_table_with_one_column_of_times(tmp_path: Path) -> None:
     write_clips(tmp_path)
-    for name, other in (("start", "end"), ("end", "start")):
+    flags = {"start": '"end=…" (or "duration=…")', "end": '"start=…"'}
+    for name, other in (("start", "end or duration"), ("end", "start")):
         table = tmp_path / f"{name}.csv"
         rows = [f"{number}.wav,{text},0.4" for number, text in enumerate(TEXTS)]
         table.write_text("\n".join([f"path,text,{name}", *rows]))
         words = f"table --table {table} --lang mdw"
         assert message_of(tmp_path / name, words) == (
-            f'{table}:1: no column of {other}; name them: --columns "{other}=…", of: path, text, '
+            f"{table}:1: no column of {other}; name them: --columns {flags[name]}, of: path, text, "
             f'{name}; or use whole files: --columns "{name}="'
         )
         assert prepare(tmp_path / name, f'{words} --columns "{name}="') == len(TEXTS)

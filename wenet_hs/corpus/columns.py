@@ -29,7 +29,7 @@ COLUMNS = {
     "end": (
         *("end", "stop", "end_time", "stop_time", "segment_end", "t_end", "time_end", "end_timestamp", "tmax", "xmax"),
     ),
-    "duration": ("duration", "dur", "audio_duration"),
+    "duration": ("duration", "dur", "audio_duration", "length"),
     "channel": ("channel", "audio_channel", "channel_id", "channel_index", "channel_selector", "chan"),
     "split": ("split", "set", "subset", "partition"),
     "key": ("id", "key", "utterance_id", "utt_id", "utt", "segment_id"),
@@ -83,7 +83,10 @@ def _join_words(name: str) -> str:
 
 
 def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
-    """Content → name of its column. `chosen`: --columns."""
+    """Content → name of its column. `chosen`: --columns.
+
+    Raises DataError if a column is missing or may be one of several, ConfigError for wrong --columns.
+    """
     fitting = {
         content: [name for usual in names for name in header if _fits(name, content, usual)]
         for content, names in COLUMNS.items()
@@ -92,16 +95,11 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
         fitting["end"] += [name for name in header if _fits(name, "end", "offset")]
     other = [name for usual in _OTHER_TEXTS for name in header if _fits(name, "text", usual)]
     fitting["text"] = [name for name in fitting["text"] if name not in other] or other[:1]
-    by_lower = {name.strip().lower(): name for name in reversed(header)}
-    for pair in filter(None, re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen))):  # a name may have spaces
-        content, equals, name = pair.partition("=")
-        if content not in COLUMNS or not equals:
-            raise ConfigError(f"--columns {pair!r}", f"expected CONTENT=NAME with a content of {', '.join(COLUMNS)}")
-        if name and name not in header:
-            guess = _guess([name], by_lower)
-            fault = f"{guess}{path.name} has the columns: {list_names(header, most=20)}"
-            raise ConfigError(f"--columns {pair!r}", fault)
+    chosen_names = _read_chosen(path, header, chosen)
+    for content, name in chosen_names.items():
         fitting[content] = [name] if name else []
+    if fitting["end"] and "duration" not in chosen_names:  # then a length may be that of the text
+        fitting["duration"] = [name for name in fitting["duration"] if not _fits(name, "duration", "length")]
     if len(fitting["text"]) > 1:
         of_text = list_names([repr(name) for name in fitting["text"]])
         raise DataError(f"{path}:1", f"several columns can be the transcript: {of_text}", 'name it: --columns "text=…"')
@@ -117,21 +115,66 @@ def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, st
     if "start" not in found:
         found.pop("duration", None)  # that of the file
     if missing:
-        others = {lower: name for lower, name in by_lower.items() if name not in found.values()}
-        guess = _guess_missing(missing, others)
-        flag = " ".join(f"{content}=…" for content in missing)
-        has = list_names(header, most=20)
-        if any(map(_is_content, header)):
-            guess = (
-                "if the first line has no names, write them, or put the audio beside it or give --audio_dir; otherwise "
-            )
-        fault = f"no column of {', '.join(missing)}"
-        to_do = f'{guess}name them: --columns "{flag}", of: {has}'
-        only_time = next((name for name in ("start", "end") if name in found), None)
-        if only_time and not {"audio", "text"} & {*missing}:
-            to_do += f'; or use whole files: --columns "{only_time}="'
-        raise DataError(f"{path}:1", fault, to_do)
+        raise _make_missing_error(path, header, missing, found)
     return found
+
+
+def _read_chosen(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
+    """Content → name of its column, of --columns; an empty name for a content that is not used.
+
+    Raises ConfigError for another content or name.
+    """
+    names = dict[str, str]()
+    for pair in re.split(r"\s+(?=[^\s=]*=)", normalize_phones(chosen)):  # a name may have spaces
+        if not pair:
+            continue
+        content, equals, name = pair.partition("=")
+        if content not in COLUMNS or not equals:
+            fault = f"expected CONTENT=NAME with a content of {', '.join(COLUMNS)}"
+            raise ConfigError(f"--columns {pair!r}", fault)
+        if name and name not in header:
+            fault = f"{path.name} has the columns: {list_names(header, most=20)}"
+            hint = _find_unquoted(content, name, header) or _guess([name], _by_lower(header))
+            raise ConfigError(f"--columns {pair!r}", f"{hint}{fault}")
+        names[content] = name
+    return names
+
+
+def _find_unquoted(content: str, name: str, header: Sequence[str]) -> str:
+    """What to write for a name in quotation marks or with backslashes, or nothing.
+
+    Those of the shell are gone; others are a part of the name.
+    """
+    unquoted = re.sub(r"[\\'\"]", "", name)
+    if unquoted == name or unquoted not in header:
+        return ""
+    return f'write --columns "{content}={unquoted}", without other quotation marks or backslashes; '
+
+
+def _make_missing_error(
+    path: Path, header: Sequence[str], missing: Sequence[str], found: Mapping[str, str]
+) -> DataError:
+    """The error for contents without a column. Its line has guesses and the flags that name them.
+
+    found: content → name of the columns that were found.
+    """
+    others = {lower: name for lower, name in _by_lower(header).items() if name not in found.values()}
+    guess = _guess_missing([*missing, "duration"] if "end" in missing else missing, others)
+    if any(map(_is_content, header)):
+        guess = "if the first line has no names, write them, or put the audio beside it or give --audio_dir; otherwise "
+    contents = ["end or duration" if content == "end" else content for content in missing]
+    flag = " ".join(f"{content}=…" for content in missing)
+    either = ' (or "duration=…")' if "end" in missing else ""
+    to_do = f'{guess}name them: --columns "{flag}"{either}, of: {list_names(header, most=20)}'
+    only_time = next((name for name in ("start", "end") if name in found), None)
+    if only_time and not {"audio", "text"} & {*missing}:
+        to_do += f'; or use whole files: --columns "{only_time}="'
+    return DataError(f"{path}:1", f"no column of {', '.join(contents)}", to_do)
+
+
+def _by_lower(header: Sequence[str]) -> dict[str, str]:
+    """Name in lower case → name of the first such column."""
+    return {name.strip().lower(): name for name in reversed(header)}
 
 
 def _is_content(cell: str) -> bool:

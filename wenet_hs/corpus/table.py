@@ -60,7 +60,8 @@ class TableOptions(OwnOptions):
 
     columns: str = option(
         "",
-        f'names of columns, such as "audio=File text=Words"; contents: {" ".join(COLUMNS)}',
+        'names of columns, such as "audio=File text=Words"; a name may have spaces: "start=Start time"; '
+        f"contents: {' '.join(COLUMNS)}",
         metavar='"CONTENT=NAME …"',
     )
     encoding: str | None = option(None, "of the text files (default: UTF-8, or UTF-16 with a byte order mark)")
