@@ -246,3 +246,27 @@ def test_quotation_marks_around_a_name_with_spaces(tmp_path: Path, name: str) ->
     )
     utterances = prepare(tmp_path, f'{flag[:-1]} end=End time"')[0]
     assert {text: (one.start, one.end) for text, one in utterances.items()} == times
+
+
+@pytest.mark.parametrize("second", ["end", "duration"])
+def test_milliseconds_without_a_unit_are_named_and_with_it_are_read(tmp_path: Path, second: str) -> None:
+    pattern = "{wav},{start_ms},{end_ms},{text}" if second == "end" else "{wav},{start_ms},1250,{text}"
+    times = write_rows(tmp_path, f"wav,start,{second},text", pattern)
+    with pytest.raises(DataError) as caught:
+        prepare(tmp_path)
+    assert str(caught.value) == (
+        f"{tmp_path / 't.csv'}: times outside the audio, line 2: from 500 to 1750 s in audio of 8 s; "
+        f"if they are milliseconds, name the columns start_ms and {second}_ms; write other units in seconds"
+    )
+    write_rows(tmp_path, f"wav,start_ms,{second}_ms,text", pattern)
+    utterances = prepare(tmp_path)[0]
+    assert {text: (one.start, one.end) for text, one in utterances.items()} == times
+
+
+def test_long_segments_inside_their_audio_are_seconds(tmp_path: Path) -> None:
+    rows = ["wav,start,end,text"]
+    for n, text in enumerate(TEXTS):
+        write_audio(tmp_path / f"{n}.wav", seconds=81.0)
+        rows.append(f"{n}.wav,{5 + n / 10},{75 + n},{text}")
+    (tmp_path / "t.csv").write_text("\n".join(rows))
+    assert len(prepare(tmp_path)[0]) == len(TEXTS)

@@ -24,8 +24,9 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import pairwise, permutations
+from itertools import islice, pairwise, permutations
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from wenet_hs.corpus.columns import (
@@ -40,6 +41,7 @@ from wenet_hs.corpus.columns import (
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
+from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.errors import DataError, list_names
@@ -52,6 +54,12 @@ _MAX_REPEATED = 0.1
 """Share of the rows whose id another clip has too, or whose file another text; up to it these are mistakes."""
 _NEMO_START = "offset"
 """The name that NeMo gives the begin of a segment, which it omits where it is 0."""
+
+
+_NUM_SAMPLED = 100
+"""Rows at the beginning that show whether times are seconds."""
+_MIN_DOUBTFUL_S = 30.0
+"""Length of the median segment from which on the unit is asked for: milliseconds give more, even of words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,6 +122,7 @@ def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = N
     rows = {number: row for number, row in table.rows if isinstance(row, dict)}
     values = {number: _read_values(row, columns) for number, row in rows.items()}
     _refuse_raw_samples(path, values, finder)
+    _refuse_other_unit(path, values, in_ms, finder)
     doubtful = _find_doubtful(path, table, values, unused)
     for number, row in table.rows:
         where = f"{path.name}:{number}"
@@ -180,6 +189,71 @@ def _refuse_raw_samples(path: Path, values: Mapping[int, Mapping[str, str]], fin
         first_name = first_name or Path(written).name
     if first_name:
         raise DataError(path, f"no audio file, but {first_name}: {RAW_SAMPLES}", ADD_HEADER)
+
+
+@dataclass(frozen=True)
+class _Segment:
+    """A part of a recording, as a row gives it."""
+
+    number: int
+    """Line of the table."""
+    audio: str
+    """Path as it is written."""
+    start: float
+    end: float
+
+
+def _refuse_other_unit(
+    path: Path,
+    values: Mapping[int, Mapping[str, str]],
+    in_ms: Collection[str],
+    finder: MediaFinder,
+) -> None:
+    """Raise DataError if times are read as seconds and seem to have a smaller unit.
+
+    Then segments are long, and most end after twice the duration of their audio. The audio is only
+    asked for the first rows of tables with long segments.
+    """
+    if in_ms:
+        return
+    segments = _read_segments(values)
+    if not segments or median(one.end - one.start for one in segments) < _MIN_DOUBTFUL_S:
+        return
+    num_outside = 0
+    example = ""
+    for segment in segments:
+        duration = _find_duration(segment.audio, path.parent, finder)
+        if duration is not None and segment.end > 2 * duration:
+            num_outside += 1
+            times = f"from {segment.start:g} to {segment.end:g} s"
+            example = example or f"line {segment.number}: {times} in audio of {duration:g} s"
+    if num_outside > len(segments) / 2:
+        contents = [name for name in TIMES if any(name in value for value in values.values())]
+        names = " and ".join(f"{name}_ms" for name in contents)
+        found = f"times outside the audio, {example}"
+        to_do = f"if they are milliseconds, name the columns {names}; write other units in seconds"
+        raise DataError(path, found, to_do)
+
+
+def _read_segments(values: Mapping[int, Mapping[str, str]]) -> list[_Segment]:
+    """The parts of recordings of the first rows, without those of wrong times."""
+    segments = []
+    for number, value in islice(values.items(), _NUM_SAMPLED):
+        with suppress(ValueError):
+            start, end = _read_times(value, in_ms=())
+            if start is not None and end is not None:
+                segments.append(_Segment(number, value.get("audio", ""), start, end))
+    return segments
+
+
+def _find_duration(written: str, folder: Path, finder: MediaFinder) -> float | None:
+    """Seconds of an audio file, or None if it is not found or cannot be read."""
+    audio = finder.find(_audio_paths(written), folder)
+    if not isinstance(audio, Path):
+        return None
+    with suppress(AudioError):
+        return read_duration(audio)
+    return None
 
 
 def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, str]:
