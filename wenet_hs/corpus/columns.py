@@ -85,7 +85,8 @@ def _join_words(name: str) -> str:
 def find_columns(path: Path, header: Sequence[str], chosen: str) -> dict[str, str]:
     """Content → name of its column. `chosen`: --columns.
 
-    Raises DataError if a column is missing or may be one of several, ConfigError for wrong --columns.
+    Raises DataError if a column is missing or may be one of several, ConfigError for wrong
+    --columns.
     """
     fitting = {
         content: [name for usual in names for name in header if _fits(name, content, usual)]
@@ -158,10 +159,11 @@ def _make_missing_error(
 
     found: content → name of the columns that were found.
     """
-    others = {lower: name for lower, name in _by_lower(header).items() if name not in found.values()}
+    others = _by_lower([name for name in header if name not in found.values()])
     guess = _guess_missing([*missing, "duration"] if "end" in missing else missing, others)
     if any(map(_is_content, header)):
-        guess = "if the first line has no names, write them, or put the audio beside it or give --audio_dir; otherwise "
+        no_names = "if the first line has no names, write them, or put the audio beside it"
+        guess = f"{no_names} or give --audio_dir; otherwise "
     contents = ["end or duration" if content == "end" else content for content in missing]
     flag = " ".join(f"{content}=…" for content in missing)
     either = ' (or "duration=…")' if "end" in missing else ""
@@ -178,7 +180,7 @@ def _by_lower(header: Sequence[str]) -> dict[str, str]:
 
 
 def _is_content(cell: str) -> bool:
-    """Whether a cell of the first line is a number, a time or an audio file, and so no name of a column."""
+    """Whether a cell is a number, a time or an audio file, and so no name of a column."""
     is_number = re.fullmatch(r"[\d:.,]*\d", cell) is not None
     return is_number or cell.lower().endswith((*ALL_SUFFIXES, *RAW_SUFFIXES))
 

@@ -88,7 +88,10 @@ def read_folders(corpus: Path, *, only_sets: bool = False) -> Iterator[Entry | R
             yield from entries
 
 
-def _find_copies(entries_of: Mapping[Path, Sequence[Entry | Rejected]], only_sets: bool) -> dict[Path, Path]:
+def _find_copies(
+    entries_of: Mapping[Path, Sequence[Entry | Rejected]],
+    only_sets: bool,
+) -> dict[Path, Path]:
     """Folder → another one of its set that has all its utterances and is used itself.
 
     Of folders with the same utterances the first one is the original.

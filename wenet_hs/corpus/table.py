@@ -59,7 +59,7 @@ _NEMO_START = "offset"
 _NUM_SAMPLED = 100
 """Rows at the beginning that show whether times are seconds."""
 _MIN_DOUBTFUL_S = 30.0
-"""Length of the median segment from which on the unit is asked for: milliseconds give more, even of words."""
+"""Length of the median segment from which on it is checked. In milliseconds words are longer too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,11 @@ def _audio_paths(written: str) -> tuple[str, str]:
     return written, re.sub(r"(?i)\.(eaf|textgrid|pcm)$", "", written)
 
 
-def _refuse_raw_samples(path: Path, values: Mapping[int, Mapping[str, str]], finder: MediaFinder) -> None:
+def _refuse_raw_samples(
+    path: Path,
+    values: Mapping[int, Mapping[str, str]],
+    finder: MediaFinder,
+) -> None:
     """Raise DataError if the audio of all rows is raw samples, as KsponSpeech has them.
 
     The first row with other audio ends the search. A few raw files are rejected later, row by row.

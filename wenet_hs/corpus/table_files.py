@@ -75,7 +75,7 @@ def read_table_file(
     text = re.sub(r"\Asep=.(?=\r?\n)", "", text)  # a note for Excel
     if not text.strip():
         return Table("", [], [])
-    columns = _find_form_of_columns(text)
+    columns = _read_columns(text)
     has_chosen_columns = are_columns_chosen and columns is not None
     if not has_chosen_columns:
         _refuse_other_forms(path, text, columns, is_audio)
@@ -100,7 +100,7 @@ def read_table_file(
     return Table(f"{columns.form}, {encoding}", header, _values(header, columns.rows[1:]))
 
 
-def _find_form_of_columns(text: str) -> _Columns | None:
+def _read_columns(text: str) -> _Columns | None:
     """The rows by the separator of the first line; None: it has only one column."""
     first = text.lstrip().partition("\n")[0]
     return (
