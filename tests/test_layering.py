@@ -32,7 +32,7 @@ LAYERS = (
     "devices",
     "shared_model jobs heartbeat",
     "files file_forms compiled options",
-    "errors gpu",
+    "errors gpu nist",
 )
 """From top to bottom: packages and modules. A module belongs to the longest name that matches it."""
 LONGEST_CHAIN = 13

@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from wenet_hs.errors import DataError
+from wenet_hs.nist import CTM, STM
 
 _MAX_BYTES = 1 << 18
 """Of a file that are read to recognise it."""
@@ -136,12 +137,6 @@ def _decode_leniently(content: bytes) -> str:
 _PROLOG = r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^<>\[]*(?:\[.*?\]\s*)?>)*"
 _ROOT = re.compile(rf"(?s){_PROLOG}<([A-Za-z][^<>]*)")
 _NUMBER = r"\d*\.?\d+"
-_DECIMAL = r"\d*\.\d+"
-_FILE_AND_CHANNEL = r"\S+\s+[\dA-Za-z]{1,2}"
-_CTM = re.compile(rf"{_FILE_AND_CHANNEL}\s+{_NUMBER}\s+{_NUMBER}\s+\S+(?:\s+\S+){{0,3}}")
-_CTM_DECIMALS = re.compile(rf"\S+\s+[\dAB]\s+{_DECIMAL}\s+{_DECIMAL}\s+\S")
-_STM = re.compile(rf"{_FILE_AND_CHANNEL}\s+\S+\s+{_NUMBER}\s+{_NUMBER}(?:\s.*)?")
-_STM_DECIMALS = re.compile(rf"\S+\s+(?:\S+\s+\S+\s+{_DECIMAL}|[\dAB]\s+\S+\s+\d+)\s+{_DECIMAL}\s")
 _RTTM = re.compile(rf"SPEAKER\s+\S+\s+\d+\s+{_NUMBER}\s")
 _AUDIO_FILE = r"\S+\.(?:wav|flac|sph|mp3|ogg|opus|m4a)"
 _PROGRAM = r"\S*\b(?:sph2pipe|sox|ffmpeg|flac|wav-copy|cat|gunzip|zcat|opusdec|mpg123|lame)\s"
@@ -212,34 +207,13 @@ def is_htk(beginning: Beginning) -> bool:
 
 
 def is_ctm(beginning: Beginning) -> bool:
-    """Whether lines are `file channel begin duration word`."""
-    return _is_nist(beginning, decimals=_CTM_DECIMALS, line_pattern=_CTM)
+    """Whether most lines are `file channel begin duration word`."""
+    return CTM.is_form_of(beginning.path, beginning.nist_lines, have_keys=False)
 
 
 def is_stm(beginning: Beginning) -> bool:
-    """Whether lines are `file channel speaker begin end text`."""
-    return _is_nist(beginning, decimals=_STM_DECIMALS, line_pattern=_STM)
-
-
-def _is_nist(
-    beginning: Beginning,
-    *,
-    decimals: re.Pattern[str],
-    line_pattern: re.Pattern[str],
-) -> bool:
-    """Whether the first line has times with decimals, or all lines have times in any seconds.
-
-    A sentence may have two whole numbers. So these count only in a file with a suffix of NIST, and
-    in one whose lines begin with the name of the file.
-    """
-    lines = beginning.nist_lines
-    if not lines:
-        return False
-    if decimals.match(lines[0]):
-        return True
-    names = {line.split(maxsplit=1)[0] for line in lines}
-    is_named = beginning.suffix in (".ctm", ".stm") or names == {beginning.path.stem}
-    return is_named and all(map(line_pattern.fullmatch, lines))
+    """Whether most lines are `file channel speaker begin end text`."""
+    return STM.is_form_of(beginning.path, beginning.nist_lines, have_keys=False)
 
 
 def is_rttm(beginning: Beginning) -> bool:

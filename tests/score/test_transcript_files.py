@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of transcripts to score: trn, ctm and stm of NIST are told from `key transcript` lines."""
 
+import gzip
 import subprocess
 from pathlib import Path
 
@@ -247,3 +248,85 @@ def test_an_stm_and_a_ctm_are_scored_by_recording(capsys: Capsys) -> None:
     assert run_line(score_command, line) == 0
     last = capsys.readouterr().out.splitlines()[-1].split()
     assert last[:8] == ["micro", "average", "2", "4", "1", "0", "0", "25.00"]
+
+
+# ---- the name of a file, and whole seconds
+
+STM_WHOLE = "u1 1 ana 0 2 moro ngai\nu2 1 ana 0 1 ke luba\n"
+CTM_WHOLE = "u1 1 0 1 moro\nu2 1 0 1 ke\n"
+STM_TEXTS = {"u1": "moro ngai", "u2": "ke luba"}
+CTM_TEXTS = {"u1": "moro", "u2": "ke"}
+
+
+def read_named(path: Path, content: str) -> dict[str, str]:
+    path.write_text(content, "utf-8")
+    return read_transcripts(path)
+
+
+@pytest.mark.parametrize("name", ["x.stm", "x.STM", "x.txt", "text"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        STM_WHOLE,
+        STM_WHOLE.replace("0 2", "0 2.00"),
+        STM_WHOLE.replace("0 2", "0.00 2.00"),
+        STM_WHOLE.replace(" 1 ana", " A ana"),
+    ],
+)
+def test_an_stm_may_have_whole_seconds(tmp_path: Path, name: str, content: str) -> None:
+    assert read_named(tmp_path / name, content) == STM_TEXTS
+
+
+@pytest.mark.parametrize("name", ["x.ctm", "x.txt", "text"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        CTM_WHOLE,
+        CTM_WHOLE.replace("0 1 moro", "0 1.5 moro"),
+        CTM_WHOLE.replace("moro", "moro 0.9").replace("ke", "ke NA"),
+    ],
+)
+def test_a_ctm_may_have_whole_seconds(tmp_path: Path, name: str, content: str) -> None:
+    assert read_named(tmp_path / name, content) == CTM_TEXTS
+
+
+def test_a_name_of_nist_decides_where_lines_could_be_text(tmp_path: Path) -> None:
+    assert read_named(tmp_path / "x.ctm", "u1 1 2 3 4\nu2 1 4 5 6\n") == {"u1": "4", "u2": "6"}
+    stm = "u1 1 7 2 3 4\nu2 2 8 4 5 6\n"
+    assert read_named(tmp_path / "x.stm", stm) == {"u1": "4", "u2": "6"}
+    with gzip.open(tmp_path / "x.stm.gz", "wt") as file:
+        file.write(stm)
+    assert read_transcripts(tmp_path / "x.stm.gz") == {"u1": "4", "u2": "6"}
+    trn = "hello there (anna)\nyes (bob)\n"
+    assert read_named(tmp_path / "x.trn", trn) == {"anna": "hello there", "bob": "yes"}
+    trn = "utt-1 hello (s-1)\nutt-2 hello (s-2)\n"
+    assert read_named(tmp_path / "y.trn", trn) == {"s-1": "utt-1 hello", "s-2": "utt-2 hello"}
+
+
+@pytest.mark.parametrize(
+    ("suffix", "columns"),
+    [
+        ("trn", "a trn of NIST (transcript, and the key in brackets)"),
+        ("ctm", "a ctm of NIST (recording channel start duration word)"),
+        ("stm", "an stm of NIST (recording channel speaker start end text)"),
+    ],
+)
+def test_text_under_a_name_of_nist_is_refused(tmp_path: Path, suffix: str, columns: str) -> None:
+    path = tmp_path / f"x.{suffix}"
+    with pytest.raises(DataError) as caught:
+        read_named(path, "u1 moro ngai\nu2 ke luba\n")
+    assert str(caught.value) == (
+        f"{path}:1: 'u1 moro ngai' does not have the form of its suffix, {columns}; "
+        "if the lines are `key transcript`, let its name end in .txt; otherwise correct them"
+    )
+    renamed = path.rename(path.with_suffix(".txt"))
+    assert read_transcripts(renamed) == STM_TEXTS
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+def test_an_stm_of_whole_seconds_has_the_rate_of_its_words(capsys: Capsys) -> None:
+    Path("ref.stm").write_text(STM_WHOLE)
+    Path("hyp.txt").write_text("u1 moro ngai\nu2 ke luba\n")
+    assert run_line(score_command, "--metric wer --ref ref.stm --hyp hyp.txt") == 0
+    last = capsys.readouterr().out.splitlines()[-1].split()
+    assert last[:8] == ["micro", "average", "2", "4", "0", "0", "0", "0.00"]

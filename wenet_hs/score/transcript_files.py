@@ -8,7 +8,7 @@ The content decides which form a file has, because many tools give all of them t
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -16,25 +16,12 @@ from pathlib import Path
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import parse_text
+from wenet_hs.nist import CTM, STM, TimedForm, suffix_of
 
 logger = logging.getLogger(__name__)
 
-MatchLine = Callable[[str], re.Match[str] | None]
-
-_SECONDS = r"(?:\d+\.?\d*|\.\d+)"
-_RECORDING = r"(?P<recording>\S+)\s+(?P<channel>\d{1,2}|[A-Za-z])"
 _TRN = re.compile(r"(?:(?P<text>.*)\s)?\((?P<key>[^\s()]+)\)\s*")
-_CTM = re.compile(
-    rf"{_RECORDING}\s+(?P<start>{_SECONDS})\s+(?P<duration>{_SECONDS})\s+(?P<text>\S+)"
-    rf"(?:\s+(?:-?{_SECONDS}|NA)(?:\s+\S+){{0,2}})?\s*"
-)
-"""A word may be followed by its confidence, its type and its speaker."""
-_STM = re.compile(
-    rf"{_RECORDING}\s+(?P<speaker>\S+)\s+(?P<start>{_SECONDS})\s+(?P<end>{_SECONDS})"
-    r"(?:\s+(?P<text>.*?))?\s*"
-)
-_CTM_FORM = "a ctm of NIST (recording channel start duration word)"
-_STM_FORM = "an stm of NIST (recording channel speaker start end text)"
+_TRN_FORM = "a trn of NIST (transcript, and the key in brackets)"
 _STM_LABEL = re.compile(r"<[^<>\s]*>")
 _NOT_SCORED = "ignore_time_segment_in_scoring"
 _DECIMAL = re.compile(r"\d+[.,]\d+")
@@ -79,27 +66,31 @@ def read_transcripts(path: Path | str) -> dict[str, str]:
     the name of the recording, whose words in the order of time are one transcript. A line of the
     log states that one of these forms was read.
 
-    Raises DataError if the file cannot be read, a line does not have the form of the others, or a
-    key occurs twice; also for what cannot be scored: alternatives, two channels of a recording,
-    segments that overlap, segments that are not to be scored.
+    Raises DataError if the file cannot be read, a line does not have the form of the others or of
+    the suffix (.trn, .ctm, .stm), or a key occurs twice; also for what cannot be scored:
+    alternatives, two channels of a recording, segments that overlap, segments that are not to be
+    scored.
     """
+    path = Path(path)
     content = read_lines(path)
     first_lines = list(islice(_iterate_nist(path, content), _NUM_TO_DECIDE))
-    if _is_timed(first_lines, _CTM.fullmatch, ("start", "duration")):
+    form = _find_timed_form(path, first_lines)
+    if form is CTM:
         logger.info("%s: a ctm of NIST; the words of a recording are its transcript", path)
         return _join_by_recording(_read_ctm(_iterate_nist(path, content)))
-    if _is_timed(first_lines, _match_stm, ("start", "end")):
+    if form is STM:
         logger.info("%s: an stm of NIST; the segments of a recording are its transcript", path)
         segments = list(_read_stm(list(_iterate_nist(path, content))))
         _refuse_overlaps(segments)
         return _join_by_recording(segments)
-    if _is_trn(first_lines):
+    if _is_trn(path, first_lines):
         logger.info("%s: a trn of NIST; the keys are the names in the last brackets", path)
         return _read_trn(_iterate_nist(path, content))
+    _refuse_suffix_of_nist(path, first_lines)
     return parse_text(path, content)
 
 
-def _iterate_nist(path: Path | str, content: Iterable[str]) -> Iterator[Line]:
+def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[Line]:
     """The lines of a file of NIST without comments and empty lines."""
     for number, text in enumerate(content, start=1):
         if text.strip() and not text.startswith(_COMMENT):
@@ -109,32 +100,38 @@ def _iterate_nist(path: Path | str, content: Iterable[str]) -> Iterator[Line]:
 # ---- the form of a file
 
 
-def _is_timed(lines: Sequence[Line], match_line: MatchLine, times: tuple[str, str]) -> bool:
-    """Whether most of the first lines of a file are of a ctm or an stm.
-
-    Transcripts of numbers such as `utt1 3 5 2 one` fit too. So times without decimals count only
-    if there are at least two lines per recording on average.
-
-    Args:
-        match_line: gives the parts of a line of the form.
-        times: the names of its two parts that are times.
-    """
-    matches = [match for line in lines if (match := match_line(line.text))]
-    if _count_first_words(lines) > len(lines) / 2:
-        matches = [match for match in matches if all("." in match[name] for name in times)]
-    return len(matches) > len(lines) / 2
+def _find_timed_form(path: Path, lines: Sequence[Line]) -> TimedForm | None:
+    """CTM or STM, if most of the first lines of a file have this form; None for a .trn."""
+    suffix = suffix_of(path)
+    if suffix == ".trn":
+        return None
+    texts = [line.text for line in lines]
+    forms = (STM, CTM) if suffix == ".stm" else (CTM, STM)
+    return next((form for form in forms if form.is_form_of(path, texts, have_keys=True)), None)
 
 
-def _match_stm(line: str) -> re.Match[str] | None:
-    """The parts of a line of an stm, whose segment does not end before it begins."""
-    match = _STM.fullmatch(line)
-    return match if match and float(match["start"]) <= float(match["end"]) else None
+def _refuse_suffix_of_nist(path: Path, lines: Sequence[Line]) -> None:
+    """Raise DataError if a file is named as one of NIST's, and its lines have another form."""
+    suffix = suffix_of(path)
+    forms = {
+        ".trn": (_TRN_FORM, _TRN.fullmatch),
+        ".ctm": (CTM.name, CTM.match),
+        ".stm": (STM.name, STM.match),
+    }
+    if suffix not in forms:
+        return
+    form, match_line = forms[suffix]
+    for line in lines:
+        if match_line(line.text) is None:
+            found = f"{line.text[:40]!r} does not have the form of its suffix, {form}"
+            to_do = "if the lines are `key transcript`, let its name end in .txt"
+            raise DataError(line.where, found, f"{to_do}; otherwise correct them")
 
 
-def _is_trn(lines: Sequence[Line]) -> bool:
+def _is_trn(path: Path, lines: Sequence[Line]) -> bool:
     """Whether most of the first lines of a file end with a key in brackets.
 
-    They must not be `key transcript` lines at the same time.
+    They must not be `key transcript` lines at the same time, unless the file is named .trn.
 
     Transcripts may end with a word in brackets too, such as `(laughs)`. So only a name with a
     digit, a hyphen or an underscore counts as a key.
@@ -142,6 +139,8 @@ def _is_trn(lines: Sequence[Line]) -> bool:
     Raises DataError if the lines can be both forms, or can be neither.
     """
     endings = [match["key"] for line in lines if (match := _TRN.fullmatch(line.text))]
+    if suffix_of(path) == ".trn":
+        return len(endings) > len(lines) / 2
     num_keys = sum(map(_is_like_key, endings))
     if num_keys <= len(lines) / 2:
         if len(endings) == len(lines):
@@ -207,7 +206,7 @@ def _read_trn(lines: Iterable[Line]) -> dict[str, str]:
 
 def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
     for line in lines:
-        match = _match(_CTM.fullmatch, line, _CTM_FORM)
+        match = _match(CTM, line)
         start_s = float(match["start"])
         yield TimedText(
             where=line.where,
@@ -221,7 +220,7 @@ def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
 
 def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
     """The segments, without their labels such as `<o,f0,male>` if all segments have one."""
-    matches = [_match(_match_stm, line, _STM_FORM) for line in lines]
+    matches = [_match(STM, line) for line in lines]
     texts = [match["text"] or "" for match in matches]
     have_labels = all(map(_STM_LABEL.match, texts))
     for line, match, text in zip(lines, matches, texts, strict=True):
@@ -241,11 +240,11 @@ def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
         )
 
 
-def _match(match_line: MatchLine, line: Line, form: str) -> re.Match[str]:
+def _match(form: TimedForm, line: Line) -> re.Match[str]:
     """The parts of a line. Raises DataError if it does not have the form of the others."""
-    match = match_line(line.text)
+    match = form.match(line.text)
     if match is None:
-        found = f"{line.text[:40]!r} does not have the form of other lines, {form}"
+        found = f"{line.text[:40]!r} does not have the form of other lines, {form.name}"
         raise DataError(line.where, found, "correct or remove it")
     return match
 
