@@ -63,6 +63,11 @@ def read(tmp_path: Path, content: str) -> dict[str, str]:
         ("utt1 1 0.10 0.08 hello\n", {"utt1": "hello"}),
         (STM, OF_RECORDINGS),
         ("rec A s 0.0 1.0\nrec A s 1.0 2.0 <unk> yes\n", {"rec": "<unk> yes"}),
+        (
+            "u1 1 a 0.0 1.0 <o,f0,male> moro ngai\nu2 1 b 0.0 1.0 ke\nu3 1 b 0.0 1.0 <O> <unk>\n",
+            {"u1": "moro ngai", "u2": "ke", "u3": "<unk>"},
+        ),
+        ("rec A s 0.0 1.0 <F0> yes\nrec A s 1.0 2.0 no\n", {"rec": "yes no"}),
         ("rec 1 s 1 2 world\nrec 1 s 0 1 hello\n", {"rec": "hello world"}),
     ],
 )

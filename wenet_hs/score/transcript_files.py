@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 _TRN = re.compile(r"(?:(?P<text>.*)\s)?\((?P<key>[^\s()]+)\)\s*")
 _TRN_FORM = "a trn of NIST (transcript, and the key in brackets)"
 _STM_LABEL = re.compile(r"<[^<>\s]*>")
+_CLEAR_STM_LABEL = re.compile(r"(?i)<(?:[^<>\s]*,[^<>\s]*|o|f[\dx])>")
+"""A label that no word looks like: `<o,f0,male>`, and `<o>` (overall) and `<f0>` (condition)."""
 _NOT_SCORED = "ignore_time_segment_in_scoring"
 _DECIMAL = re.compile(r"\d+[.,]\d+")
 _ALTERNATIVES = re.compile(r"\{\s.*\s/\s.*\s\}")
@@ -219,12 +221,13 @@ def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
 
 
 def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
-    """The segments, without their labels such as `<o,f0,male>` if all segments have one."""
+    """The segments without their labels."""
     matches = [_match(STM, line) for line in lines]
-    texts = [match["text"] or "" for match in matches]
-    have_labels = all(map(_STM_LABEL.match, texts))
-    for line, match, text in zip(lines, matches, texts, strict=True):
-        transcript = _STM_LABEL.sub("", text, count=1).strip() if have_labels else text
+    label = _find_label_pattern([match["text"] or "" for match in matches])
+    for line, match in zip(lines, matches, strict=True):
+        text = match["text"] or ""
+        label_match = label.match(text)
+        transcript = text[label_match.end() :].strip() if label_match else text
         _refuse_alternatives(line.where, transcript)
         if transcript.lower() == _NOT_SCORED:
             found = "a time that is not scored, in an stm of NIST: sclite leaves out what is said"
@@ -238,6 +241,15 @@ def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
             end_s=float(match["end"]),
             text=transcript,
         )
+
+
+def _find_label_pattern(texts: Sequence[str]) -> re.Pattern[str]:
+    """The pattern of the labels that segments may begin with.
+
+    A label is optional on each line. `<unk>` and the like are words, unless all segments begin
+    with something in such brackets.
+    """
+    return _STM_LABEL if all(map(_STM_LABEL.match, texts)) else _CLEAR_STM_LABEL
 
 
 def _match(form: TimedForm, line: Line) -> re.Match[str]:
