@@ -4,6 +4,7 @@
 import gzip
 import subprocess
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from command_line import Capsys, error_line, run_line
@@ -335,3 +336,48 @@ def test_an_stm_of_whole_seconds_has_the_rate_of_its_words(capsys: Capsys) -> No
     assert run_line(score_command, "--metric wer --ref ref.stm --hyp hyp.txt") == 0
     last = capsys.readouterr().out.splitlines()[-1].split()
     assert last[:8] == ["micro", "average", "2", "4", "0", "0", "0", "0.00"]
+
+
+COMMANDS_OF_TWO_FILES = [
+    (score_command, "--metric wer --num_resamples 0 --ref {ref} --hyp {hyp}"),
+    (compare_command, "--metric wer --num_resamples 9 --ref {ref} --hyp_a {hyp} --hyp_b {hyp}"),
+    (cer_command, "--v=0 {ref} {hyp}"),
+]
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+@pytest.mark.parametrize(("command", "line"), COMMANDS_OF_TWO_FILES)
+@pytest.mark.parametrize("names", [("anna", "bob"), ("anna a", "anna b")])
+def test_keys_of_letters_in_brackets_are_refused_in_text_and_read_in_a_trn(
+    capsys: Capsys, command: ModuleType, line: str, names: tuple[str, str]
+) -> None:
+    first, second = names
+    Path("ref.txt").write_text(f"hello there ({first})\nyes ({second})\n")
+    Path("hyp.txt").write_text(f"yellow there ({first})\nyes ({second})\n")
+    code = run_line(command, line.format(ref="ref.txt", hyp="hyp.txt"))
+    assert error_line(code, capsys) == (
+        "ref.txt, hyp.txt: all lines of both files end with names in brackets, the same ones, "
+        f"such as ({first}); if these names are the keys, let the names of both files end in .trn; "
+        "if the first words are the keys, write a digit into each of them, in both files"
+    )
+    Path("ref.txt").rename("ref.trn")
+    Path("hyp.txt").rename("hyp.trn")
+    assert read_transcripts("hyp.trn") == {first: "yellow there", second: "yes"}
+    assert run_line(command, line.format(ref="ref.trn", hyp="hyp.trn")) == 0
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+@pytest.mark.parametrize(
+    ("ref", "hyp"),
+    [
+        ("anna1 hello (laughs)\nbob1 yes (coughs)\n", "anna1 hello (laughs)\nbob1 yes (coughs)\n"),
+        ("anna hello (laughs)\nbob yes (coughs)\n", "anna hello\nbob yes\n"),
+        ("anna hello (laughs)\nbob yes (laughs)\n", "anna hello (laughs)\nbob yes (laughs)\n"),
+    ],
+)
+def test_words_in_brackets_are_scored(capsys: Capsys, ref: str, hyp: str) -> None:
+    Path("ref.txt").write_text(ref)
+    Path("hyp.txt").write_text(hyp)
+    line = "--metric wer --num_resamples 0 --ref ref.txt --hyp hyp.txt"
+    assert run_line(score_command, line) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[3] == "4"

@@ -27,6 +27,7 @@ from wenet_hs.score.error_rate import Report, count_of
 from wenet_hs.score.pairing import check_pair, check_system, read_training
 from wenet_hs.score.seeds import compare_reports
 from wenet_hs.score.tables import comparison_to_json, format_comparison, format_seed_comparison
+from wenet_hs.score.transcript_files import refuse_keys_in_brackets
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,6 +51,7 @@ def run(args: argparse.Namespace) -> None:
     def score_file(path: Path, name: str | None) -> Report:
         names = str(args.ref), str(path)
         hypothesis = read_hypothesis(path)
+        refuse_keys_in_brackets(args.ref, reference, path, hypothesis)
         return score(
             reference, hypothesis, rules=rules, langs=langs, name=name or names[1], names=names, num_resamples=0
         )

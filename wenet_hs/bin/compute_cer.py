@@ -27,7 +27,7 @@ from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.rules import normalize_words, split_units
-from wenet_hs.score.transcript_files import read_transcripts
+from wenet_hs.score.transcript_files import read_transcripts, refuse_keys_in_brackets
 from wenet_hs.text.units import show_two, show_unit
 
 PADDING = {"space": " ", "underline": "_"}
@@ -69,8 +69,11 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"--maxw {args.maxw}", "must be at least 1")
     rules = Rules(metric="cer" if args.char else "wer", normalization="nfc" if args.cs else "nfc+lower")
     clusters = {} if args.cluster is None else read_clusters(args.cluster, rules)
-    reference = rewrite(read_transcripts(args.ref), args, rules)
-    hypothesis = rewrite(read_transcripts(args.hyp), args, rules)
+    ref_texts = read_transcripts(args.ref)
+    hyp_texts = read_transcripts(args.hyp)
+    refuse_keys_in_brackets(args.ref, ref_texts, args.hyp, hyp_texts)
+    reference = rewrite(ref_texts, args, rules)
+    hypothesis = rewrite(hyp_texts, args, rules)
     names = str(args.ref), str(args.hyp)
     report = score(reference, hypothesis, rules=rules, names=names, allow_extra=True, num_resamples=0)
     padding = PADDING[args.padding_symbol]

@@ -30,7 +30,7 @@ from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, ch
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import NORMALIZATIONS, PUNCTUATION, SPACES
 from wenet_hs.score.tables import format_report
-from wenet_hs.score.transcript_files import read_transcripts
+from wenet_hs.score.transcript_files import read_transcripts, refuse_keys_in_brackets
 
 LANG = "lang"
 
@@ -109,6 +109,7 @@ def _score(
     """
     rules = rules_of(args)
     hypothesis = read_hypothesis(args.hyp)
+    refuse_keys_in_brackets(args.ref, reference, args.hyp, hypothesis)
     excluded = _exclude(args, reference, hypothesis) if args.exclude else []
     names = str(args.ref), str(args.hyp)
     langs = read_languages(args, reference, utterances, required=LANG in args.by)

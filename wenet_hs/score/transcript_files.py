@@ -8,7 +8,7 @@ The content decides which form a file has, because many tools give all of them t
 import logging
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
@@ -20,7 +20,7 @@ from wenet_hs.nist import CTM, STM, TimedForm, suffix_of
 
 logger = logging.getLogger(__name__)
 
-_TRN = re.compile(r"(?:(?P<text>.*)\s)?\((?P<key>[^\s()]+)\)\s*")
+_TRN = re.compile(r"(?:(?P<text>.*)\s)?\((?P<key>[^\s()](?:[^()]*[^\s()])?)\)\s*")
 _TRN_FORM = "a trn of NIST (transcript, and the key in brackets)"
 _STM_LABEL = re.compile(r"<[^<>\s]*>")
 _CLEAR_STM_LABEL = re.compile(r"(?i)<(?:[^<>\s]*,[^<>\s]*|o|f[\dx])>")
@@ -180,10 +180,45 @@ def _refuse_repeated_first_words(lines: Iterable[Line]) -> None:
 def _is_like_key(word: str) -> bool:
     """Whether a word has a digit, a hyphen or an underscore.
 
-    A decimal number is not like a key: it is the length of a pause.
+    A decimal number is not like a key: it is the length of a pause. Several words are no key.
     """
     has_sign = any(character.isdigit() or character in "-_" for character in word)
-    return has_sign and _DECIMAL.fullmatch(word) is None
+    return has_sign and len(word.split()) == 1 and _DECIMAL.fullmatch(word) is None
+
+
+def refuse_keys_in_brackets(
+    ref_path: Path,
+    reference: Mapping[str, str],
+    hyp_path: Path,
+    hypothesis: Mapping[str, str],
+) -> None:
+    """Raise DataError if two files of `key transcript` lines are probably trns of NIST.
+
+    Names without a digit in brackets at the end of a line, such as `(anna)`, may be keys or spoken
+    words. They are keys if each hypothesis has one of its own, which the reference has too. First
+    words that are like keys are the keys in any case.
+    """
+    ref_names = _names_in_last_brackets(reference)
+    hyp_names = _names_in_last_brackets(hypothesis) if ref_names else set()
+    are_same_names = bool(hyp_names) and hyp_names <= ref_names
+    if not are_same_names or all(map(_is_like_key, reference)):
+        return
+    name = min(hyp_names)
+    found = f"all lines of both files end with names in brackets, the same ones, such as ({name})"
+    trn = "if these names are the keys, let the names of both files end in .trn"
+    text = "if the first words are the keys, write a digit into each of them, in both files"
+    raise DataError(f"{ref_path}, {hyp_path}", found, f"{trn}; {text}")
+
+
+def _names_in_last_brackets(transcripts: Mapping[str, str]) -> set[str]:
+    """The name in the brackets that each line ends with; empty unless each has another one."""
+    names = set[str]()
+    for key, text in transcripts.items():
+        match = _TRN.fullmatch(f"{key} {text}")
+        if match is None or match["key"] in names:
+            return set()
+        names.add(match["key"])
+    return names
 
 
 # ---- reading of one form
