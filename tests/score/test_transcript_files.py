@@ -128,8 +128,8 @@ def test_lines_that_begin_with_their_key_stay_so(tmp_path: Path, content: str) -
             "if the brackets have the keys, as in a trn of NIST, write these first",
         ),
         (
-            "rec 1 0.1 0.2 so\nrec 1 * * <ALT_BEGIN>\nrec 1 0.3 0.2 uh\nrec 1 0.5 0.2 yes\n",
-            "2: 'rec 1 * * <ALT_BEGIN>' does not have the form of other lines, a ctm of NIST "
+            "rec 1 0.1 0.2 so\nrec 1 0.3 0.2\nrec 1 0.5 0.2 yes\n",
+            "2: 'rec 1 0.3 0.2' does not have the form of other lines, a ctm of NIST "
             "(recording channel start duration word); correct or remove it",
         ),
         (
@@ -381,3 +381,36 @@ def test_words_in_brackets_are_scored(capsys: Capsys, ref: str, hyp: str) -> Non
     line = "--metric wer --num_resamples 0 --ref ref.txt --hyp hyp.txt"
     assert run_line(score_command, line) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[3] == "4"
+
+
+ALTERNATIVES_OF_CTM = """u1 1 0 1 moro
+u1 1 * * <ALT_BEGIN>
+u1 1 1 1 ngai
+u1 1 * * <ALT>
+u1 1 1 1 nga
+u1 1 1.5 1 i
+u1 1 * * <ALT_END>
+u1 1 3 1 ke
+"""
+
+
+@pytest.mark.parametrize("num_words", [0, 300])
+def test_alternatives_of_a_ctm_are_named_with_a_command(tmp_path: Path, num_words: int) -> None:
+    path = tmp_path / "x.ctm"
+    words = "".join(f"u0 1 {number} 1 word\n" for number in range(num_words))
+    with pytest.raises(DataError) as caught:
+        read_named(path, words + ALTERNATIVES_OF_CTM)
+    to_do = caught.value.to_do
+    command = to_do.partition("the first ones by: ")[2].replace("FILE", str(path))
+    assert str(caught.value).removesuffix(to_do) == (
+        f"{path}:{num_words + 2}: alternatives of sclite, <ALT_BEGIN>, which are not scored; "
+    )
+    assert to_do.startswith("keep one of them, without the lines <ALT_BEGIN>, <ALT> and <ALT_END>;")
+    kept = subprocess.run(command, shell=True, check=True, capture_output=True, text=True)
+    assert read_named(path, kept.stdout)["u1"] == "moro ngai ke"
+
+
+def test_many_braces_and_slashes_are_text(tmp_path: Path) -> None:
+    """The search for alternatives took a minute for such a line."""
+    text = "{ a / " * 5000
+    assert read(tmp_path, f"{text}(s-1)\n") == {"s-1": text.strip()}

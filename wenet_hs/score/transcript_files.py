@@ -27,7 +27,9 @@ _CLEAR_STM_LABEL = re.compile(r"(?i)<(?:[^<>\s]*,[^<>\s]*|o|f[\dx])>")
 """A label that no word looks like: `<o,f0,male>`, and `<o>` (overall) and `<f0>` (condition)."""
 _NOT_SCORED = "ignore_time_segment_in_scoring"
 _DECIMAL = re.compile(r"\d+[.,]\d+")
-_ALTERNATIVES = re.compile(r"\{\s.*\s/\s.*\s\}")
+_IN_BRACES = re.compile(r"\{\s[^{}]*\s\}")
+_ALTERNATIVES_OF_CTM = re.compile(r"\S+\s+\S+\s+\*\s+\*\s+<ALT(?:_BEGIN|_END)?>(?:\s.*)?")
+_KEEP_FIRST = "awk '/<ALT>/ { skip = 1 } /<ALT_END>/ { skip = 0 } !skip && !/<ALT/' FILE"
 _MAX_OVERLAP_S = 0.1
 """Ends of segments that are set by hand differ by less."""
 _COMMENT = ";;"
@@ -76,6 +78,8 @@ def read_transcripts(path: Path | str) -> dict[str, str]:
     path = Path(path)
     content = read_lines(path)
     first_lines = list(islice(_iterate_nist(path, content), _NUM_TO_DECIDE))
+    for line in first_lines:
+        _refuse_alternatives_of_ctm(line)
     form = _find_timed_form(path, first_lines)
     if form is CTM:
         logger.info("%s: a ctm of NIST; the words of a recording are its transcript", path)
@@ -243,6 +247,7 @@ def _read_trn(lines: Iterable[Line]) -> dict[str, str]:
 
 def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
     for line in lines:
+        _refuse_alternatives_of_ctm(line)
         match = _match(CTM, line)
         start_s = float(match["start"])
         yield TimedText(
@@ -297,9 +302,20 @@ def _match(form: TimedForm, line: Line) -> re.Match[str]:
 
 
 def _refuse_alternatives(where: str, text: str) -> None:
-    if match := _ALTERNATIVES.search(text):
-        found = f"alternatives of sclite, {match.group()[:40]!r}, which are not scored"
-        raise DataError(where, found, "write one of them")
+    """Raise DataError if a text has alternatives such as `{ um / uh }`."""
+    for match in _IN_BRACES.finditer(text):
+        if "/" in match.group().split():
+            found = f"alternatives of sclite, {match.group()[:40]!r}, which are not scored"
+            raise DataError(where, found, "write one of them")
+
+
+def _refuse_alternatives_of_ctm(line: Line) -> None:
+    """Raise DataError for one of the lines between which the alternatives of a ctm stand."""
+    if _ALTERNATIVES_OF_CTM.fullmatch(line.text.strip()):
+        mark = line.text.split()[4]
+        found = f"alternatives of sclite, {mark}, which are not scored"
+        to_do = "keep one of them, without the lines <ALT_BEGIN>, <ALT> and <ALT_END>"
+        raise DataError(line.where, found, f"{to_do}; the first ones by: {_KEEP_FIRST}")
 
 
 def _refuse_overlaps(segments: Iterable[TimedText]) -> None:
