@@ -414,3 +414,78 @@ def test_many_braces_and_slashes_are_text(tmp_path: Path) -> None:
     """The search for alternatives took a minute for such a line."""
     text = "{ a / " * 5000
     assert read(tmp_path, f"{text}(s-1)\n") == {"s-1": text.strip()}
+
+
+# ---- other files
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        (
+            "a.srt",
+            "1\n00:00:00,250 --> 00:00:03,500\nmo\n",
+            "SRT subtitles; put it beside its recording, with the same name, and use "
+            "`wenet-hs prepare folder --text_suffix .srt`",
+        ),
+        (
+            "a.TextGrid",
+            'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 1\n',
+            "a TextGrid of Praat; use `wenet-hs prepare praat`, for which its name ends in .TextGrid",
+        ),
+        (
+            "a.json",
+            '{"text": "mo", "segments": [{"start": 0.25, "end": 3.5, "text": "mo"}]}\n',
+            "JSON with a list of segments per recording, as of Whisper, GigaSpeech or WenetSpeech; "
+            "write one object per segment, with path, text, start and end, and "
+            "use `wenet-hs prepare table`",
+        ),
+    ],
+)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_files_of_annotations_get_the_line_of_other_commands(
+    capsys: Capsys, name: str, content: str, message: str, encoding: str
+) -> None:
+    Path(name).write_text(content, encoding)
+    Path("other.txt").write_text("u1 mo\n")
+    for command, line in COMMANDS_OF_TWO_FILES:
+        code = run_line(command, line.format(ref="other.txt", hyp=name))
+        assert error_line(code, capsys) == f"{name}: {message}"
+    if name != "a.json":  # as a reference it is read as a data.list
+        code = run_line(score_command, f"--metric wer --ref {name} --hyp other.txt")
+        assert error_line(code, capsys) == f"{name}: {message}"
+
+
+@pytest.mark.parametrize("header", ["key\ttext", "utt_id transcript", "File\tSentence"])
+def test_names_of_columns_are_no_utterance(tmp_path: Path, header: str) -> None:
+    path = tmp_path / "x.tsv"
+    with pytest.raises(DataError) as caught:
+        read_named(path, f"{header}\nu1\tmo\n")
+    columns = " and ".join(header.split())
+    assert str(caught.value) == (
+        f"{path}:1: names of columns, {columns}, not a key and its transcript; remove this line"
+    )
+    assert read_named(path, "u1\tmo\n") == {"u1": "mo"}
+    assert read_named(path, "key text of an utterance\n") == {"key": "text of an utterance"}
+
+
+@pytest.mark.usefixtures("in_tmp_path")
+@pytest.mark.parametrize(("encoding", "name"), [("cp1252", "WINDOWS-1252"), ("utf-16", "UTF-16")])
+@pytest.mark.parametrize("flag", ["ref", "hyp"])
+def test_another_encoding_gets_the_command_that_converts_it(
+    capsys: Capsys, encoding: str, name: str, flag: str
+) -> None:
+    Path("a file.txt").write_text("u1 más\nu2 no\n", encoding)
+    files = {"ref": "u.txt", "hyp": "u.txt"} | {flag: "'a file.txt'"}
+    Path("u.txt").write_text("u1 más\nu2 no\n", "utf-8")
+    line = "--metric wer --ref {ref} --hyp {hyp} --num_resamples 0"
+    error = error_line(run_line(score_command, line.format(**files)), capsys)
+    position = 4 if encoding == "cp1252" else 0
+    command = f"iconv -f {name} -t UTF-8 'a file.txt' > NEW"
+    assert error == (
+        f"a file.txt:1: not UTF-8 at byte {position}; convert it: {command}, with the encoding in which it was saved"
+    )
+    subprocess.run(command, shell=True, check=True)
+    assert run_line(score_command, line.format(**files | {flag: "NEW"})) == 0
+    assert capsys.readouterr().out.splitlines()[-1].split()[7] == "0.00"

@@ -30,7 +30,12 @@ from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, ch
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import NORMALIZATIONS, PUNCTUATION, SPACES
 from wenet_hs.score.tables import format_report
-from wenet_hs.score.transcript_files import read_transcripts, refuse_keys_in_brackets
+from wenet_hs.score.transcript_files import (
+    parse_transcripts,
+    read_transcript_lines,
+    read_transcripts,
+    refuse_keys_in_brackets,
+)
 
 LANG = "lang"
 
@@ -180,10 +185,14 @@ def rules_of(args: argparse.Namespace) -> Rules:
 
 def read_reference(args: argparse.Namespace) -> tuple[dict[str, str], list[Utterance]]:
     """Transcripts by key, and the utterances of --data_list or of a reference that is a data.list."""
-    first = next((line.strip() for line in read_lines(args.ref) if line.strip()), "")
-    utterances = read_data_list(args.ref) if first.startswith("{") else []
-    of_list = {utterance.key: utterance.txt for utterance in utterances}
-    reference = of_list or read_transcripts(args.ref)
+    lines = read_transcript_lines(args.ref)
+    first_line = next((line.strip() for line in lines if line.strip()), "")
+    if first_line.startswith("{"):
+        utterances = read_data_list(args.ref)
+        reference = {utterance.key: utterance.txt for utterance in utterances}
+    else:
+        utterances = []
+        reference = parse_transcripts(args.ref, lines)
     return reference, read_data_list(args.data_list) if args.data_list else utterances
 
 

@@ -7,6 +7,7 @@ The content decides which form a file has, because many tools give all of them t
 
 import logging
 import re
+import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,9 +15,10 @@ from itertools import islice, pairwise
 from pathlib import Path
 
 from wenet_hs.errors import DataError
+from wenet_hs.file_forms import JSON_OF_SEGMENTS, find_form, refuse_known_forms
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import parse_text
-from wenet_hs.nist import CTM, STM, TimedForm, suffix_of
+from wenet_hs.nist import CTM, STM, MatchLine, TimedForm, suffix_of
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +32,13 @@ _DECIMAL = re.compile(r"\d+[.,]\d+")
 _IN_BRACES = re.compile(r"\{\s[^{}]*\s\}")
 _ALTERNATIVES_OF_CTM = re.compile(r"\S+\s+\S+\s+\*\s+\*\s+<ALT(?:_BEGIN|_END)?>(?:\s.*)?")
 _KEEP_FIRST = "awk '/<ALT>/ { skip = 1 } /<ALT_END>/ { skip = 0 } !skip && !/<ALT/' FILE"
+_NAMES_OF_KEYS = frozenset(
+    {"key", "id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "file", "filename", "path"}
+)
+_NAMES_OF_TEXTS = frozenset(
+    {"text", "txt", "transcript", "transcription", "sentence", "ref", "reference"} | {"hyp", "hypothesis", "prediction"}
+)
+_MARKS_OF_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _MAX_OVERLAP_S = 0.1
 """Ends of segments that are set by hand differ by less."""
 _COMMENT = ";;"
@@ -63,20 +72,43 @@ class TimedText:
     text: str
 
 
+def read_transcript_lines(path: Path) -> list[str]:
+    """The lines of a file of transcripts.
+
+    Raises DataError if the file cannot be read. For other encodings than UTF-8 it names the
+    command that converts the file, unless it is a file of annotations, such as a TextGrid.
+    """
+    try:
+        return read_lines(path)
+    except DataError as error:
+        if not isinstance(error.__cause__, UnicodeDecodeError) or not path.is_file():
+            raise
+        refuse_known_forms(path)
+        content = error.__cause__.object
+        encoding = "UTF-16" if content.startswith(_MARKS_OF_UTF16) else "WINDOWS-1252"
+        command = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
+        to_do = f"convert it: {command}, with the encoding in which it was saved"
+        raise DataError(error.where, error.found, to_do) from error
+
+
 def read_transcripts(path: Path | str) -> dict[str, str]:
-    """The transcripts of a file by key.
+    """The transcripts of a file by key; see `parse_transcripts`."""
+    path = Path(path)
+    return parse_transcripts(path, read_transcript_lines(path))
+
+
+def parse_transcripts(path: Path, content: Sequence[str]) -> dict[str, str]:
+    """The transcripts of the lines of a file by key.
 
     The key of a trn is the name in the brackets at the end of a line. The key of a ctm or stm is
     the name of the recording, whose words in the order of time are one transcript. A line of the
     log states that one of these forms was read.
 
-    Raises DataError if the file cannot be read, a line does not have the form of the others or of
-    the suffix (.trn, .ctm, .stm), or a key occurs twice; also for what cannot be scored:
-    alternatives, two channels of a recording, segments that overlap, segments that are not to be
-    scored.
+    Raises DataError if a line does not have the form of the others or of the suffix (.trn, .ctm,
+    .stm), if a key occurs twice, and for files of annotations, such as subtitles; also for what
+    cannot be scored: names of columns, alternatives, two channels of a recording, segments that
+    overlap, segments that are not to be scored.
     """
-    path = Path(path)
-    content = read_lines(path)
     first_lines = list(islice(_iterate_nist(path, content), _NUM_TO_DECIDE))
     for line in first_lines:
         _refuse_alternatives_of_ctm(line)
@@ -92,7 +124,9 @@ def read_transcripts(path: Path | str) -> dict[str, str]:
     if _is_trn(path, first_lines):
         logger.info("%s: a trn of NIST; the keys are the names in the last brackets", path)
         return _read_trn(_iterate_nist(path, content))
+    _refuse_other_forms(path, content)
     _refuse_suffix_of_nist(path, first_lines)
+    _refuse_names_of_columns(path, content)
     return parse_text(path, content)
 
 
@@ -116,10 +150,32 @@ def _find_timed_form(path: Path, lines: Sequence[Line]) -> TimedForm | None:
     return next((form for form in forms if form.is_form_of(path, texts, have_keys=True)), None)
 
 
+def _refuse_other_forms(path: Path, content: Sequence[str]) -> None:
+    """Raise DataError if the lines are of a known form of annotations, such as subtitles."""
+    form = find_form(path, "\n".join(content[:_NUM_TO_DECIDE]))
+    if form is None:
+        return
+    are_json_lines = content[0].startswith('{"')
+    if are_json_lines and form is not JSON_OF_SEGMENTS:
+        return  # `parse_text` says which file to give
+    raise DataError(path, form.name, form.remedy)
+
+
+def _refuse_names_of_columns(path: Path, content: Sequence[str]) -> None:
+    """Raise DataError if the first line has the names of the columns, such as `key<TAB>text`."""
+    names = content[0].split() if content else []
+    if len(names) != 2:
+        return
+    name_of_key, name_of_text = names
+    if name_of_key.lower() in _NAMES_OF_KEYS and name_of_text.lower() in _NAMES_OF_TEXTS:
+        found = f"names of columns, {name_of_key} and {name_of_text}, not a key and its transcript"
+        raise DataError(f"{path}:1", found, "remove this line")
+
+
 def _refuse_suffix_of_nist(path: Path, lines: Sequence[Line]) -> None:
     """Raise DataError if a file is named as one of NIST's, and its lines have another form."""
     suffix = suffix_of(path)
-    forms = {
+    forms: dict[str, tuple[str, MatchLine]] = {
         ".trn": (_TRN_FORM, _TRN.fullmatch),
         ".ctm": (CTM.name, CTM.match),
         ".stm": (STM.name, STM.match),
