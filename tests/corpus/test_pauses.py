@@ -159,10 +159,31 @@ def test_utterances_of_words_end_at_pauses(tmp_path: Path, caplog: pytest.LogCap
     expected = ["mo lu", "ke", "ba pi", "da", "na"]  # at laughter and ignored speech too, not at a pause of 0.2 s
     assert [u.txt for u in found] == expected
     assert (found[2].start, found[2].end) == (3.0, 4.0)
-    counts = (
-        "14 intervals became 5 utterances; pauses and unknown words: # (2), __ (1), <sp> (1), @ (1), _ (1), %ignore%"
-    )
+    counts = "14 intervals became 5 utterances; left out: # (2), __ (1), <sp> (1), @ (1), _ (1), %ignore%"
     assert counts in caplog.text
+
+
+def test_punctuation_between_words_ends_no_utterance(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Tiers of tokens have punctuation in intervals of its own, also at the beginning and without a word."""
+    caplog.set_level("INFO")
+    texts = ["¿", "ko", "?", "Mo", ",", "ba", "...", "@@", "ke", ".", "spn", ".", "pi", "-", "da", "!"]
+    spans = [(round(0.4 * n, 1), round(0.4 * (n + 1), 1), text) for n, text in enumerate(texts)]
+    write_grid(tmp_path / "a.TextGrid", spans)
+    words = f"praat --corpus {tmp_path} --join_intervals 0.5"
+    found, _ = prepare(tmp_path / "out", words)
+    assert [u.txt for u in found] == ["ko mo ba", "ke", "pi da"]
+    assert (found[0].start, found[0].end) == (0.0, 2.8)
+    assert "16 intervals became 3 utterances; left out: @@ (1), spn (1)" in caplog.messages
+    found, _ = prepare(tmp_path / "as_it_is", f"{words} --no_normalize")
+    assert [u.txt for u in found] == ["¿ ko ? Mo , ba ...", "ke .", ". pi - da !"]
+
+
+def test_punctuation_without_a_word_is_no_utterance(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    write_grid(tmp_path / "a.TextGrid", [(0.0, 0.4, "mo"), (1.0, 1.4, "."), (2.0, 2.4, "lu"), (3.0, 3.4, "ke")])
+    found, _ = prepare(tmp_path / "out", f"praat --corpus {tmp_path} --join_intervals 0.5 --no_normalize")
+    assert [u.txt for u in found] == ["mo", "lu", "ke"]
+    assert "4 intervals became 3 utterances; left out: . (1)" in caplog.messages
 
 
 def test_segments_to_be_ignored_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -308,7 +308,7 @@ def test_words_become_utterances_between_pauses(tmp_path: Path, caplog: pytest.L
         eaf.to_file(str(tmp_path / "rec.eaf"))
     found = prepare(tmp_path / "out", f"{form} --corpus {tmp_path} --join_intervals 0.5 --unit phone")
     assert [(u.start, u.end, u.txt) for u in found] == JOINED
-    counts = "15 intervals became 5 utterances; pauses and unknown words: sp (1), sil (1), spn (1), <eps> (1)"
+    counts = "15 intervals became 5 utterances; left out: sp (1), sil (1), spn (1), <eps> (1)"
     assert counts in caplog.messages
     caplog.clear()
     prepare(tmp_path / "words", f"{form} --corpus {tmp_path}")

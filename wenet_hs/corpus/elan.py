@@ -26,7 +26,7 @@ from wenet_hs.annotation.textgrid import find_shift
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
-from wenet_hs.corpus.intervals import UNKNOWN, join_tiers
+from wenet_hs.corpus.intervals import NOISES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.pauses import ALIGNER_LABELS
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
@@ -61,7 +61,7 @@ class TierOptions(OwnOptions):
         None,
         "intervals are words or phones: join those between pauses of at least S seconds; "
         f"{' '.join(ALIGNER_LABELS)}, with phones pau, labels such as # and <p:>, and no label are pauses (see "
-        f"--pauses), at {' '.join(UNKNOWN)} and other signs an utterance ends too",
+        f"--pauses); at labels of unknown speech and noise ({' '.join([*UNKNOWN, *NOISES])}) an utterance ends too",
         metavar="S",
     )
     speaker_from: str

@@ -17,6 +17,8 @@ logger = logging.getLogger(__name__)
 _ROUNDED_S = 1e-6
 UNKNOWN = ("spn", "<unk>")
 """Labels of speech that the aligner does not know: an utterance ends there."""
+NOISES = ("*", "@")
+"""Signs of SPPAS for noise and laughter, also repeated: an utterance ends there."""
 
 
 def join_tiers(
@@ -24,8 +26,9 @@ def join_tiers(
 ) -> list[Sequence[Span]]:
     """The annotations of each tier, joined to utterances between pauses of at least `pause_s` seconds.
 
-    Labels of pauses are left out, and their length counts. An utterance also ends at labels of speech that is not to be
-    used, and at signs that are no text. None: the annotations as they are; a hint is logged if they seem to be words.
+    Labels of pauses are left out, and their length counts. An utterance also ends at labels of speech or noise that is
+    not to be used. Intervals of punctuation belong to the utterance around them. None: the annotations as they are; a
+    hint is logged if they seem to be words.
 
     `unit`, `pauses`: the values of --unit and --pauses.
     """
@@ -39,10 +42,26 @@ def join_tiers(
     after: list[Sequence[Span]] = [joiner.join(spans) for spans in before]
     num_before = sum(map(len, before))
     num_after = sum(map(len, after))
-    counts = list_names([f"{label or 'no label'} ({num})" for label, num in joiner.left_out.most_common()], most=12)
-    named = counts or "no labels"
-    logger.info("%d intervals became %d utterances; pauses and unknown words: %s", num_before, num_after, named)
+    counts = [f"{label or 'no label'} ({num})" for label, num in joiner.left_out.most_common()]
+    left_out = list_names(counts, most=12) or "nothing"
+    logger.info("%d intervals became %d utterances; left out: %s", num_before, num_after, left_out)
     return after
+
+
+@dataclass
+class _Utterance:
+    """Intervals that are joined."""
+
+    begin: float | None
+    end: float | None
+    """The latest end of the intervals. None: it has no times, and only one interval."""
+    texts: list[str]
+
+    def append(self, end: float, text: str) -> None:
+        """Add an interval to an utterance with times."""
+        assert self.end is not None
+        self.end = max(self.end, end)
+        self.texts.append(text)
 
 
 @dataclass
@@ -55,41 +74,60 @@ class _Joiner:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def join(self, spans: Sequence[Span]) -> list[Span]:
-        """The utterances of one tier. A span without times is an utterance of its own."""
+        """The utterances of one tier. Punctuation without a word is none, and is counted as left out."""
         joined = list[Span]()
-        is_open = False
-        for begin, end, text in spans:
-            if not text.strip() or self.labels.is_pause(text):  # its length is between the words
-                self.left_out[text.strip().lower()] += 1
-                continue
-            if self._is_end(text):
-                self.left_out[text.strip().lower()] += 1
-                is_open = False
-                continue
-            if begin is None or end is None:
-                joined.append((begin, end, text))
-                is_open = False
-                continue
-            if is_open:
-                first, last, words = joined[-1]
-                assert last is not None  # an open utterance has times
-                if begin - last < self.pause_s - _ROUNDED_S:
-                    joined[-1] = (first, max(last, end), f"{words} {text}")
-                    continue
-            joined.append((begin, end, text))
-            is_open = True
+        for utterance in self._divide(spans):
+            if any(map(self._is_word, utterance.texts)):
+                joined.append((utterance.begin, utterance.end, " ".join(utterance.texts)))
+            else:
+                self._count(*utterance.texts)
         return joined
 
-    def _is_end(self, text: str) -> bool:
-        """Whether it is a label of speech or noise that is not to be used: signs of SPPAS for laughter and noise too.
+    def _divide(self, spans: Sequence[Span]) -> list[_Utterance]:
+        """The intervals of each utterance. An interval without times is an utterance of its own."""
+        utterances = list[_Utterance]()
+        is_open = False
+        for begin, end, text in spans:
+            if self._is_pause(text):
+                self._count(text)
+            elif self._is_end(text):
+                self._count(text)
+                is_open = False
+            elif begin is None or end is None:
+                utterances.append(_Utterance(begin, end, [text]))
+                is_open = False
+            elif is_open and self._is_near(utterances[-1], begin):
+                utterances[-1].append(end, text)
+            else:
+                utterances.append(_Utterance(begin, end, [text]))
+                is_open = True
+        return utterances
 
-        In transcripts of phones signs are phones, such as `@` and `?` of SAMPA.
+    def _count(self, *texts: str) -> None:
+        self.left_out.update(text.strip().lower() for text in texts)
+
+    def _is_near(self, utterance: _Utterance, begin: float) -> bool:
+        """Whether the time from the end of the utterance to `begin` is no pause."""
+        assert utterance.end is not None  # an open utterance has times
+        return begin - utterance.end < self.pause_s - _ROUNDED_S
+
+    def _is_pause(self, text: str) -> bool:
+        """Whether it is a label of a pause. What has no label is one too."""
+        return not text.strip() or self.labels.is_pause(text)
+
+    def _is_end(self, text: str) -> bool:
+        """Whether it is a label of speech or noise that is not to be used.
+
+        In transcripts of phones signs are phones, such as `@` of SAMPA.
         """
-        if text.strip().lower() in UNKNOWN or is_ignored(text):
+        label = text.strip().lower()
+        if label in UNKNOWN or is_ignored(label):
             return True
-        if self.unit == "phone" or any(map(str.isalnum, text)):
-            return False
-        return not normalize(text, None)
+        return self.unit != "phone" and label[0] in NOISES and not label.strip(label[0])
+
+    def _is_word(self, text: str) -> bool:
+        """Whether it is more than punctuation. In transcripts of phones signs are phones, such as `?` of SAMPA."""
+        return self.unit == "phone" or any(map(str.isalnum, text)) or bool(normalize(text, None))
 
 
 def _are_words(spans: Sequence[Span]) -> bool:
