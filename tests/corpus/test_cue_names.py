@@ -9,7 +9,7 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.cue_names import is_general_name
-from wenet_hs.errors import DataError
+from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.manifest import Utterance
 from wenet_hs.text.normalize import normalize
 
@@ -102,8 +102,95 @@ def test_other_words_before_a_colon_are_text(
     found, _ = prepare(tmp_path)
     assert [u.txt for u in found][: len(texts)] == [normalize(text, "qaa") for text in texts]
     assert {u.speaker for u in found} == {None}
-    line = "2 cues begin with a name and a colon, which is kept as text, because most cues of their files do not: 'Ana'"
-    assert (f"{line} (2)" in caplog.messages) == (texts == KEPT["few cues"])
+    assert "which is the speaker" not in caplog.text
+
+
+def test_names_in_few_cues_are_kept_and_the_flag_takes_them(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Some programs write the name only where another person begins to speak."""
+    caplog.set_level("INFO")
+    write_cues(tmp_path / "a", ["Ana Pérez: mo lu", "ba mo", "ke pi: so", "Beto: ti", "da", "re"])
+    write_audio(tmp_path / "b.wav", 2.0)
+    (tmp_path / "b.txt").write_text("Ana Pérez: na pi\nlu", "utf-8")
+    found, _ = prepare(tmp_path)
+    assert spoken(found)[0] == (None, "ana pérez mo lu")
+    line = "3 of 7 transcripts begin with a name and a colon, which is kept as text: 'Ana Pérez' (2), 'Beto' (1)"
+    assert f"{line}; --take_names makes it the speaker" in caplog.messages
+    found, _ = prepare(tmp_path, "--take_names")
+    ana, beto = "Ana Pérez", "Beto"
+    texts = [(ana, "mo lu"), (None, "ba mo"), (None, "ke pi so"), (beto, "ti"), (None, "da"), (None, "re")]
+    assert spoken(found) == [*texts, (ana, "na pi lu")]
+    with pytest.raises(ConfigError, match="--keep_names excludes --take_names: give one of them"):
+        prepare(tmp_path, "--take_names --keep_names")
+
+
+SPOKEN = {
+    "small letters": ["He said: mo", "He said: lu", "and ke"],
+    "a lesson": ["Hello: mo lu", "Goodbye: ba ke"],
+    "once in all files": ["Question: mo", "Answer: lu", "Da"],
+}
+
+
+@pytest.mark.parametrize("texts", SPOKEN.values(), ids=SPOKEN.keys())
+def test_words_that_are_no_people_are_spoken(tmp_path: Path, texts: list[str]) -> None:
+    for name in "ab":
+        write_cues(tmp_path / name, texts)
+    write_cues(tmp_path / "c", ["Thanks: re", "Bye: so"])
+    found, _ = prepare(tmp_path)
+    expected = [*texts, *texts, "Thanks: re", "Bye: so"]
+    assert spoken(found) == [(None, normalize(text, "qaa")) for text in expected]
+
+
+def test_names_with_small_letters(tmp_path: Path) -> None:
+    """A particle is part of any name; a name in small letters is one where all cues have names."""
+    cues = ["Ana de la O: mo", "beto: ke", "Ana's iPhone: lu", "beto: so", "Ana de la O: ti", "Ana's iPhone: pi"]
+    write_cues(tmp_path / "a", cues)
+    found, _ = prepare(tmp_path)
+    iphone = "Ana's iPhone"
+    speakers = ["Ana de la O", "beto", iphone, "beto", "Ana de la O", iphone]
+    assert [u.speaker for u in found] == speakers
+    assert [u.txt for u in found] == ["mo", "ke", "lu", "so", "ti", "pi"]
+
+
+BROADCAST = [">> ANA: mo lu", ">>> BETO: ba", ">> ke", "-ANA: ti", "&gt;&gt; ANA: re"]
+
+
+@pytest.mark.parametrize("form", ["vtt", "srt"])
+def test_marks_of_broadcasts_stand_before_names(tmp_path: Path, form: str) -> None:
+    write_cues(tmp_path / "a", BROADCAST, form)
+    expected = [("ANA", "mo lu"), ("BETO", "ba"), (None, "ke"), ("ANA", "ti"), ("ANA", "re")]
+    assert spoken(prepare(tmp_path)[0]) == expected
+
+
+def test_notes_in_brackets_are_part_of_a_name(tmp_path: Path) -> None:
+    write_cues(tmp_path / "a", ["Carla (the host): mo", "(Beto): ba", "[Ana (M)]: ke", "Carla (the host): ti"])
+    found, _ = prepare(tmp_path)
+    assert [u.speaker for u in found] == ["Carla (the host)", "Beto", "Ana (M)", "Carla (the host)"]
+
+
+TWO_SPEAKERS = {
+    "dashes": ("- Ana: mo lu\n- Bob: ba", "mo lu ba"),
+    "dashes without spaces": ("-Ana: mo -lu\n-Bob: ba", "mo lu ba"),
+    "lines": ("Ana: mo\nBob: ba", "mo ba"),
+    "broadcast": (">> Ana: mo lu\n>> Bob: ba", "mo lu ba"),
+    "brackets": ("[Ana]: mo [Bob]: ba", "mo ba"),
+    "first without name": ("- Mo\n- Bob: ba", "mo ba"),
+    "first without mark": ("mo lu\nBob: ba", "mo lu ba"),
+    "second without name": ("- Ana: mo\n- ba", "mo ba"),
+    "three": ("- Ana: mo - Bob: ba - Carla: ke", "mo ba ke"),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TWO_SPEAKERS.values(), ids=TWO_SPEAKERS.keys())
+def test_a_cue_of_two_speakers_has_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, expected: str
+) -> None:
+    caplog.set_level("INFO")
+    write_cues(tmp_path / "a", ["Ana: so", "Bob: ti - da", text, "Ana: re", "Bob: na", "Ana: lu\nAna: pi"])
+    found, _ = prepare(tmp_path)
+    before = [("Ana", "so"), ("Bob", "ti da")]
+    after = [("Ana", "re"), ("Bob", "na"), ("Ana", "lu pi")]
+    assert spoken(found) == [*before, (None, expected), *after]
+    assert "6 of 6 cues begin with a name" in caplog.text
 
 
 @pytest.mark.parametrize("text", ["WEBVTT", "WEBVTT\n\n", "\ufeffWEBVTT - Zoom\r\n\r\nNOTE nobody spoke\r\n"])

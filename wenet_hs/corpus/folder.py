@@ -49,9 +49,15 @@ class Options(TableOptions):
     keep_names: bool = option(
         False, "names with a colon at the beginning of subtitles are spoken, and not the name of the speaker"
     )
+    take_names: bool = option(
+        False,
+        "names with a colon at the beginning of subtitles and transcripts are the speakers, also where few begin so",
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.keep_names and self.take_names:
+            raise ValueError("keep_names excludes --take_names: give one of them")
         object.__setattr__(self, "text_suffix", f".{self.text_suffix.lstrip('.')}")
 
 
@@ -150,6 +156,18 @@ def _no_transcripts(options: Options, files: Sequence[Path], audio: Sequence[Pat
     return DataError(corpus, found, remedy)
 
 
+@dataclass(frozen=True)
+class _Source:
+    """A transcript with its audio."""
+
+    where: str
+    """Path of the transcript in the corpus."""
+    audio: Path
+    speaker: str | None
+    """By --speaker_from."""
+    split: str | None
+
+
 def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) -> Iterator[Entry | Rejected]:
     """Each audio file with the transcript beside it, and the files without the other one."""
     corpus, suffix = options.corpus, options.text_suffix
@@ -162,7 +180,8 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
     yield from left_out
     speakers = name_speakers(audio, corpus, options.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
-    cue_names = CueNames()
+    cue_names = CueNames(options.keep_names, options.take_names)
+    sources = list[_Source]()
     pairs = _pair(audio, texts, suffix)
     for path in audio:
         text = pairs.get(path)
@@ -177,17 +196,19 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
             yield Rejected(where, str(path), f"unreadable: {str(error).removeprefix(f'{text}:').strip()}", "")
             continue
         forms[form].append(where)
-        speaker, split = speakers.get(path), _split_of(corpus, path)
-        for one in cue_names.split(labels, text.relative_to(corpus), keep_names=options.keep_names):
+        cue_names.add(labels, text.relative_to(corpus))
+        sources.append(_Source(where, path, speakers.get(path), _split_of(corpus, path)))
+    for source, labels in zip(sources, cue_names.split(), strict=True):
+        for label in labels:
             yield Entry(
-                where=where + (f":{one.line}" if one.line else ""),
-                audio=(str(path),),
-                folder=path.parent,
-                txt=one.text,
-                speaker=speaker or one.speaker,
-                start=one.start,
-                end=one.end,
-                split=split,
+                where=source.where + (f":{label.line}" if label.line else ""),
+                audio=(str(source.audio),),
+                folder=source.audio.parent,
+                txt=label.text,
+                speaker=source.speaker or label.speaker,
+                start=label.start,
+                end=label.end,
+                split=source.split,
             )
     if faults and not forms:
         others = f" (the first of {len(faults)} files that cannot be read)" if len(faults) > 1 else ""
