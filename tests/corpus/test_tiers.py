@@ -114,6 +114,58 @@ def test_words_that_begin_alike_are_transcripts(tmp_path: Path, texts: list[str]
     assert len(prepare(tmp_path / "out", f"elan --corpus {tmp_path}")) == len(TEXTS)
 
 
+CODES = {
+    "hands": (["LH", "RH", "BH", "LH", "RH"], "20 annotations with 3 different texts, 'LH' (8), 'RH' (8), 'BH' (4)"),
+    "numbers": ([f"A{n}" for n in range(20)], "20 annotations with 20 different texts, 'A0' (1), "),
+}
+
+
+@pytest.mark.parametrize(("codes", "counts"), CODES.values(), ids=CODES.keys())
+def test_a_tier_of_codes_without_dependent_tiers_gets_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, codes: list[str], counts: str
+) -> None:
+    write_audio(tmp_path / "a.wav", 25.0)
+    eaf = Eaf()
+    eaf.add_linked_file("./a.wav")
+    for n in range(20):
+        eaf.add_annotation("default", 1000 * n, 1000 * n + 800, codes[n % len(codes)])
+    eaf.to_file(str(tmp_path / "a.eaf"))
+    assert len(prepare(tmp_path / "out", f"elan --corpus {tmp_path}")) == 20
+    warnings = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [line for line in warnings if line.startswith(f"tier 'default' seems to have codes: {counts}")]
+    remedy = "if they are not what is said, write the transcripts into a tier and name it with --tier"
+    assert remedy in caplog.text
+    caplog.clear()
+    eaf.add_tier("tx")
+    for n, text in enumerate(TEXTS):
+        eaf.add_annotation("tx", 2000 * n, 2000 * n + 1800, text)
+    eaf.to_file(str(tmp_path / "a.eaf"))
+    assert [u.txt for u in prepare(tmp_path / "tx", f"elan --corpus {tmp_path} --tier tx")] == TEXTS
+    assert "seems to have codes" not in caplog.text
+
+
+RECURRING = {
+    "a word list, three times": ["mo", "lu", "ke", "ba", "pi", "ti", "da"] * 3,
+    "two words": ["mo lu", "ke ba"] * 10,
+    "few": ["mo", "lu"] * 4,
+    "pauses": ["mo lu ke", "#", "ba", "#", "pi ti", "#", "da so", "#", "re", "#", "na", "#"],
+}
+
+
+@pytest.mark.parametrize("texts", RECURRING.values(), ids=RECURRING.keys())
+def test_transcripts_that_recur_get_no_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, texts: list[str]
+) -> None:
+    write_audio(tmp_path / "a.wav", 25.0)
+    eaf = Eaf()
+    eaf.add_linked_file("./a.wav")
+    for n, text in enumerate(texts):
+        eaf.add_annotation("default", 1000 * n, 1000 * n + 800, text)
+    eaf.to_file(str(tmp_path / "a.eaf"))
+    prepare(tmp_path / "out", f"elan --corpus {tmp_path}")
+    assert "seems to have codes" not in caplog.text
+
+
 @pytest.mark.parametrize(
     "pattern", ["mc_kurd_{:03}", "{}", "Text {}", ""], ids=["named", "number", "two words", "empty"]
 )

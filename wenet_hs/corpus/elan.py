@@ -28,7 +28,7 @@ from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.intervals import NOISES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.corpus.pauses import ALIGNER_LABELS
+from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES, find_files
@@ -44,6 +44,12 @@ _FLAGS = {"name": "--tier", "kind": "--tier_type", "participant": "--participant
 """Attribute of a tier → the flag of its patterns."""
 _MIN_BEGINNING = 2
 """Letters at the beginning of labels such as `story_a`."""
+_MIN_CODES = 10
+"""A tier with fewer annotations tells nothing about what it contains."""
+_MAX_CODES = 10
+"""Different texts of a tier of codes, such as `LH`, `RH`, `BH` for the hands of a signer."""
+_MIN_REPETITIONS = 5
+"""How often each text of a tier of codes occurs on average."""
 _MAX_SNIFFED = 100
 """Files of other suffixes that are read to name their form, where no file has the right suffix."""
 
@@ -123,6 +129,8 @@ def prepare_files(
         raise DataError(options.corpus, found, f"there are: {_describe(files)}")
     logger.info("tiers used: %s", _describe(used))
     logger.info("tiers not used: %s", _describe(others))
+    if options.unit != "phone" and options.join_intervals is None:  # phones and words recur too
+        _report_codes(files, used)
     without = _without_annotations(files, used, options.corpus)
     num_unnamed = len({tier.name for file in used for tier in file.tiers if tier.spans and not tier.participant})
     if num_unnamed > 1 and options.speaker_from in ("participant", "none"):
@@ -264,6 +272,38 @@ def _find_identifiers(files: Sequence[AnnotationFile], is_wanted: Callable[[Tier
     found = f"tier {names} seems to have no transcripts but {texts[0]!r:.40}"
     remedy = f"name the tiers of the transcripts with --tier; those that depend on it: {list_names(shown, most=12)}"
     return f"{found}; {remedy}"
+
+
+def _report_codes(files: Sequence[AnnotationFile], used: Sequence[AnnotationFile]) -> None:
+    """Warn of used tiers that seem to have codes, and that no other tier depends on.
+
+    `_find_identifiers` names the dependent tiers of the others.
+    """
+    parents = {tier.parent for file in files for tier in file.tiers}
+    texts_of_tiers = defaultdict[str, list[str]](list)
+    for tier in (tier for file in used for tier in file.tiers):
+        if tier.name not in parents:
+            labels = (text.strip() for *_, text in tier.spans)
+            texts_of_tiers[tier.name] += [label for label in labels if label and not is_pause_label(label)]
+    for name, texts in texts_of_tiers.items():
+        if len(texts) >= _MIN_CODES and (recur_like_codes(texts) or look_like_codes(texts)):
+            counts = Counter(texts)
+            shown = list_names([f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=4)
+            logger.warning(
+                "tier %r seems to have codes: %d annotations with %d different texts, %s; if they are not "
+                "what is said, write the transcripts into a tier and name it with --tier",
+                name,
+                len(texts),
+                len(counts),
+                shown,
+            )
+
+
+def recur_like_codes(texts: Sequence[str]) -> bool:
+    """Whether the texts are few different single words, each of which recurs."""
+    different = {*texts}
+    are_few = len(different) <= min(_MAX_CODES, len(texts) / _MIN_REPETITIONS)
+    return are_few and all(len(text.split()) == 1 for text in different)
 
 
 def look_like_codes(texts: Sequence[str]) -> bool:
