@@ -131,17 +131,18 @@ def _count_touching(labels: Sequence[TimedLabel], texts: Collection[str]) -> Cou
     """Of each text the annotations that begin where another one ends, or end where another one begins."""
     candidates = [label for label in labels if label.text.strip().lower() in texts]
     others = [label for label in labels if label.text.strip().lower() not in texts]
-    starts = {_place(label.recording, label.start) for label in others}
-    ends = {_place(label.recording, label.end) for label in others}
+    starts = {_time_in_recording(label.recording, label.start) for label in others}
+    ends = {_time_in_recording(label.recording, label.end) for label in others}
     num_touching = Counter[str]()
     for label in candidates:
-        is_after = _place(label.recording, label.start) in ends
-        is_before = _place(label.recording, label.end) in starts
+        is_after = _time_in_recording(label.recording, label.start) in ends
+        is_before = _time_in_recording(label.recording, label.end) in starts
         if is_after or is_before:
             num_touching[label.text.strip().lower()] += 1
     return num_touching
 
 
-def _place(recording: str, seconds: float | None) -> tuple[str, int]:
+def _time_in_recording(recording: str, seconds: float | None) -> tuple[str, int]:
+    """The recording and the time in whole ms: a key, so that equal times of two recordings differ."""
     assert seconds is not None  # only annotations with times are counted
     return recording, round(1000 * seconds)
