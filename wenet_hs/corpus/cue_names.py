@@ -34,8 +34,9 @@ _MIN_PHONE_NUMBER = 7
 _MAX_DIFFERENT = 4
 """Up to this number all cues of a file may have different names. Of more, each name is in two cues on average."""
 _PARTICLES = frozenset(
-    ("af", "al", "ap", "av", "bin", "bint", "da", "das", "de", "del", "della", "den", "der", "di", "do", "dos", "du")
-    + ("e", "el", "ibn", "la", "las", "le", "los", "ter", "van", "ver", "von", "y", "zu", "zum", "zur")
+    ("af", "al", "ap", "av", "bin", "bint", "da", "das", "de", "del", "della", "den", "der", "di")
+    + ("do", "dos", "du", "e", "el", "ibn", "la", "las", "le", "los", "ter", "van", "ver", "von")
+    + ("y", "zu", "zum", "zur")
 )
 """Words inside a name that begin with a small letter."""
 _ROLES = (
@@ -163,7 +164,11 @@ class CueNames:
         """Whether it is like a name. If it recurs it may be one too: some people write `ana p`."""
         return _is_like_name(name) or (_has_form_of_name(name) and self._counts[name] > 1)
 
-    def _choose_names(self, transcript: _Transcript, candidates: Collection[str]) -> Collection[str]:
+    def _choose_names(
+        self,
+        transcript: _Transcript,
+        candidates: Collection[str],
+    ) -> Collection[str]:
         """The names of people in a file; none if too few of its cues begin with one.
 
         Words with small letters are names only if each cue begins with a name.
@@ -186,7 +191,12 @@ class CueNames:
         num_known = sum(is_general_name(name) or len(self._texts[name]) > 1 for name in names)
         return num_known >= len(names) / 2
 
-    def _name_speaker(self, label: "Label", turns: Sequence[_Turn], names: Collection[str]) -> "Label":
+    def _name_speaker(
+        self,
+        label: "Label",
+        turns: Sequence[_Turn],
+        names: Collection[str],
+    ) -> "Label":
         """The label without these names. It has no speaker if several people speak in it."""
         parts = [part for turn in turns for part in _divide_at_names(turn, names)]
         named = [part.name for part in parts if part.name is not None]

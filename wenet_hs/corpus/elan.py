@@ -283,20 +283,24 @@ def _report_codes(files: Sequence[AnnotationFile], used: Sequence[AnnotationFile
     texts_of_tiers = defaultdict[str, list[str]](list)
     for tier in (tier for file in used for tier in file.tiers):
         if tier.name not in parents:
-            labels = (text.strip() for *_, text in tier.spans)
-            texts_of_tiers[tier.name] += [label for label in labels if label and not is_pause_label(label)]
-    for name, texts in texts_of_tiers.items():
-        if len(texts) >= _MIN_CODES and (recur_like_codes(texts) or look_like_codes(texts)):
-            counts = Counter(texts)
-            shown = list_names([f"{text!r:.40} ({num})" for text, num in counts.most_common()], most=4)
+            texts = (text.strip() for *_, text in tier.spans)
+            texts_of_tiers[tier.name] += filter(_is_no_pause, texts)
+    for name, labels in texts_of_tiers.items():
+        if len(labels) >= _MIN_CODES and (recur_like_codes(labels) or look_like_codes(labels)):
+            counts = Counter(labels)
+            shown = [f"{label!r:.40} ({num})" for label, num in counts.most_common()]
             logger.warning(
-                "tier %r seems to have codes: %d annotations with %d different texts, %s; if they are not "
-                "what is said, write the transcripts into a tier and name it with --tier",
+                "tier %r seems to have codes: %d annotations with %d different texts, %s; "
+                "if they are not what is said, write the transcripts into a tier and name it with --tier",
                 name,
-                len(texts),
+                len(labels),
                 len(counts),
-                shown,
+                list_names(shown, most=4),
             )
+
+
+def _is_no_pause(text: str) -> bool:
+    return bool(text) and not is_pause_label(text)
 
 
 def recur_like_codes(texts: Sequence[str]) -> bool:

@@ -26,10 +26,11 @@ def join_tiers(
 ) -> list[Sequence[Span]]:
     """The annotations of each tier, joined to utterances between pauses of at least `pause_s` seconds.
 
-    Labels of pauses are left out, and their length counts. An utterance also ends at labels of speech or noise that is
-    not to be used. Intervals of punctuation belong to the utterance around them. None: the annotations as they are; a
-    hint is logged if they seem to be words.
+    Labels of pauses are left out, and their length counts. An utterance also ends at labels of
+    speech or noise that is not to be used. Intervals of punctuation belong to the utterance around
+    them. The counts are logged.
 
+    `pause_s`: None gives the annotations as they are; a hint is logged if they seem to be words.
     `unit`, `pauses`: the values of --unit and --pauses.
     """
     before = list(tiers)
@@ -74,7 +75,7 @@ class _Joiner:
     left_out: Counter[str] = field(default_factory=Counter)
 
     def join(self, spans: Sequence[Span]) -> list[Span]:
-        """The utterances of one tier. Punctuation without a word is none, and is counted as left out."""
+        """The utterances of one tier. Punctuation without a word is left out, and counted."""
         joined = list[Span]()
         for utterance in self._divide(spans):
             if any(map(self._is_word, utterance.texts)):
@@ -126,7 +127,10 @@ class _Joiner:
         return self.unit != "phone" and label[0] in NOISES and not label.strip(label[0])
 
     def _is_word(self, text: str) -> bool:
-        """Whether it is more than punctuation. In transcripts of phones signs are phones, such as `?` of SAMPA."""
+        """Whether it is more than punctuation.
+
+        In transcripts of phones signs are phones, such as `?` of SAMPA.
+        """
         return self.unit == "phone" or any(map(str.isalnum, text)) or bool(normalize(text, None))
 
 
