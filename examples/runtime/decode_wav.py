@@ -145,14 +145,15 @@ def run_chunks(session: onnxruntime.InferenceSession, features_TF: np.ndarray) -
 def run_whole(session: onnxruntime.InferenceSession, inputs: np.ndarray) -> np.ndarray:
     """The best unit (T',) of each encoder frame, of features (T, F) or samples (N,).
 
-    None if there are too few of them for an output.
+    Empty if there are too few of them for an output.
     """
     if len(inputs) <= int(session.get_modelmeta().custom_metadata_map.get("right_context", 0)):
         return np.zeros(0, np.int64)
-    values = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
-    # Some models have no x_lens.
-    taken = {one.name: values[one.name] for one in session.get_inputs()}
-    return session.run(["log_probs"], taken)[0][0].argmax(1)
+    all_values = {"x": inputs[None].astype(np.float32), "x_lens": np.array([len(inputs)])}
+    # Models of samples for sherpa-onnx have no x_lens.
+    names = [model_input.name for model_input in session.get_inputs()]
+    values = {name: all_values[name] for name in names}
+    return session.run(["log_probs"], values)[0][0].argmax(1)
 
 
 def decode(session: onnxruntime.InferenceSession, units: list[str], name: str) -> str:
