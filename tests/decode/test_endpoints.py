@@ -46,3 +46,10 @@ def test_without_a_rule_of_silence_half_of_a_silence_is_kept() -> None:
     rules = EndpointRules(silence_s=math.inf, max_segment_s=8, no_speech_s=8)
     assert find(rules, "........") == Endpoint(4, is_dropped=True)
     assert find(rules, "3.......") == Endpoint(4)
+
+
+def test_one_silent_frame_ends_no_segment() -> None:
+    for rules in (EndpointRules(no_speech_s=0.5), EndpointRules(max_segment_s=0.5)):
+        assert find(rules, ".") is None
+        endpoint = find(rules, "..")
+        assert endpoint is not None and endpoint.num_frames == 1

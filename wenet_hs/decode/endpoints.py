@@ -58,14 +58,16 @@ class EndpointDetector:
         """The end of a segment with these best units; None: it goes on.
 
         A silence is divided. A sound may begin before the frame in which CTC writes its unit, and
-        end after it, so the silence on both sides of a unit belongs to its segment.
+        end after it, so the silence on both sides of a unit belongs to its segment. A single silent
+        frame begins the next segment, so no segment ends with it alone.
         """
         num_silent = self._count_silent_end(units)
         in_silence = len(units) - self._count_kept(num_silent)
         is_too_long = len(units) >= self._max_length
         if num_silent == len(units):
             is_dropped = num_silent >= self._max_no_speech
-            return Endpoint(in_silence, is_dropped) if is_dropped or is_too_long else None
+            is_end = in_silence > 0 and (is_dropped or is_too_long)
+            return Endpoint(in_silence, is_dropped) if is_end else None
         if num_silent >= self._min_silence:
             return Endpoint(in_silence)
         return Endpoint(self._find_pause(units)) if is_too_long else None
