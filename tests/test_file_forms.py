@@ -122,3 +122,11 @@ def test_a_file_that_cannot_be_read_has_no_form(tmp_path: Path) -> None:
     assert find_form_of_file(tmp_path / "none") is None
     assert find_form_of_file(tmp_path) is None
     refuse_known_forms(tmp_path / "none", tmp_path)
+
+
+def test_many_comments_before_a_root_take_linear_time() -> None:
+    comments = "<!-- page -->\n" * 1000 + "<?style a?>\n" * 1000
+    elan = find_form(Path("a.txt"), f'{comments}<ANNOTATION_DOCUMENT DATE="">')
+    assert elan is not None and elan.name == "a file of ELAN"
+    other = find_form(Path("a.txt"), f"{comments}mo lu")
+    assert other is not None and other.name == "XML or HTML"

@@ -134,7 +134,9 @@ def _decode_leniently(content: bytes) -> str:
 # ---- rules
 
 
-_PROLOG = r"(?:\s|<\?.*?\?>|<!--.*?-->|<!DOCTYPE[^<>\[]*(?:\[.*?\]\s*)?>)*"
+_PROLOG = r"(?:\s++|(?><\?.*?\?>)|(?><!--.*?-->)|(?><!DOCTYPE[^<>\[]*(?:\[.*?\]\s*)?>))*+"
+"""What may stand before the root of XML. Each item is atomic: it ends at its first end, so the time
+is linear in their number."""
 _ROOT = re.compile(rf"(?s){_PROLOG}<([A-Za-z][^<>]*)")
 _NUMBER = r"\d*\.?\d+"
 _RTTM = re.compile(rf"SPEAKER\s+\S+\s+\d+\s+{_NUMBER}\s")
