@@ -158,10 +158,41 @@ AUDACITY_LABEL = re.compile(r"(-?\d+(?:[.,]\d+)?)\t(-?\d+(?:[.,]\d+)?)(?:\t(.*))
 """Begin, end and text. Audacity writes the frequencies of a label into a line after a backslash."""
 SEGMENT_LIST = re.compile(r'"(?:\w*segments|transcription|utterances|monologues)"\s*:\s*\[\s*\{')
 """In JSON: the name of a list of segments, and its first one."""
-SEGMENT_COLUMNS = ("start", "end", "text", "speaker")
-"""Columns of a table of the segments of one recording, as programs around Whisper write it.
+SEGMENT_COLUMNS = {
+    "start": ("start", "starttime", "begin", "begintime", "from", "onset", "tmin", "xmin"),
+    "end": ("end", "endtime", "stop", "stoptime", "to", "offset", "tmax", "xmax"),
+    "text": ("text", "transcript", "transcription", "sentence", "utterance", "words", "annotation"),
+    "speaker": ("speaker", "spk", "speakerid", "speakername", "participant"),
+}
+"""Columns of a table of the segments of one recording: content → its usual names, without signs.
 
-The last one may be missing."""
+Speakers may be missing."""
+_UNIT_OF_NAME = re.compile(r"(?i)(?<=[^\W\d_])[\W_]+(?:in[\W_]+)?(m?s(?:ecs?)?|(?:milli)?seconds?)\W*$")
+"""At the end of a name of a column: `start_ms`, `Start (s)`, `Begin Time - msec`."""
+
+
+def find_segment_column(name: str) -> str | None:
+    """What a column of a table of segments has, by its name in any case; None: none of these."""
+    plain_name = re.sub(r"[\W_]+", "", _UNIT_OF_NAME.sub("", name)).lower()
+    contents = (content for content, names in SEGMENT_COLUMNS.items() if plain_name in names)
+    return next(contents, None)
+
+
+def find_unit_of_name(name: str) -> str | None:
+    """`ms` or `s`, if the name of a column of times ends with a unit of them."""
+    unit = _UNIT_OF_NAME.search(name)
+    if unit is None:
+        return None
+    return "ms" if unit[1].lower().startswith("m") else "s"
+
+
+def read_segment_header(line: str) -> list[str] | None:
+    """The contents of the columns, if a line names those of a table of segments and no others."""
+    contents = [find_segment_column(name) for name in re.split(r"[\t,;]", line)]
+    known = [content for content in contents if content is not None]
+    has_columns = {"start", "end", "text"} <= {*known}
+    has_each_once = len({*known}) == len(contents)
+    return known if has_columns and has_each_once else None
 
 
 def begins(pattern: str) -> Rule:
@@ -249,12 +280,11 @@ def is_audacity(beginning: Beginning) -> bool:
 
 def is_segment_table(beginning: Beginning) -> bool:
     """Whether the first line names SEGMENT_COLUMNS, or each line of a .csv is `text,begin,end`."""
-    first = beginning.lines[0] if beginning.lines else ""
-    names = sorted(name.strip().strip('"').lower() for name in re.split(r"[\t,;]", first))
-    if names in (sorted(SEGMENT_COLUMNS), sorted(SEGMENT_COLUMNS[:3])):
+    if not beginning.lines:
+        return False
+    if read_segment_header(beginning.lines[0]) is not None:
         return True
-    has_rows = bool(beginning.lines) and all(map(_SEGMENT_ROW.fullmatch, beginning.lines))
-    return has_rows and beginning.suffix == ".csv"
+    return beginning.suffix == ".csv" and all(map(_SEGMENT_ROW.fullmatch, beginning.lines))
 
 
 is_json = begins(r'[\[{]\s*["{]')

@@ -113,10 +113,12 @@ def test_captions_of_youtube(tmp_path: Path) -> None:
         ("a.tsv", 'start\tend\ttext\n250\t3500\tMo lu, ke\n4250\t6500\tba "mo\n8000\t9250\t1984\n'),
         ("a.csv", 'start,end,text\n250,3500," Mo lu, ke"\n4250,6500," ba ""mo"\n8000,9250," 1984"\n'),
         ("a.csv", 'text,start,end\n"Mo lu, ke",0.25,3.5\n"ba ""mo",4.25,6.5\n1984,8.0,9.25\n'),
+        ("a.tsv", 'begin\tend\ttext\n0.25\t3.5\tMo lu, ke\n4.25\t6.5\tba "mo\n8.0\t9.25\t1984\n'),
+        ("a.csv", 'Start (s),To,sentence\n0.25,3.5,"Mo lu, ke"\n4.25,6.5,"ba ""mo"\n8.0,9.25,1984\n'),
         ("a.csv", '"Mo lu, ke",0.25,3.50\n"ba ""mo",4.25,6.50\n1984,8.00,9.25\n'),
         ("a.txt", 'Start;End;Text\n0:00.25;0:03.5;Mo lu, ke\n0:04.25;0:06.5;ba ""mo\n0:08;0:09.25;1984'),
     ],
-    ids=["whisper", "whisper.cpp", "named", "whisper-timestamped", "clocks"],
+    ids=["whisper", "whisper.cpp", "named", "begin", "sentence", "whisper-timestamped", "clocks"],
 )
 def test_tables_of_the_segments_of_one_recording(tmp_path: Path, name: str, text: str) -> None:
     found = [(begin, end, words.replace('""', '"')) for _, begin, end, words, _ in labels(tmp_path, text, name) or []]
@@ -132,6 +134,18 @@ def test_whole_numbers_of_a_table_are_milliseconds_unless_nobody_speaks_so_fast(
     assert [tuple(one) for one in found] == [(2, 0.0, 4.0, "mo lu", "Ana"), (3, 4.0, 9.0, "ke", None)]
     form, _ = read_labels(tmp_path / "a.tsv", "start\tend\ttext\n140\t940\tmo lu", tmp_path) or ("", [])
     assert form == "tables of segments with times in ms"
+
+
+@pytest.mark.parametrize(
+    ("name", "unit", "start", "end"),
+    [("start_ms", "ms", 0.004, 0.009), ("Begin Time - msec", "ms", 0.004, 0.009), ("onset (s)", "s", 4.0, 9.0)],
+)
+def test_the_name_of_a_column_decides_the_unit_of_a_table_of_segments(
+    tmp_path: Path, name: str, unit: str, start: float, end: float
+) -> None:
+    text = f"{name}\tend\tspeaker\ttranscript\n4\t9\tAna\tmo"
+    table = read_labels(tmp_path / "a.tsv", text, tmp_path)
+    assert table == (f"tables of segments with times in {unit}", [(2, start, end, "mo", "Ana")])
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,13 @@ from wenet_hs.file_forms import (
     CLOCK,
     SBV,
     SBV_TIMES,
-    SEGMENT_COLUMNS,
     SEGMENT_TABLE,
     TO_SRT,
     TO_TABLE,
     check_form,
+    find_segment_column,
+    find_unit_of_name,
+    read_segment_header,
 )
 
 
@@ -197,8 +199,12 @@ def _read_segment_table(path: Path, content: str) -> tuple[str, list[Label]]:
 
     Raises DataError for a row with another number of cells, and for a cell that is no time.
     """
-    segments = _split_segments(path, content.strip("\n"))
-    is_in_ms = _are_milliseconds(segments)
+    content = content.strip("\n")
+    segments = _split_segments(path, content)
+    header = re.split(r"[\t,;]", content.partition("\n")[0])
+    starts = [name for name in header if find_segment_column(name) == "start"]
+    unit = find_unit_of_name(starts[0]) if starts else None
+    is_in_ms = unit == "ms" or (unit is None and _are_milliseconds(segments))
     labels = []
     for segment in segments:
         try:
@@ -222,11 +228,11 @@ def _split_segments(path: Path, text: str) -> list[_Segment]:
     """
     first = text.partition("\n")[0]
     delimiter = next((sign for sign in "\t;," if sign in first), ",")
-    names = [name.strip().strip('"').lower() for name in first.split(delimiter)]
-    has_names = {*names} <= {*SEGMENT_COLUMNS}
-    if not has_names:
+    contents = read_segment_header(first)
+    has_names = contents is not None
+    if contents is None:
         delimiter = ","
-        names = ["text", "start", "end"]
+        contents = ["text", "start", "end"]
     quoting: Literal[0, 3] = csv.QUOTE_NONE if delimiter == "\t" else csv.QUOTE_MINIMAL
     reader = csv.reader(StringIO(text, newline=""), delimiter=delimiter, quoting=quoting)
     if has_names:
@@ -234,12 +240,12 @@ def _split_segments(path: Path, text: str) -> list[_Segment]:
     segments = []
     line = reader.line_num + 1
     for cells in reader:
-        if cells and len(cells) != len(names):
-            expected = f"{len(names)} ({', '.join(names)})"
+        if cells and len(cells) != len(contents):
+            expected = f"{len(contents)} ({', '.join(contents)})"
             found = f"wrong number of columns: {len(cells)}, expected {expected}"
             raise DataError(f"{path}:{line}", found, "correct the row")
         if cells:
-            segments.append(_Segment(line, **dict(zip(names, cells, strict=True))))
+            segments.append(_Segment(line, **dict(zip(contents, cells, strict=True))))
         line = reader.line_num + 1
     return segments
 
