@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Times of an unknown form are told from the numbers of a text, also where a transcript has one segment."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,42 @@ TEXT = (
     *["mo\nlu\nke\nba\n[note] 0:04 mo", "Kapitel 3\n0815\n4711", "1.\n2.\n3."],
 )
 
+TIMED |= {
+    "whole numbers": "120 900 mo\n950 1990 sa",
+    "whole numbers with commas": "120, 900, mo\n950, 1990, sa",
+    "whole numbers with semicolons, one segment": "1500;3200;mo",
+    "whole numbers with commas, one segment": "1500,3200,mo",
+    "clocks with units": "0h00m01s mo\n0h00m04s sa",
+    "clocks with short units": "0m02s mo\n0m09s sa",
+    "minutes and seconds with quotes": "0'01'' mo\n0'05'' sa",
+    "minutes and seconds with primes": "0′01″ mo\n0′05″ sa",
+    "clocks with full stops": "00.00.01 mo\n00.00.05 sa",
+    "seconds with a unit": "0.5s mo\n2.5s sa",
+    "whole seconds in brackets": "[5] mo\n[9] sa",
+    "whole seconds in brackets with a dash": "(1-4) mo\n(5-9) sa",
+    "times at the end": "mo sa ti 0.25 3.5\nmo la 4.0 6.5",
+    "items of a list with clocks": "1) 0:01 mo\n2) 0:05 sa",
+    "named times, one segment": "start=0.5 end=1.2 text=mo",
+    "clocks from 0 on with steps of a second": "0:04 mo\n0:05 sa\n0:06 lu",
+    "names of columns, one segment": "id\tbegin\tduration\ttext\n1\t0\t1\tmo sa mo",
+    "names of columns between spaces, one segment": "start end text\n0 1 mo",
+    "time after 300 letters": f"{'mo lu ' * 50}#00:00:02-5#",
+}
+TEXT += (
+    "3:10 mo\n3:11 lu\n3:12 ke",  # verses
+    "3:30 mo\n3:31 lu\n4:01 ke",
+    "1.1 mo\n1.2 lu",  # lists
+    "1.1 mo\n1.2 lu\n2.1 ke\n2.2 ba",
+    "[1] mo\n[2] lu\n[3] ke",
+    "3 16 mo\n3 17 lu",  # chapter and verse
+    "7 8 mo\n9 10 lu",  # counting
+    "mo 10 20 lu\nke 30 40 ba",
+    "200 mo\n300 lu",
+    "12.05.24 mo\n13.05.24 lu",  # dates
+    "1m mo\n2m lu",
+    "from mo to lu\n1 2 3",
+)
+
 
 @pytest.mark.parametrize("name", TIMED)
 def test_times_of_an_unknown_form_are_refused(name: str, tmp_path: Path) -> None:
@@ -81,7 +118,8 @@ def test_times_of_an_unknown_form_are_refused(name: str, tmp_path: Path) -> None
         read_labels(tmp_path / "a.txt", TIMED[name], audio)
     first = TIMED[name].split("\n")[0][:40]
     remedy = "convert it to SRT or WebVTT, or make a table with the columns path, text, start and end, and use"
-    expected = f"{tmp_path / 'a.txt'}:1: times in an unknown form, {first!r}; {remedy} `wenet-hs prepare table`"
+    remedy += " `wenet-hs prepare table`; remove the numbers if they are no times"
+    expected = f"{tmp_path / 'a.txt'}:1: times in an unknown form, {first!r}; {remedy}"
     assert str(caught.value) == expected
 
 
@@ -96,3 +134,15 @@ def test_a_clock_without_seconds_is_a_time_only_within_the_audio(tmp_path: Path)
     long = write_audio(tmp_path / "long.wav", 800.0, rate=1000)
     with pytest.raises(DataError, match="a.txt:1: times in an unknown form, 'Ana 12:30'"):
         read_labels(tmp_path / "a.txt", text, long)
+
+
+@pytest.mark.parametrize("name", TIMED)
+def test_a_text_without_its_numbers_is_read(name: str, tmp_path: Path) -> None:
+    """The remedy of the message."""
+    text = re.sub(r"[\d=,;\t]", " ", TIMED[name])
+    assert read_labels(tmp_path / "a.txt", text, write_audio(tmp_path / "a.wav", AUDIO_S)) is None
+
+
+@pytest.mark.parametrize("line", ["1.5" + " " * 30_000, "1" * 30_000, "{ a / " * 5000 + "1 2", "\t1" * 30_000])
+def test_a_long_line_is_searched_in_linear_time(line: str, tmp_path: Path) -> None:
+    assert read_labels(tmp_path / "a.txt", f"mo\n{line}\nlu", tmp_path / "none.wav") is None

@@ -99,7 +99,8 @@ def _refuse_unknown_times(path: Path, lines: Sequence[tuple[int, str]], audio: P
     if with_times is not None:
         number, line = with_times
         found = f"times in an unknown form, {line[:40]!r}"
-        raise DataError(f"{path}:{number}", found, f"{TO_SRT}, or {TO_TABLE}")
+        remedy = f"{TO_SRT}, or {TO_TABLE}; remove the numbers if they are no times"
+        raise DataError(f"{path}:{number}", found, remedy)
 
 
 def _read_seconds_labels(lines: list[tuple[int, str]]) -> list[Label]:
