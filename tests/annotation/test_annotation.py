@@ -435,7 +435,7 @@ WRONG = [
         "a.eaf: EAF format 4.0; only 2 and 3 can be read, save it as EAF 3.0 in ELAN",
     ),
     ("a.TextGrid", SHORT.encode("latin-1", "replace") + b"\xe9", "a.TextGrid: neither UTF-8 nor UTF-16; save it again"),
-    ("a.TextGrid", b"ooBinaryFile\x08TextGrid", "a.TextGrid: a binary file; save it as text file in Praat"),
+    ("a.TextGrid", b"ooBinaryFile\x08TextGrid", "a.TextGrid: a binary file of Praat; save it as text file in Praat"),
 ]
 
 

@@ -1089,7 +1089,7 @@ def test_textgrids_in_every_form(tmp_path: Path, encoding: str, form: str) -> No
     assert sum(stats["total"]["utterances"].values()) == 10
     assert {u.speaker for u in read_lists(tmp_path / "out")["train"]} == {"rec"}
     (tmp_path / "rec.TextGrid").write_text("ooBinaryFile")
-    with pytest.raises(DataError, match="rec.TextGrid: a binary file; save it as text file in Praat"):
+    with pytest.raises(DataError, match="rec.TextGrid: a binary file of Praat; save it as text file in Praat"):
         prepare(tmp_path / "out", f"praat --corpus {tmp_path}")
 
 

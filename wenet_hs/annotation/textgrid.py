@@ -26,8 +26,8 @@ def read_textgrid(path: Path) -> AnnotationFile:
     remedy = "save it as text file in Praat"
     try:
         data = read_bytes(path)
-        if not data.strip() or data.startswith(b"ooBinaryFile"):
-            raise DataError(path, "a binary file" if data.strip() else "empty", remedy)
+        if not data.strip():
+            raise DataError(path, "empty", remedy)
         check_form(path, data, "prepare praat")
         text = data.decode("utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig")
         tiers, extent = _parse_grid(text)
