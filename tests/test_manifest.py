@@ -72,7 +72,7 @@ def test_a_fault_is_one_line_with_its_place(tmp_path: Path, line: str, fault: st
 
 
 def test_all_faults_at_once_but_no_flood(tmp_path: Path) -> None:
-    (tmp_path / "l").write_text("{\n" * 12)
+    (tmp_path / "l").write_text('{"\n' * 12)
     with pytest.raises(DataError) as caught:
         read_data_list(tmp_path / "l")
     *lines, last = str(caught.value).split("\n")

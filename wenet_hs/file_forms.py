@@ -66,6 +66,8 @@ class Form:
     """What a user can do with such a file."""
     readers: tuple[str, ...] = ()
     """The commands that read it, such as `prepare elan`."""
+    is_annotation: bool = True
+    """Whether it is made for annotations or recordings. JSON, XML and RTF may be anything."""
 
 
 def find_form(path: Path, content: str | bytes) -> Form | None:
@@ -112,6 +114,17 @@ def refuse_known_forms(*paths: Path) -> None:
     for path in paths:
         form = find_form_of_file(path)
         if form is not None:
+            raise DataError(path, form.name, form.remedy)
+
+
+def refuse_annotations(*paths: Path) -> None:
+    """Raise DataError for the first of some files on the disk that has a form of annotations.
+
+    Other JSON, XML and RTF may be anything, such as a licence beside the recordings.
+    """
+    for path in paths:
+        form = find_form_of_file(path)
+        if form is not None and form.is_annotation:
             raise DataError(path, form.name, form.remedy)
 
 
@@ -318,6 +331,7 @@ JSON_OF_SEGMENTS = Form(
     f"write one object per segment, with path, text, start and end, and {_TABLE}",
     ("prepare table",),
 )
+JSON = Form("JSON", is_json, TO_TABLE, ("prepare table",), is_annotation=False)
 
 FORMS: Sequence[Form] = (
     # Programs of linguists
@@ -408,9 +422,14 @@ FORMS: Sequence[Form] = (
     ),
     Form("a file `segments` of Kaldi", is_kaldi_segments, _KALDI),
     JSON_OF_SEGMENTS,
-    Form("JSON", is_json, TO_TABLE, ("prepare table",)),
+    JSON,
     # Documents
-    Form("XML or HTML", begins(_XML), "save it as plain text, or as SRT or WebVTT if it has times"),
-    Form("RTF", begins(r"\{\\rtf"), "save it as plain text"),
+    Form(
+        "XML or HTML",
+        begins(_XML),
+        "save it as plain text, or as SRT or WebVTT if it has times",
+        is_annotation=False,
+    ),
+    Form("RTF", begins(r"\{\\rtf"), "save it as plain text", is_annotation=False),
 )
 """The first form that fits counts."""

@@ -8,11 +8,19 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from wenet_hs.errors import DataError, refuse_faults
-from wenet_hs.file_forms import refuse_known_forms
+from wenet_hs.file_forms import (
+    JSON,
+    JSON_OF_SEGMENTS,
+    find_form,
+    find_form_of_file,
+    refuse_annotations,
+    refuse_known_forms,
+)
 from wenet_hs.files import iterate_lines, read_lines, write_atomic
 
 logger = logging.getLogger(__name__)
@@ -22,6 +30,8 @@ _REMEDIES = {
     "wav": 'say where the audio is, "wav": "PATH"',
     "txt": 'write "txt": "" where there is no transcript',
 }
+_NUM_FIRST_LINES = 1000
+"""Of a text that are searched for the signs of another form."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -72,17 +82,36 @@ def read_sentences(path: Path | str, *, keep_empty_lines: bool = False) -> list[
     """The lines of a text file (also .gz, .xz, .bz2) as utterances without audio; text becomes NFC.
 
     `keep_empty_lines`: they are sentences without units; otherwise they are left out.
-    Raises DataError if the file cannot be read or has no sentence.
+    Raises DataError if the file cannot be read or has no sentence, and as `iterate_sentences`.
     """
-    lines = [unicodedata.normalize("NFC", line.strip(" \t")) for line in read_lines(path)]
+    lines = list(iterate_sentences(path))
     if not any(lines):
         raise DataError(path, "contains no sentences", "write one per line")
-    if lines[0].startswith('{"'):
-        raise DataError(f"{path}:1", "JSON, not text", "give a data.list as --data_list")
     if num_empty := lines.count(""):
         logger.info("%s: %d empty lines %s", path, num_empty, "kept" if keep_empty_lines else "left out")
     kept = [(number, line) for number, line in enumerate(lines, start=1) if line or keep_empty_lines]
     return [Utterance(key=f"{path}:{number}", wav="", txt=line) for number, line in kept]
+
+
+def iterate_sentences(path: Path | str) -> Iterator[str]:
+    """The lines of a text file in NFC, without white space around them; they may be empty.
+
+    Raises DataError if the file cannot be read, or if it begins as JSON or as a known form of
+    annotations: their names, times and tags would become sentences.
+    """
+    lines = iterate_lines(path)
+    try:
+        first_lines = list(islice(lines, _NUM_FIRST_LINES))
+    except DataError:  # a form is named in any encoding
+        refuse_annotations(Path(path))
+        raise
+    form = find_form(Path(path), "\n".join(first_lines))
+    if form is JSON:
+        raise DataError(f"{path}:1", "JSON, not text", "give a data.list as --data_list")
+    if form is not None and form.is_annotation:
+        raise DataError(path, form.name, form.remedy)
+    for line in chain(first_lines, lines):
+        yield unicodedata.normalize("NFC", line.strip(" \t"))
 
 
 def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
@@ -100,6 +129,7 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
         refuse_known_forms(Path(path))
         found = "not a data.list (one JSON object per line)"
         raise DataError(path, found, "make one with `wenet-hs prepare table|kaldi|folder|elan|praat`")
+    _refuse_other_json(Path(path), beginning)
     first_line: dict[str, int] = {}
     faults: list[str] = []
     for number, line in enumerate(iterate_lines(path), start=1):
@@ -119,13 +149,36 @@ def iterate_data_list(path: Path | str) -> Iterator[Utterance]:
         raise DataError(path, "contains no utterances", "run the stage that prepares the data again")
 
 
+def _refuse_other_json(path: Path, first_line: str) -> None:
+    """Raise DataError for JSON that is no data.list: one line for the file, not one per record.
+
+    A list of segments per recording is named, and so are the manifests of NeMo and lhotse.
+    """
+    try:
+        record = json.loads(first_line)
+    except (RecursionError, ValueError):
+        record = None
+    if isinstance(record, dict) and not {"wav", "txt", "key"}.isdisjoint(record):
+        return
+    form = find_form_of_file(path)
+    if form is JSON_OF_SEGMENTS:
+        raise DataError(path, form.name, form.remedy)
+    if isinstance(record, dict) and (description := describe_manifest(record)):
+        raise DataError(f"{path}:1", description)
+    make_list = "make a data.list of it with `wenet-hs prepare table`"
+    if isinstance(record, dict) and {"audio_filepath", "duration"} <= record.keys():
+        raise DataError(path, "a manifest of NeMo", make_list)
+    if form is JSON and (isinstance(record, list) or first_line in ("{", "[")):
+        raise DataError(path, "JSON of the whole file, not one object per line", make_list)
+
+
 def _read_first_line(path: Path) -> str:
-    """The first line of a data list that is not empty; `{` for a file without one.
+    """The first line of a data list that is not empty; `{}` for a file without one.
 
     Raises DataError. It names a known form of annotations, because another encoding would not help.
     """
     try:
-        return next(filter(str.strip, iterate_lines(path)), "{").strip()
+        return next(filter(str.strip, iterate_lines(path)), "{}").strip()
     except DataError:
         refuse_known_forms(path)
         raise

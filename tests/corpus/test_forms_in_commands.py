@@ -14,7 +14,10 @@ from made_up_release import prepare_line, read_lists
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.data.audio import read_duration
 from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.lm.text import read_running_text
+from wenet_hs.manifest import Utterance, read_data_list, read_sentences
+from wenet_hs.text.tokenizer import CharTokenizer
+from wenet_hs.text.units import SpecialIds, UnitTable
 
 REFUSED = (
     *[
@@ -26,6 +29,7 @@ REFUSED = (
     *["a file of Toolbox", "a Collection of Praat", "a text of Pangloss", "a file of SPPAS"],
     *["a file of Annotation Pro", "a session of Phon", "a CTM of NIST", "an STM of NIST"],
 )
+UNITS = UnitTable(["<blank>", "<unk>", "m", "o", "<sos/eos>"], SpecialIds(blank=0, unk=1, sos=4, eos=4))
 OPTIONS = "--lang qaa --num_workers 0 --split_by none --max_rejected 0.9"
 
 
@@ -58,6 +62,8 @@ COMMANDS: dict[str, Callable[[Path], object]] = {
     "a folder in app": lambda path: recognise(path.parent, "qaa"),
     "check, train": read_data_list,
     "transcribe, align": read_duration,
+    "units, tree, embed": read_sentences,
+    "lm": lambda path: read_running_text([path], CharTokenizer(UNITS)),
 }
 
 
@@ -73,13 +79,31 @@ def test_all_commands_have_one_line_for_a_form(name: str, encoding: str, tmp_pat
     file_name, text = EXAMPLES[name]
     if encoding == "latin-1":
         text += "\n\\tx été" if name == "a file of Toolbox" else ""
-    for number, command in enumerate(COMMANDS if encoding == "utf-8" else ("folder", "table", "check, train")):
+    for number, command in enumerate(COMMANDS if encoding == "utf-8" else ("folder", "table", "check, train", "lm")):
         path = tmp_path / str(number) / file_name
         path.parent.mkdir()
         path.write_text(text, encoding)
         line = line_of(command, path)
         assert line.startswith(f"{path}: {name}; "), command
         assert line == line_of("transcribe, align", path), command
+
+
+@pytest.mark.parametrize("command", ["check, train", "units, tree, embed", "lm"])
+@pytest.mark.parametrize("name", ["SRT subtitles", "a file of ELAN", "a table of the segments of one recording"])
+def test_files_that_prepare_reads_are_no_text(name: str, command: str, tmp_path: Path) -> None:
+    file_name, text = EXAMPLES[name]
+    (tmp_path / file_name).write_text(text)
+    line = line_of(command, tmp_path / file_name)
+    assert line == line_of("transcribe, align", tmp_path / file_name)
+    assert line.startswith(f"{tmp_path / file_name}: {name}; ")
+
+
+def test_tags_in_sentences_are_text(tmp_path: Path) -> None:
+    path = tmp_path / "t.txt"
+    path.write_text("<s> mo lu </s>\n\n<s> ke </s>\n" + "ba\n" * 2000)
+    sentences = read_sentences(path)
+    assert [sentence.txt for sentence in sentences[:2]] == ["<s> mo lu </s>", "<s> ke </s>"]
+    assert len(sentences) == 2002
 
 
 def test_a_form_comes_before_the_encoding(tmp_path: Path) -> None:
@@ -147,6 +171,72 @@ def test_json_with_lists_of_segments_is_named(content: object, tmp_path: Path) -
     remedy = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"
     name = "JSON with a list of segments per recording, as of Whisper, GigaSpeech or WenetSpeech"
     assert line_of("table", path) == f"{path}: {name}; {remedy}"
+
+
+MAKE_LIST = "make a data.list of it with `wenet-hs prepare table`"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (json.dumps({"segments": SEGMENTS}), ": JSON with a list of segments per recording, as of Whisper"),
+        (json.dumps(GIGASPEECH, indent=2), ": JSON with a list of segments per recording, as of Whisper"),
+        (
+            json.dumps([{"path": "rec.wav", "text": "mo"}]),
+            f": JSON of the whole file, not one object per line; {MAKE_LIST}",
+        ),
+        (json.dumps({"results": {}}, indent=2), f": JSON of the whole file, not one object per line; {MAKE_LIST}"),
+        (
+            '{"audio_filepath": "rec.wav", "duration": 1.0, "text": "mo"}\n' * 10,
+            f": a manifest of NeMo; {MAKE_LIST}",
+        ),
+        (
+            '{"id": "a", "recording_id": "a", "start": 0, "duration": 1, "channel": 0}\n' * 10,
+            ":1: supervisions of lhotse; make a data.list of them with `wenet-hs prepare table`",
+        ),
+    ],
+    ids=["whisper", "gigaspeech", "list", "indented", "nemo", "lhotse"],
+)
+def test_json_that_is_no_data_list_gets_one_line(content: str, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(content)
+    line = line_of("check, train", path)
+    assert line.startswith(f"{path}{message}")
+    assert "\n" not in line
+
+
+def test_a_manifest_of_nemo_becomes_a_data_list(tmp_path: Path) -> None:
+    """The remedy of the message."""
+    rows = [{"audio_filepath": f"{number}.wav", "duration": 1.0, "text": f"mo {number}"} for number in range(3)]
+    for row in rows:
+        write_audio(tmp_path / str(row["audio_filepath"]), 1.0)
+    (tmp_path / "a.json").write_text("\n".join(map(json.dumps, rows)))
+    assert len(prepare(f"table --table {tmp_path / 'a.json'}", tmp_path / "out")) == 3
+
+
+def test_a_data_list_may_have_lists_of_segments(tmp_path: Path) -> None:
+    path = tmp_path / "data.list"
+    path.write_text(json.dumps({"key": "a", "wav": "a.wav", "txt": "mo", "segments": SEGMENTS}))
+    assert [utterance.key for utterance in read_data_list(path)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("LICENCE.html", "<html><body>mo</body></html>"),
+        ("a0.pfsx", '<?xml version="1.0"?>\n<preferences></preferences>'),
+        ("licence.rtf", "{\\rtf1 mo}"),
+    ],
+)
+def test_a_document_beside_the_recordings_is_not_named(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    elan = f"{tmp_path}: no .eaf file; --corpus is a .eaf file, or a folder with them"
+    assert line_of("a folder for elan", path) == elan
+    app = f"{tmp_path}: no annotations, no table and no recordings; choose another folder"
+    assert line_of("a folder in app", path) == app
+    (tmp_path / "meta.json").write_text('{"title": "mo"}')
+    assert line_of("a folder for elan", path) == elan
 
 
 TO_SEGMENTS = "write one object per segment, with path, text, start and end, and use `wenet-hs prepare table`"

@@ -33,7 +33,7 @@ from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES, find_files
 from wenet_hs.errors import DataError, list_names, refuse_faults
-from wenet_hs.file_forms import refuse_known_forms
+from wenet_hs.file_forms import refuse_annotations
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
@@ -168,7 +168,7 @@ def _read_files(
     paths = [path for path in there if path.suffix.lower() == suffix.lower()]
     if not paths:
         texts = [path for path in there if path.suffix.lower() not in ALL_SUFFIXES]
-        refuse_known_forms(*texts[:_MAX_SNIFFED])
+        refuse_annotations(*texts[:_MAX_SNIFFED])
         found = f"no {suffix} file" if corpus.exists() else "no such file or folder"
         raise DataError(corpus, found, f"--corpus is a {suffix} file, or a folder with them")
     files, faults = list[AnnotationFile](), dict[Path, str]()

@@ -17,7 +17,7 @@ from wenet_hs.corpus.praat import read_praat
 from wenet_hs.corpus.table_files import read_table_file
 from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, find_files
 from wenet_hs.errors import DataError
-from wenet_hs.file_forms import refuse_known_forms
+from wenet_hs.file_forms import refuse_annotations, refuse_known_forms
 from wenet_hs.text.normalize import normalize_counted
 
 FormName = Literal["elan", "praat", "kaldi", "folder", "corpus"]
@@ -90,7 +90,7 @@ def recognise(path: Path, lang: str) -> Source:
             raise DataError(path, "no annotation file and no table", "choose an .eaf, a .TextGrid, a table or a folder")
         return _read_columns(tables[0], lang)
     if not has_audio:
-        refuse_known_forms(*files[:_MAX_SNIFFED])
+        refuse_annotations(*files[:_MAX_SNIFFED])
         raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
     rows, _ = folder.read_folder(folder.Options(corpus=path, out=path, lang=lang))
     return Source(path, "folder", [_count((one for one in rows if isinstance(one, Entry)), lang)], num_files=len(files))

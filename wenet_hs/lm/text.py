@@ -7,7 +7,6 @@ of each part per batch.
 
 import logging
 import tempfile
-import unicodedata
 from array import array
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,7 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.errors import DataError
-from wenet_hs.files import NO_SPACE, iterate_lines
+from wenet_hs.files import NO_SPACE
+from wenet_hs.manifest import iterate_sentences
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import MOST_UNKNOWN
 
@@ -99,8 +99,8 @@ def _report_full_folder() -> Iterator[None]:
 def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty_lines: bool = False) -> RunningText:
     """Encode text files, one sentence per line; the ids are in a temporary file, so the text may exceed the memory.
 
-    Raises DataError if a file cannot be read, there is no unit, a share of `MOST_UNKNOWN` of the units is unknown, or
-    the folder of temporary files is full.
+    Raises DataError if a file cannot be read or is no text (`iterate_sentences`), if there is no unit,
+    if a share of `MOST_UNKNOWN` of the units is unknown, or if the folder of temporary files is full.
     """
     special = tokenizer.table.special
     num_sentences = num_empty = num_unknown = num_characters = 0
@@ -108,8 +108,7 @@ def read_running_text(paths: Iterable[Path], tokenizer: Tokenizer, *, keep_empty
     buffer = array("i")
     with _report_full_folder(), tempfile.TemporaryFile(prefix="wenet_hs-ids-") as file:
         for path in paths:
-            for line in iterate_lines(path):
-                text = unicodedata.normalize("NFC", line.strip(" \t"))
+            for text in iterate_sentences(path):
                 num_empty += not text
                 if not text and not keep_empty_lines:
                     continue
