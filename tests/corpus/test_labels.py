@@ -249,8 +249,49 @@ def test_only_other_forms_or_other_suffixes(tmp_path: Path) -> None:
         DataError, match=r"a.cha: a transcript of CLAN \(CHAT\); import it .* elan` \(the first of 2 files that"
     ):
         prepare(tmp_path / "out", f"--corpus {tmp_path} --text_suffix .cha")
-    with pytest.raises(DataError, match=r"no x.txt beside x.wav, but x.cha \(2\); see --text_suffix"):
-        prepare(tmp_path / "out", f"--corpus {tmp_path}")
+    found = "no metadata.csv, and no x.txt beside x.wav, but x.cha (2)"
+    remedy = "x.cha is a transcript of CLAN (CHAT); import it into ELAN, save it, and use `wenet-hs prepare elan`"
+    assert line_of_folder(tmp_path) == f"{tmp_path}: {found}; {remedy}"
+
+
+def line_of_folder(folder: Path, options: str = "") -> str:
+    with pytest.raises(DataError) as caught:
+        prepare(folder / "out", f"--corpus {folder} {options}")
+    return str(caught.value)
+
+
+WHISPER = "start\tend\ttext\n250\t3500\tmo lu\n4250\t6500\tke\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "texts", "beside", "suffix"),
+    [
+        ("", {".transcript.vtt": VTT}, "x.transcript.vtt (2)", ".transcript.vtt"),
+        ("--text_suffix .vtt", {".transcript.vtt": VTT}, "x.transcript.vtt (2)", ".transcript.vtt"),
+        ("", {".en.srt": SRT}, "x.en.srt (2)", ".en.srt"),
+        ("", {".json": '{"segments": [{"start": 1}]}', ".tsv": WHISPER}, "x.json (2), x.tsv (2)", ".tsv"),
+    ],
+    ids=["Zoom", "Zoom, last suffix", "YouTube", "Whisper"],
+)
+def test_the_suffix_of_transcripts_with_times_is_named(
+    options: str, texts: dict[str, str], beside: str, suffix: str, tmp_path: Path
+) -> None:
+    for name in "ab":
+        write_audio(tmp_path / f"{name}.wav", 12.0)
+        for text_suffix, text in texts.items():
+            (tmp_path / f"{name}{text_suffix}").write_text(text, "utf-8")
+    missing = options.partition(" ")[2] or ".txt"
+    found = f"no metadata.csv, and no x{missing} beside x.wav, but {beside}"
+    assert line_of_folder(tmp_path, options) == f"{tmp_path}: {found}; add --text_suffix {suffix}"
+    utterances, _ = prepare(tmp_path / "out2", f"--corpus {tmp_path} --text_suffix {suffix}")
+    assert {Path(utterance.wav).name for utterance in utterances} == {"a.wav", "b.wav"}
+
+
+def test_the_command_for_annotations_in_a_folder_is_named(tmp_path: Path) -> None:
+    write_audio(tmp_path / "a.wav")
+    (tmp_path / "a.eaf").write_text('<?xml version="1.0"?>\n<ANNOTATION_DOCUMENT DATE="">')
+    (tmp_path / "a.pfsx").write_text('<?xml version="1.0"?>\n<preferences></preferences>')
+    assert "x.eaf is a file of ELAN; use `wenet-hs prepare elan`" in line_of_folder(tmp_path)
 
 
 def write_timit(folder: Path, num_samples: int = 12000) -> None:

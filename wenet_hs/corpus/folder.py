@@ -16,7 +16,7 @@ import logging
 import re
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -31,11 +31,14 @@ from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, find_files, real_path
 from wenet_hs.errors import DataError, list_names
+from wenet_hs.file_forms import Form, find_form_of_file
 from wenet_hs.files import describe_binary
 from wenet_hs.options import REQUIRED, option
 
 logger = logging.getLogger(__name__)
 
+_READER = "prepare folder"
+"""This command, as in `Form.readers`."""
 _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".rar", ".7z")
 
 
@@ -137,15 +140,23 @@ def _no_audio(corpus: Path, files: Sequence[Path]) -> DataError:
     return DataError(corpus, found, "--corpus is the folder with the recordings")
 
 
-def _no_transcripts(options: Options, files: Sequence[Path], audio: Sequence[Path]) -> DataError:
-    """The error for audio files without transcripts, which may be in other files."""
+def _make_transcript_error(options: Options, files: Sequence[Path], audio: Sequence[Path]) -> DataError:
+    """The error for audio files without transcripts, which may be in other files.
+
+    The remedy is that of a form beside the audio, first of those that this command reads. Otherwise
+    it names tables, or the suffixes of the other files.
+    """
     corpus, suffix = options.corpus, options.text_suffix
-    stems = {_stem(path, path.suffix) for path in audio}
     others = sorted(set(files).difference(audio))
-    beside = Counter(path.suffix for path in others if _stem(path, path.suffix) in stems)
+    beside = _find_beside(others, audio)
     found = f"no metadata.csv, and no x{suffix} beside x{audio[0].suffix}"
     if beside:
-        found += f", but {list_names([f'x{one} ({num})' for one, num in beside.most_common()])}"
+        found += f", but {list_names([f'x{group.suffix} ({group.count})' for group in beside])}"
+    if group := next((group for group in beside if group.is_read_here), None):
+        return DataError(corpus, found, f"add --text_suffix {group.suffix}")
+    if group := next((group for group in beside if group.is_annotation), None):
+        assert group.form is not None
+        return DataError(corpus, found, f"x{group.suffix} is {group.form.name}; {group.form.remedy}")
     tables = [path.name for path in others if path.suffix in (".tsv", ".csv", ".jsonl", ".json")]
     if tables:
         names = list_names(sorted(tables))
@@ -154,6 +165,45 @@ def _no_transcripts(options: Options, files: Sequence[Path], audio: Sequence[Pat
         return DataError(corpus, found, "see --text_suffix")
     remedy = f"write the transcript of each x{audio[0].suffix} into x{suffix} beside it"
     return DataError(corpus, found, remedy)
+
+
+@dataclass(frozen=True)
+class _FilesBeside:
+    """The files beside audio files that have one suffix."""
+
+    suffix: str
+    """What follows the name of the audio: `.txt`, or `.transcript.vtt` as Zoom writes it."""
+    count: int
+    form: Form | None
+    """Of the first file."""
+
+    @property
+    def is_annotation(self) -> bool:
+        return self.form is not None and self.form.is_annotation
+
+    @property
+    def is_read_here(self) -> bool:
+        """Whether `prepare folder` reads their form."""
+        return self.form is not None and _READER in self.form.readers
+
+
+def _find_beside(files: Sequence[Path], audio: Sequence[Path]) -> list[_FilesBeside]:
+    """The files whose names begin with that of an audio file, by suffix, the most common ones first."""
+    stems = {_stem(path, path.suffix) for path in audio}
+    by_suffix = defaultdict[str, list[Path]](list)
+    for path in files:
+        suffix = _suffix_beside(path, stems)
+        if suffix is not None:
+            by_suffix[suffix].append(path)
+    groups = [_FilesBeside(suffix, len(paths), find_form_of_file(paths[0])) for suffix, paths in by_suffix.items()]
+    return sorted(groups, key=lambda group: -group.count)
+
+
+def _suffix_beside(path: Path, stems: Collection[str]) -> str | None:
+    """What follows the name of an audio file in the name of a file: its last suffix, or more of them."""
+    parts = path.suffixes
+    suffixes = ["".join(parts[-count:]) for count in range(1, len(parts) + 1)]
+    return next((suffix for suffix in suffixes if _stem(path, suffix) in stems), None)
 
 
 @dataclass(frozen=True)
@@ -175,7 +225,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
         raise _no_audio(corpus, files)
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
-        raise _no_transcripts(options, files, audio)
+        raise _make_transcript_error(options, files, audio)
     audio, left_out = _choose_forms(audio, corpus)
     yield from left_out
     speakers = name_speakers(audio, corpus, options.speaker_from)
@@ -183,6 +233,8 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
     cue_names = CueNames(options.keep_names, options.take_names)
     sources = list[_Source]()
     pairs = _pair(audio, texts, suffix)
+    if not pairs and _find_beside(texts, audio):  # x.transcript.vtt, and --text_suffix .vtt
+        raise _make_transcript_error(options, files, audio)
     for path in audio:
         text = pairs.get(path)
         if text is None:
@@ -235,7 +287,7 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
 
 def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, list[Label]]:
     """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
-    content = decode_text(text, options.encoding, "prepare folder")[0]
+    content = decode_text(text, options.encoding, _READER)[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":
         raise DataError(text, "phones of TIMIT", "give --unit phone")
     if found := read_labels(text, content, audio):
