@@ -49,7 +49,9 @@ _ITEM = r"(?:\d+[.)]\s+)?"
 _START = r"(?:start|begin|from|onset)\w*"
 _END = r"(?:end|stop|to|offset)\w*"
 _EQUALS = r"[\"']?\s*[=:]\s*[\"']?"
-_HAS_TIME = re.compile(r"\d[:.,;'’′”″\"\])}>\-–\t#]|\d\s*(?:[hm]|s(?!\w)|\d)|\d\s*$")
+_HAS_TIME = re.compile(
+    r"\d[:.,;]\s*\d|\d ?['’′]|\d\s*[-–]\s*\d|\d ?(?:h|m(?:in)?) ?\d|\d ?s(?:ecs?)?(?!\w)|\d\s+\d|\[\d|[=:]\s*[\"']?\d"
+)
 """What each pattern needs. Most lines of text have nothing of it."""
 
 
@@ -184,9 +186,11 @@ def _has_columns_of_times(lines: Sequence[str]) -> bool:
     if len(lines) < 2:
         return False
     delimiter = next((sign for sign in "\t;," if sign in lines[0]), None)
-    contents = [find_segment_column(name) for name in lines[0].split(delimiter)]
-    num_named = sum(content is not None for content in contents)
-    if num_named < (2 if delimiter else len(contents)):
+    names = lines[0].split(delimiter)
+    if delimiter is None and not all(map(find_segment_column, names)):
+        return False
+    contents = [find_segment_column(name) for name in names]
+    if sum(content is not None for content in contents) < 2:
         return False
     times = [column for column, content in enumerate(contents) if content in ("start", "end")]
     rows = [line.split(delimiter) for line in lines[1:]]
