@@ -146,3 +146,18 @@ def test_a_text_without_its_numbers_is_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("line", ["1.5" + " " * 30_000, "1" * 30_000, "{ a / " * 5000 + "1 2", "\t1" * 30_000])
 def test_a_long_line_is_searched_in_linear_time(line: str, tmp_path: Path) -> None:
     assert read_labels(tmp_path / "a.txt", f"mo\n{line}\nlu", tmp_path / "none.wav") is None
+
+
+@pytest.mark.parametrize(
+    ("numbers", "times"),
+    [
+        ("3:10 mo\n3:11 lu\n3:12 ke", "3:10 mo\n3:14 lu\n3:22 ke"),
+        ("3:30 mo\n3:31 lu\n4:01 ke", "3:30 mo\n3:34 lu\n4:02 ke"),
+        ("1.1 mo\n1.2 lu\n2.1 ke", "1.1 mo\n1.5 lu\n2.7 ke"),
+    ],
+)
+def test_numbers_of_verses_and_lists_within_the_audio_are_text(numbers: str, times: str, tmp_path: Path) -> None:
+    audio = write_audio(tmp_path / "long.wav", 800.0, rate=1000)
+    assert read_labels(tmp_path / "a.txt", numbers, audio) is None
+    with pytest.raises(DataError, match="a.txt:1: times in an unknown form"):
+        read_labels(tmp_path / "a.txt", times, audio)
