@@ -76,27 +76,19 @@ class TimedForm:
             return False
         recordings = {match["recording"] for match in matches}
         are_all_timed = len(matches) == len(first_lines)
-        if self._have_decimals(matches, half, are_all_timed) or _is_named(path, recordings):
+        nums_decimals = [self._count_decimals(match) for match in matches]
+        most_have_two = nums_decimals.count(2) > half
+        each_has_one = are_all_timed and min(nums_decimals) > 0
+        if most_have_two or each_has_one or _is_named(path, recordings):
             return True
         if not have_keys:
             return False
         has_few_recordings = len(recordings) <= half
         return has_few_recordings or (are_all_timed and self._are_unlike_text(matches))
 
-    def _have_decimals(
-        self,
-        matches: Sequence[re.Match[str]],
-        half: float,
-        are_all_timed: bool,
-    ) -> bool:
-        """Whether both times have decimals in most lines, or one of them in all lines.
-
-        Args:
-            half: of the number of lines.
-            are_all_timed: whether all lines matched.
-        """
-        nums = [sum("." in match[name] for name in self.times) for match in matches]
-        return nums.count(2) > half or (are_all_timed and 0 not in nums)
+    def _count_decimals(self, match: re.Match[str]) -> int:
+        """How many of the two times of a line have decimals."""
+        return sum("." in match[name] for name in self.times)
 
     def _are_unlike_text(self, matches: Sequence[re.Match[str]]) -> bool:
         """Whether several lines have the same channel, and none begins with numbers only."""

@@ -432,7 +432,7 @@ def test_many_braces_and_slashes_are_text(tmp_path: Path) -> None:
         (
             "a.TextGrid",
             'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 1\n',
-            "a TextGrid of Praat; use `wenet-hs prepare praat`, for which its name ends in .TextGrid",
+            "a TextGrid of Praat; " + "use `wenet-hs prepare praat`, for which its name ends in .TextGrid",
         ),
         (
             "a.json",
@@ -483,9 +483,8 @@ def test_another_encoding_gets_the_command_that_converts_it(
     error = error_line(run_line(score_command, line.format(**files)), capsys)
     position = 4 if encoding == "cp1252" else 0
     command = f"iconv -f {name} -t UTF-8 'a file.txt' > NEW"
-    assert error == (
-        f"a file.txt:1: not UTF-8 at byte {position}; convert it: {command}, with the encoding in which it was saved"
-    )
+    to_do = f"convert it from {name}, or the encoding in which it was saved: {command}"
+    assert error == f"a file.txt:1: not UTF-8 at byte {position}; {to_do}"
     subprocess.run(command, shell=True, check=True)
     assert run_line(score_command, line.format(**files | {flag: "NEW"})) == 0
     assert capsys.readouterr().out.splitlines()[-1].split()[7] == "0.00"

@@ -2,7 +2,8 @@
 """Files of transcripts to score: `key transcript` lines, and trn, ctm and stm of NIST's sclite.
 
 A line of a trn is `transcript (key)`, of a ctm one word with its times, of an stm one segment.
-The content decides which form a file has, because many tools give all of them the same name.
+A file named .trn, .ctm or .stm has this form, or is refused. For other names the content decides,
+because many tools give all forms the same name.
 """
 
 import logging
@@ -36,7 +37,7 @@ _NAMES_OF_KEYS = frozenset(
     {"key", "id", "utt", "utt_id", "uttid", "utterance", "utterance_id", "file", "filename", "path"}
 )
 _NAMES_OF_TEXTS = frozenset(
-    {"text", "txt", "transcript", "transcription", "sentence", "ref", "reference"} | {"hyp", "hypothesis", "prediction"}
+    ["text", "txt", "transcript", "transcription", "sentence", "ref", "reference", "hyp"],
 )
 _MARKS_OF_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 _MAX_OVERLAP_S = 0.1
@@ -81,13 +82,16 @@ def read_transcript_lines(path: Path) -> list[str]:
     try:
         return read_lines(path)
     except DataError as error:
-        if not isinstance(error.__cause__, UnicodeDecodeError) or not path.is_file():
+        is_compressed = suffix_of(path) != path.suffix.lower()
+        is_of_encoding = isinstance(error.__cause__, UnicodeDecodeError)
+        if not is_of_encoding or is_compressed or not path.is_file():
             raise
         refuse_known_forms(path)
-        content = error.__cause__.object
-        encoding = "UTF-16" if content.startswith(_MARKS_OF_UTF16) else "WINDOWS-1252"
+        with path.open("rb") as file:
+            is_utf16 = file.read(2) in _MARKS_OF_UTF16
+        encoding = "UTF-16" if is_utf16 else "WINDOWS-1252"
         command = f"iconv -f {encoding} -t UTF-8 {shlex.quote(str(path))} > NEW"
-        to_do = f"convert it: {command}, with the encoding in which it was saved"
+        to_do = f"convert it from {encoding}, or the encoding in which it was saved: {command}"
         raise DataError(error.where, error.found, to_do) from error
 
 
@@ -155,8 +159,8 @@ def _refuse_other_forms(path: Path, content: Sequence[str]) -> None:
     form = find_form(path, "\n".join(content[:_NUM_TO_DECIDE]))
     if form is None:
         return
-    are_json_lines = content[0].startswith('{"')
-    if are_json_lines and form is not JSON_OF_SEGMENTS:
+    first_line = next(filter(str.strip, content))
+    if first_line.startswith('{"') and form is not JSON_OF_SEGMENTS:
         return  # `parse_text` says which file to give
     raise DataError(path, form.name, form.remedy)
 
@@ -367,7 +371,7 @@ def _refuse_alternatives(where: str, text: str) -> None:
 
 def _refuse_alternatives_of_ctm(line: Line) -> None:
     """Raise DataError for one of the lines between which the alternatives of a ctm stand."""
-    if _ALTERNATIVES_OF_CTM.fullmatch(line.text.strip()):
+    if "<ALT" in line.text and _ALTERNATIVES_OF_CTM.fullmatch(line.text.strip()):
         mark = line.text.split()[4]
         found = f"alternatives of sclite, {mark}, which are not scored"
         to_do = "keep one of them, without the lines <ALT_BEGIN>, <ALT> and <ALT_END>"
