@@ -418,6 +418,8 @@ def test_many_braces_and_slashes_are_text(tmp_path: Path) -> None:
 
 # ---- other files
 
+USE_PRAAT = "use `wenet-hs prepare praat`, for which its name ends in .TextGrid"
+
 
 @pytest.mark.usefixtures("in_tmp_path")
 @pytest.mark.parametrize(
@@ -432,7 +434,7 @@ def test_many_braces_and_slashes_are_text(tmp_path: Path) -> None:
         (
             "a.TextGrid",
             'File type = "ooTextFile"\nObject class = "TextGrid"\n\nxmin = 0\nxmax = 1\n',
-            "a TextGrid of Praat; " + "use `wenet-hs prepare praat`, for which its name ends in .TextGrid",
+            f"a TextGrid of Praat; {USE_PRAAT}",
         ),
         (
             "a.json",
