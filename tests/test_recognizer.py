@@ -120,7 +120,7 @@ def test_the_length_of_a_clip_that_is_too_short_is_not_that_of_a_silent_one(
 
 
 def test_no_segment_is_longer_than_the_encoder_reads_as_one_whole(
-    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recognizer, path = load_model(folder), tmp_path / "a.wav"
     soundfile.write(path, noise(11.0), 16000, subtype="FLOAT")
@@ -128,7 +128,8 @@ def test_no_segment_is_longer_than_the_encoder_reads_as_one_whole(
     expected = recognizer.transcribe(path, mode=mode, max_segment_s=4)
     of_spans = recognizer.transcribe_recording(path, mode=mode, max_segment_s=4, spans=spans)
     experiment = recognizer._experiment
-    experiment.model.encoder.longest_s, experiment.frontend.window_s = 3.0, 4.0  # the shortest segment is 4 s
+    monkeypatch.setattr(experiment.model.encoder, "longest_s", 3.0)  # the shortest segment is 4 s
+    monkeypatch.setattr(experiment.frontend, "window_s", 4.0)  # of all models with these features
     assert recognizer.transcribe(path, mode=mode) == expected != recognizer.transcribe(path, mode=mode, max_segment_s=0)
     assert recognizer.transcribe_recording(path, mode=mode, spans=spans) == of_spans
     (line,) = caplog.messages
