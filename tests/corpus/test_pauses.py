@@ -178,6 +178,13 @@ def test_punctuation_between_words_ends_no_utterance(tmp_path: Path, caplog: pyt
     assert [u.txt for u in found] == ["¿ ko ? Mo , ba ...", "ke .", ". pi - da !"]
 
 
+@pytest.mark.parametrize("sign", ["...", "…", ",", "-"])
+def test_punctuation_that_lasts_as_long_as_a_pause_ends_an_utterance(sign: str) -> None:
+    tier = [(0.0, 0.4, "mo"), (0.4, 0.8, "lu"), (0.8, 1.3, sign), (1.3, 1.7, "ke")]
+    assert join_tiers([tier], 0.5, "char") == [[(0.0, 0.8, "mo lu"), (1.3, 1.7, "ke")]]
+    assert join_tiers([tier], 0.6, "char") == [[(0.0, 1.7, f"mo lu {sign} ke")]]
+
+
 def test_punctuation_without_a_word_is_no_utterance(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     write_grid(tmp_path / "a.TextGrid", [(0.0, 0.4, "mo"), (1.0, 1.4, "."), (2.0, 2.4, "lu"), (3.0, 3.4, "ke")])

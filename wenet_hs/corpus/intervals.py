@@ -28,7 +28,7 @@ def join_tiers(
 
     Labels of pauses are left out, and their length counts. An utterance also ends at labels of
     speech or noise that is not to be used. Intervals of punctuation belong to the utterance around
-    them. The counts are logged.
+    them, unless they last as long as a pause. The counts are logged.
 
     `pause_s`: None gives the annotations as they are; a hint is logged if they seem to be words.
     `unit`, `pauses`: the values of --unit and --pauses.
@@ -89,7 +89,7 @@ class _Joiner:
         utterances = list[_Utterance]()
         is_open = False
         for begin, end, text in spans:
-            if self._is_pause(text):
+            if self._is_pause(text) or self._is_silent_sign(begin, end, text):
                 self._count(text)
             elif self._is_end(text):
                 self._count(text)
@@ -115,6 +115,12 @@ class _Joiner:
     def _is_pause(self, text: str) -> bool:
         """Whether it is a label of a pause. What has no label is one too."""
         return not text.strip() or self.labels.is_pause(text)
+
+    def _is_silent_sign(self, begin: float | None, end: float | None, text: str) -> bool:
+        """Whether it is punctuation, such as `...`, that lasts as long as a pause: signs are not spoken."""
+        if begin is None or end is None or self._is_word(text):
+            return False
+        return end - begin >= self.pause_s - _ROUNDED_S
 
     def _is_end(self, text: str) -> bool:
         """Whether it is a label of speech or noise that is not to be used.
