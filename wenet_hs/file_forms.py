@@ -60,7 +60,7 @@ class Form:
     """A form of file."""
 
     name: str
-    """With its article, as a message says it."""
+    """As a message says it, with an article if it needs one."""
     is_form: Rule
     remedy: str
     """What a user can do with such a file."""

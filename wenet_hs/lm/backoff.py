@@ -49,7 +49,7 @@ class NgramModel(LanguageModel):
         words_V = np.array([known.get(name, -1) for name in names], np.int64)
         words_V[list(units.special_ids)] = -1
         if not (words_V >= 0).any():
-            raise knows_no_unit(file.path, units)
+            raise make_no_unit_error(file.path, units)
         self.unknown = [unit for index, unit in text_units(units) if names[index] not in known]
         words_V[words_V < 0] = file.words.get(UNKNOWN, len(file.words))  # one more for a word that is in no n-gram
         words_V[units.special.eos] = file.words[END]
@@ -102,7 +102,7 @@ class NgramModel(LanguageModel):
         return log_probs_Q, next_Q
 
 
-def knows_no_unit(path: Path, units: UnitTable) -> DataError:
+def make_no_unit_error(path: Path, units: UnitTable) -> DataError:
     found = f"knows none of the {len(units)} units of units.txt"
     return DataError(path, found, "build it from text that is split into units")
 

@@ -48,7 +48,7 @@ def read_vocabulary(path: Path) -> KenlmVocabulary:
         header = file.read(_PARAMETERS_OFFSET + _PARAMETERS.size)
         is_complete = len(header) == _PARAMETERS_OFFSET + _PARAMETERS.size
         if not is_complete or not header.startswith(_VERSION):
-            raise _damaged(path)
+            raise _make_damaged_error(path)
         has_spelling, num_words = _PARAMETERS.unpack_from(header, _PARAMETERS_OFFSET)
         if not has_spelling:
             return KenlmVocabulary(num_words, None)
@@ -73,10 +73,10 @@ def _spelling_offset(path: Path, content: mmap.mmap, num_words: int) -> int:
     while offset >= 0 and content[offset:].count(b"\0") < num_words:
         offset = content.rfind(_FIRST_WORD, 0, offset)
     if offset < 0:
-        raise _damaged(path)
+        raise _make_damaged_error(path)
     return offset
 
 
-def _damaged(path: Path) -> DataError:
+def _make_damaged_error(path: Path) -> DataError:
     found = "is no complete binary file of KenLM (version 5)"
     return DataError(path, found, "build it again with build_binary")

@@ -15,7 +15,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.experiment import check_files, in_folder, load_trees, read_units
-from wenet_hs.lm.backoff import OTHER_NAMES, ArpaReader, KenlmModel, NgramModel, knows_no_unit
+from wenet_hs.lm.backoff import OTHER_NAMES, ArpaReader, KenlmModel, NgramModel, make_no_unit_error
 from wenet_hs.lm.kenlm_file import is_kenlm_file, read_vocabulary
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel, text_units
 from wenet_hs.lm.ngram import BEGIN, END, NUM_SPECIAL, UNKNOWN
@@ -165,7 +165,7 @@ def _load_without_spelling(path: Path, num_words: int, tokenizer: Tokenizer) -> 
 def _check_known_units(path: Path, model: KenlmModel, tokenizer: Tokenizer) -> KenlmModel:
     """The model. Raises DataError if it knows no unit."""
     if not model.known:
-        raise knows_no_unit(path, tokenizer.table)
+        raise make_no_unit_error(path, tokenizer.table)
     return model
 
 
