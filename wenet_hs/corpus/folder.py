@@ -290,8 +290,9 @@ def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, li
     content = decode_text(text, options.encoding, _READER)[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":
         raise DataError(text, "phones of TIMIT", "give --unit phone")
-    if found := read_labels(text, content, audio):
-        return f"are {found[0]}, whose times are used", found[1]
+    timed = read_labels(text, content, audio)
+    if timed is not None:
+        return f"are {timed.form}, whose times are used", list(timed.labels)
     lines = list(filter(str.strip, content.splitlines()))
     return "have several lines, which are joined" if len(lines) > 1 else "", [Label(0, None, None, " ".join(lines))]
 

@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 
 from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.table import read_seconds
-from wenet_hs.corpus.unknown_times import find_unknown_times
+from wenet_hs.corpus.unknown_times import TextLine, find_unknown_times
 from wenet_hs.data.audio import read_duration, read_sample_rate
 from wenet_hs.errors import DataError
 from wenet_hs.file_forms import (
@@ -63,73 +63,101 @@ _MAX_LETTERS_PER_S = 100
 """In a table of segments with whole numbers: if there are more, these are seconds and not ms."""
 
 
-def read_labels(path: Path, text: str, audio: Path) -> tuple[str, list[Label]] | None:
-    """The name of the form and the parts of a transcript; None: the text has no times.
+class TimedTranscript(NamedTuple):
+    """A transcript whose form has times."""
+
+    form: str
+    """For the user: `SRT`."""
+    labels: Sequence[Label]
+
+
+def read_labels(path: Path, text: str, audio: Path) -> TimedTranscript | None:
+    """The parts of a transcript with their times; None: the text has no times.
 
     Raises DataError for times in a form that is not read, or if the rate of the audio is needed and cannot be read.
     """
     text = "\n".join(text.splitlines())
     form_of_file = check_form(path, text, "prepare folder")
-    lines = [(number, line.strip(" ")) for number, line in enumerate(text.split("\n"), start=1) if line.strip()]
-    are_labels = (AUDACITY_LABEL.fullmatch(line) or line.startswith("\\\t") for _, line in lines)
-    if lines and all(are_labels):
-        return "labels of Audacity", _read_seconds_labels(lines)
-    if rows := _read_samples(path, lines, audio):
-        texts = [text for *_, text in rows]
-        if path.suffix.lower() == ".wrd":
-            texts = [*map(_mark_pause, texts)]
-        return "labels of TIMIT", [Label(lines[0][0], rows[0][0], rows[-1][1], " ".join(texts))]
+    numbered = enumerate(text.split("\n"), start=1)
+    lines = [TextLine(number, line.strip(" ")) for number, line in numbered if line.strip()]
+    if lines and all(map(_is_line_of_audacity, lines)):
+        return TimedTranscript("labels of Audacity", _read_seconds_labels(lines))
+    of_timit = _read_timit(path, lines, audio)
+    if of_timit is not None:
+        return TimedTranscript("labels of TIMIT", [of_timit])
     if _WEBVTT.match(text) and "-->" not in text:
-        return "WebVTT", _read_empty_webvtt(path, text)
-    if (cues := list(_CUE.finditer(text))) and len(cues) == len(_ARROW.findall(text)):
+        return TimedTranscript("WebVTT", _read_empty_webvtt(path, text))
+    cues = list(_CUE.finditer(text))
+    if cues and len(cues) == len(_ARROW.findall(text)):
         form = "WebVTT" if text.lstrip().startswith("WEBVTT") else "SRT"
-        return form, [*_read_cues(text, cues, form)]
+        return TimedTranscript(form, list(_read_cues(text, cues, form)))
     if form_of_file is SBV:
-        return "SBV", _read_sbv(text)
+        return TimedTranscript("SBV", _read_sbv(text))
     if form_of_file is SEGMENT_TABLE:
         return _read_segment_table(path, text)
     _refuse_unknown_times(path, lines, audio)
     return None
 
 
-def _refuse_unknown_times(path: Path, lines: Sequence[tuple[int, str]], audio: Path) -> None:
+def _refuse_unknown_times(path: Path, lines: Sequence[TextLine], audio: Path) -> None:
     """Raise DataError for a line with the arrow of subtitles, and for times in any other form."""
-    with_arrow = next((line for line in lines if _ARROW.search(line[1])), None)
+    with_arrow = next((line for line in lines if _ARROW.search(line.text)), None)
     with_times = with_arrow or find_unknown_times(lines, lambda: read_duration(audio))
     if with_times is not None:
-        number, line = with_times
-        found = f"times in an unknown form, {line[:40]!r}"
+        found = f"times in an unknown form, {with_times.text[:40]!r}"
         remedy = f"{TO_SRT}, or {TO_TABLE}; remove the numbers if they are no times"
-        raise DataError(f"{path}:{number}", found, remedy)
+        raise DataError(f"{path}:{with_times.number}", found, remedy)
 
 
-def _read_seconds_labels(lines: list[tuple[int, str]]) -> list[Label]:
-    """Begin, end and text with tabs; a line that begins with a backslash has frequencies."""
+def _is_line_of_audacity(line: TextLine) -> bool:
+    """Whether a line is a label, or the frequencies of one, which begin with a backslash."""
+    has_frequencies = line.text.startswith("\\\t")
+    return has_frequencies or AUDACITY_LABEL.fullmatch(line.text) is not None
+
+
+def _read_seconds_labels(lines: Sequence[TextLine]) -> list[Label]:
+    """Begin, end and text with tabs; lines of frequencies are left out."""
     labels = []
-    for number, line in lines:
-        if match := AUDACITY_LABEL.fullmatch(line):
+    for line in lines:
+        if match := AUDACITY_LABEL.fullmatch(line.text):
             begin, end, text = match.groups("")
-            labels.append(Label(number, read_seconds(begin), read_seconds(end), text))
+            labels.append(Label(line.number, read_seconds(begin), read_seconds(end), text))
     return labels
 
 
-def _read_cues(text: str, cues: list[re.Match[str]], form: str) -> Iterator[Label]:
-    """The cues without markup. In WebVTT one ends at an empty line: notes and styles may follow."""
-    is_rolling, shown = bool(_WORD_TIME.search(text)) and "align:start position:0%" in text, ""
-    for cue, following in pairwise([*cues, None]):
-        assert cue is not None
-        body = text[cue.end() + 1 : following.start() if following else None]
-        body = re.split(r"^\n|\n\n", body, maxsplit=1)[0] if form == "WebVTT" else body
-        voices = {" ".join(html.unescape(name).split()) for name in _VOICE.findall(body)}
-        plain = [" ".join(html.unescape(_MARKUP.sub("", one)).split()) for one in body.split("\n")]
-        if is_rolling:  # YouTube's captions show the line before once more
-            plain = [one for one in plain if one and one != shown]
-            shown = plain[-1] if plain else shown
-        line = text.count("\n", 0, cue.start("start")) + 1
-        speaker = voices.pop() if len(voices) == 1 else None
-        if plain or not is_rolling:
-            text_of_cue = " ".join(filter(None, plain))
-            yield Label(line, read_seconds(cue["start"]), read_seconds(cue["end"]), text_of_cue, speaker)
+def _read_cues(text: str, cues: Sequence[re.Match[str]], form: str) -> Iterator[Label]:
+    """The cues without markup. In YouTube's rolling captions a line that the cue before has shown is left out."""
+    is_rolling = _WORD_TIME.search(text) is not None and "align:start position:0%" in text
+    line_before = ""
+    ends = [*(cue.start() for cue in cues[1:]), len(text)]
+    for cue, end in zip(cues, ends, strict=True):
+        body = text[cue.end() + 1 : end]
+        if form == "WebVTT":  # an empty line ends a cue: notes and styles may follow
+            body = re.split(r"^\n|\n\n", body, maxsplit=1)[0]
+        lines = [_to_plain(line) for line in body.split("\n")]
+        if is_rolling:
+            lines = [line for line in lines if line and line != line_before]
+            if not lines:
+                continue
+            line_before = lines[-1]
+        yield Label(
+            line=text.count("\n", 0, cue.start("start")) + 1,
+            start=read_seconds(cue["start"]),
+            end=read_seconds(cue["end"]),
+            text=" ".join(filter(None, lines)),
+            speaker=_find_voice(body),
+        )
+
+
+def _to_plain(line: str) -> str:
+    """A line of a cue without tags and character references."""
+    return " ".join(html.unescape(_MARKUP.sub("", line)).split())
+
+
+def _find_voice(body: str) -> str | None:
+    """The speaker of a cue by its tags `<v Name>`; None: no tag, or several people."""
+    voices = {" ".join(html.unescape(name).split()) for name in _VOICE.findall(body)}
+    return voices.pop() if len(voices) == 1 else None
 
 
 def _read_empty_webvtt(path: Path, text: str) -> list[Label]:
@@ -151,26 +179,53 @@ def _mark_pause(text: str) -> str:
     return "<sil>" if is_pause else text
 
 
-def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list[tuple[float, float, str]]:
-    """Begin and end in seconds, and text, of lines with numbers of samples; none: they are something else.
+@dataclass(frozen=True)
+class _SampleLabel:
+    """A line of TIMIT: numbers of samples, and a word or phone."""
+
+    begin: int
+    end: int
+    text: str
+
+
+def _read_timit(path: Path, lines: Sequence[TextLine], audio: Path) -> Label | None:
+    """The transcript of TIMIT from its first to its last sample; None: the lines are something else.
+
+    Pauses between words are marked. Raises DataError if the numbers are not of the samples of the audio.
+    """
+    labels = _read_sample_labels(path, lines, audio)
+    if not labels:
+        return None
+    rate = read_sample_rate(audio)
+    texts = [label.text for label in labels]
+    if path.suffix.lower() == ".wrd":
+        texts = list(map(_mark_pause, texts))
+    end_s = min(labels[-1].end / rate, read_duration(audio))
+    return Label(lines[0].number, labels[0].begin / rate, end_s, " ".join(texts))
+
+
+def _read_sample_labels(path: Path, lines: Sequence[TextLine], audio: Path) -> list[_SampleLabel]:
+    """Lines with two numbers of samples and a label; none: they are something else.
 
     Digits may be the text itself, so the numbers of a .txt must be those of the audio: TIMIT has all of it in one line.
     """
-    rows = [match.groups() for _, line in lines if (match := _SAMPLES.fullmatch(line))]
-    is_timit = path.suffix.lower() in (".phn", ".wrd")
-    if len(rows) < len(lines) or not rows:
-        if is_timit:
+    is_named_timit = path.suffix.lower() in (".phn", ".wrd")
+    matches = [_SAMPLES.fullmatch(line.text) for line in lines]
+    labels = [_SampleLabel(int(match[1]), int(match[2]), match[3]) for match in matches if match]
+    if not labels or len(labels) < len(lines):
+        if is_named_timit:
             raise DataError(path, "not TIMIT: expected two numbers of samples and a label per line")
         return []
-    is_series = len(rows) > 1 and all(first[1] == second[0] for first, second in pairwise(rows))
-    if not (is_timit or is_series or rows[0][0] == "0"):
+    is_series = len(labels) > 1 and all(first.end == second.begin for first, second in pairwise(labels))
+    if not is_named_timit and not is_series and labels[0].begin != 0:
         return []
-    rate, end_s = read_sample_rate(audio), read_duration(audio)
-    last_s = int(rows[-1][1]) / rate
-    if 0.5 * end_s <= last_s <= end_s + 0.1:
-        return [(int(begin) / rate, min(int(end) / rate, end_s), text) for begin, end, text in rows]
-    if is_timit or is_series:
-        found = f"ends with sample {rows[-1][1]}, its audio has {end_s * rate:.0f}"
+    rate = read_sample_rate(audio)
+    audio_s = read_duration(audio)
+    last_s = labels[-1].end / rate
+    if 0.5 * audio_s <= last_s <= audio_s + 0.1:
+        return labels
+    if is_named_timit or is_series:
+        found = f"ends with sample {labels[-1].end}, its audio has {audio_s * rate:.0f}"
         raise DataError(path, found, f"restore the audio, or if these are other times: {TO_TABLE}")
     return []
 
@@ -181,7 +236,7 @@ def _read_samples(path: Path, lines: list[tuple[int, str]], audio: Path) -> list
 def _read_sbv(text: str) -> list[Label]:
     """Captions of YouTube: SRT without numbers, and with a comma for the arrow."""
     as_srt = SBV_TIMES.sub(r"\1 --> \2", text).replace("[br]", " ")
-    return [*_read_cues(as_srt, list(_CUE.finditer(as_srt)), "SRT")]
+    return list(_read_cues(as_srt, list(_CUE.finditer(as_srt)), "SRT"))
 
 
 @dataclass(frozen=True)
@@ -195,8 +250,8 @@ class _Segment:
     speaker: str = ""
 
 
-def _read_segment_table(path: Path, content: str) -> tuple[str, list[Label]]:
-    """The form, with the unit of its times, and the segments of a table as Whisper writes it.
+def _read_segment_table(path: Path, content: str) -> TimedTranscript:
+    """The segments of a table as Whisper writes it; the form names the unit of its times.
 
     Raises DataError for a row with another number of cells, and for a cell that is no time.
     """
@@ -218,7 +273,8 @@ def _read_segment_table(path: Path, content: str) -> tuple[str, list[Label]]:
             end /= 1000
         text = segment.text.strip()
         labels.append(Label(segment.line, start, end, text, segment.speaker or None))
-    return f"tables of segments with times in {'ms' if is_in_ms else 's'}", labels
+    name_of_unit = "ms" if is_in_ms else "s"
+    return TimedTranscript(f"tables of segments with times in {name_of_unit}", labels)
 
 
 def _split_segments(path: Path, text: str) -> list[_Segment]:

@@ -134,11 +134,19 @@ _PATTERNS = (
 
 
 @dataclass(frozen=True)
+class TextLine:
+    """A line of a transcript that is not empty."""
+
+    number: int
+    """In the file, from 1."""
+    text: str
+
+
+@dataclass(frozen=True)
 class TimedLine:
     """A line of a transcript with a time."""
 
-    number: int
-    text: str
+    line: TextLine
     time: str
     """The first time of the line, as it is written."""
     end: int | None
@@ -154,20 +162,17 @@ class TimedLine:
         return _to_seconds(self.time)
 
 
-def find_unknown_times(
-    lines: Sequence[tuple[int, str]],
-    read_duration: Callable[[], float],
-) -> tuple[int, str] | None:
+def find_unknown_times(lines: Sequence[TextLine], read_duration: Callable[[], float]) -> TextLine | None:
     """The first line with a time, if the transcript has times; None: it is text.
 
     A transcript has times if its first line names their columns, if one line is enough to show it,
     or if at least two lines, and a third of all, have times that increase.
 
     Args:
-        lines: those of the transcript that are not empty, with their numbers.
+        lines: those of the transcript that are not empty.
         read_duration: gives the seconds of the audio. It is called only if a time is not certain.
     """
-    if _has_columns_of_times([line for _, line in lines]):
+    if _has_columns_of_times([line.text for line in lines]):
         return lines[0]
     timed = list(_find_timed_lines(lines))
     if not _are_times(timed, len(lines)):
@@ -175,7 +180,7 @@ def find_unknown_times(
     if not all(line.pattern.is_certain for line in timed):
         end_s = read_duration() + _TOLERANCE_S
         timed = [line for line in timed if line.pattern.is_certain or line.seconds <= end_s]
-    return (timed[0].number, timed[0].text) if _are_times(timed, len(lines)) else None
+    return timed[0].line if _are_times(timed, len(lines)) else None
 
 
 def _has_columns_of_times(lines: Sequence[str]) -> bool:
@@ -202,24 +207,37 @@ def _is_time_in_column(row: Sequence[str], column: int) -> bool:
     return column < len(row) and re.fullmatch(r'\s*"?[\d:.,]*\d"?\s*', row[column]) is not None
 
 
-def _find_timed_lines(lines: Sequence[tuple[int, str]]) -> Iterator[TimedLine]:
+def _find_timed_lines(lines: Sequence[TextLine]) -> Iterator[TimedLine]:
     """The lines with a time."""
-    for index, (number, line) in enumerate(lines):
-        if _HAS_TIME.search(line) is None:
+    for index, line in enumerate(lines):
+        if _HAS_TIME.search(line.text) is None:
             continue
-        columns = _find_columns(line)
-        for pattern in _PATTERNS:
-            if len(lines) == 1 and pattern.is_enough in ("beside text", "as first line"):
-                continue
-            if index > 0 and pattern.is_enough == "as first line":
-                continue
-            # A column of text may be a time of day.
-            parts = columns[:1] if pattern.is_enough == "beside text" else columns
-            match = next(filter(None, map(pattern.regex.match, parts)), None)
-            if match is not None and _are_begin_and_end(match):
-                end = match.groupdict().get("end")
-                yield TimedLine(number, line, match["time"], int(end) if end else None, pattern)
-                break
+        patterns = [pattern for pattern in _PATTERNS if _is_asked(pattern, index, len(lines))]
+        timed_line = _find_time(line, patterns)
+        if timed_line is not None:
+            yield timed_line
+
+
+def _is_asked(pattern: _Pattern, index: int, num_lines: int) -> bool:
+    """Whether a pattern may match line `index` of a transcript, by its `is_enough`."""
+    if pattern.is_enough == "beside text":
+        return num_lines > 1
+    if pattern.is_enough == "as first line":
+        return num_lines > 1 and index == 0
+    return True
+
+
+def _find_time(line: TextLine, patterns: Sequence[_Pattern]) -> TimedLine | None:
+    """The line with its time, by the first pattern that matches; None: it has no time."""
+    columns = _find_columns(line.text)
+    for pattern in patterns:
+        # A column of text may be a time of day, so these patterns see the begin of the line only.
+        parts = columns[:1] if pattern.is_enough == "beside text" else columns
+        match = next(filter(None, map(pattern.regex.match, parts)), None)
+        if match is not None and _are_begin_and_end(match):
+            end = match.groupdict().get("end")
+            return TimedLine(line, match["time"], int(end) if end else None, pattern)
+    return None
 
 
 def _are_begin_and_end(match: re.Match[str]) -> bool:
