@@ -280,7 +280,7 @@ def _find_audio(
             continue
         has_set = entry.split is not None and entry.split.strip().lower() not in _NO_SET and not options.ignore_sets
         entry = replace(entry, lang=lang, split=entry.split if has_set else None)
-        if reason := _no_speech(entry.txt, labels, left_out):
+        if reason := _count_without_speech(entry.txt, labels, left_out):
             rejected.append(_rejected(entry, reason, is_fault=False))
             continue
         entry, txt = _clean_text(options, entry, left_out)
@@ -318,8 +318,8 @@ def _find_pauses(options: OwnOptions, entries: Sequence[Entry | Rejected]) -> Pa
     return labels
 
 
-def _no_speech(text: str, labels: PauseLabels, left_out: _LeftOut) -> str | None:
-    """Why an annotation is no speech to train with; None: it may be. Counts it."""
+def _count_without_speech(text: str, labels: PauseLabels, left_out: _LeftOut) -> str | None:
+    """Why an annotation is no speech to train with, counted in `left_out`; None: it may be speech."""
     if labels.is_pause(text):
         left_out.pauses[text.strip()] += 1
         return f"pause: {one_field(text.strip())!r}"

@@ -121,7 +121,7 @@ def _read_metadata(metadata: Sequence[Path], audio: Sequence[Path], options: Opt
             yield _without_partner(path, options.corpus, "no transcript: no table names it")
 
 
-def _no_audio(corpus: Path, files: Sequence[Path]) -> DataError:
+def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
     """The error for a folder without audio files, which may have them in tables or archives."""
     if not corpus.is_dir():
         is_archive = "a file, not a folder; unpack it if it is an archive"
@@ -222,7 +222,7 @@ def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) 
     """Each audio file with the transcript beside it, and the files without the other one."""
     corpus, suffix = options.corpus, options.text_suffix
     if not audio:
-        raise _no_audio(corpus, files)
+        raise _make_no_audio_error(corpus, files)
     texts = [path for path in files if path.name.lower().endswith(suffix.lower())]
     if not texts:
         raise _make_transcript_error(options, files, audio)
