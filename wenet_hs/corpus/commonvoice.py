@@ -304,11 +304,11 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
     if not language.splits["train"]:
         if split == "released":
             _refuse_tables_without_rows("train", [language])
-        raise _no_usable_clip(folder, language)
+        raise _make_no_usable_clip_error(folder, language)
     return language
 
 
-def _no_usable_clip(folder: Path, language: Language) -> DataError:
+def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
     kinds = count_kinds(language.rejected)
     shown = ", ".join(f"{kind} {count}" for kind, count in kinds.items()) or "it has none"
     to_do = f"leave {language.lang} out of --langs"

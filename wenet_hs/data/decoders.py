@@ -60,7 +60,7 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
             raise SourceError(containers.RAW_SAMPLES, containers.ADD_HEADER) from error
         form = containers.find_ffmpeg_form(content)
         if form is None:
-            raise _refused(error) from error
+            raise _make_unreadable_error(error) from error
         media = MediaFile(content, f"{form}: libsndfile cannot read it")
         return media, media.frames
     end = containers.find_end(content) if file.format in ("MP3", "OGG") else containers.End()
@@ -75,7 +75,7 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
     return file, file.frames if end.is_stated or not end.num_samples else min(file.frames, end.num_samples)
 
 
-def _refused(error: soundfile.LibsndfileError) -> SourceError:
+def _make_unreadable_error(error: soundfile.LibsndfileError) -> SourceError:
     """The error for what libsndfile refuses and FFmpeg cannot read either."""
     reason = error.error_string.strip()
     # It says "File does not exist …" of an existing file in an unknown format.
