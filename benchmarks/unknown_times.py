@@ -14,6 +14,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -167,10 +168,16 @@ def count_refused_texts(sentences: Sequence[str], audio: Path) -> Counter[str]:
 def read_texts(sentences: Sequence[Path], data_lists: Sequence[Path]) -> Iterator[tuple[str, list[str]]]:
     """The folder of each file, and its sentences or transcripts that are not empty."""
     for path in sentences:
-        yield path.parent.name, [line.strip() for line in read_lines(path) if line.strip()]
+        sentences_of_lines = map(split_sentences, read_lines(path))
+        yield path.parent.name, list(filter(None, chain.from_iterable(sentences_of_lines)))
     for path in data_lists:
         transcripts = [utterance.txt for utterance in read_data_list(path)]
         yield path.parent.parent.name, list(filter(None, transcripts))
+
+
+def split_sentences(line: str) -> list[str]:
+    """The sentences of a paragraph as WikiText writes it, with a space before each full stop."""
+    return [sentence.strip() for sentence in line.replace(" . ", " .\n").splitlines()]
 
 
 def read_tiers(paths: Sequence[Path]) -> Iterator[list[Segment]]:
@@ -214,7 +221,7 @@ def count_missed_times(recordings: Sequence[Sequence[Segment]], silence: Recordi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=Path, nargs="+", required=True, help="texts, one sentence per line")
+    parser.add_argument("--sentences", type=Path, nargs="+", required=True, help="texts, one sentence or paragraph per line")
     parser.add_argument("--data_lists", type=Path, nargs="*", default=[], help="data lists: FOLDER/SET/data.list")
     parser.add_argument("--elan", type=Path, nargs="*", default=[], help="ELAN files with times")
     parser.add_argument("--seed", type=int, default=1, help="of the made-up times (default: %(default)s)")
