@@ -31,6 +31,8 @@ from wenet_hs.score.tables import markdown_table
 NUM_LINES = (1, 2, 3, 6, 20)
 """Of a transcript that is made of sentences."""
 AUDIO_S = (15, 3600)
+WIKITEXT_SIGNS = {" @.@ ": ".", " @,@ ": ",", " @-@ ": "-", " : ": ":", "( ": "(", " )": ")"}
+"""How WikiText spaces signs, and how they are usually written."""
 _RATE = 8000
 _MAX_SEGMENTS = 60
 _SENTENCES_PER_FILE = 400
@@ -176,8 +178,14 @@ def read_texts(sentences: Sequence[Path], data_lists: Sequence[Path]) -> Iterato
 
 
 def split_sentences(line: str) -> list[str]:
-    """The sentences of a paragraph as WikiText writes it, with a space before each full stop."""
-    return [sentence.strip() for sentence in line.replace(" . ", " .\n").splitlines()]
+    """The sentences of a paragraph as WikiText writes it, with a space before each full stop.
+
+    Its numbers and clocks get their usual form: `2 @.@ 5` and `3 : 20` become 2.5 and 3:20.
+    """
+    paragraph = line.replace(" . ", " .\n")
+    for spaced, usual in WIKITEXT_SIGNS.items():
+        paragraph = paragraph.replace(spaced, usual)
+    return [sentence.strip() for sentence in paragraph.splitlines()]
 
 
 def read_tiers(paths: Sequence[Path]) -> Iterator[list[Segment]]:
@@ -221,7 +229,9 @@ def count_missed_times(recordings: Sequence[Sequence[Segment]], silence: Recordi
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sentences", type=Path, nargs="+", required=True, help="texts, one sentence or paragraph per line")
+    parser.add_argument(
+        "--sentences", type=Path, nargs="+", required=True, help="texts, one sentence or paragraph per line"
+    )
     parser.add_argument("--data_lists", type=Path, nargs="*", default=[], help="data lists: FOLDER/SET/data.list")
     parser.add_argument("--elan", type=Path, nargs="*", default=[], help="ELAN files with times")
     parser.add_argument("--seed", type=int, default=1, help="of the made-up times (default: %(default)s)")
