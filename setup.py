@@ -56,7 +56,7 @@ setup(
     package_data={
         "wenet_hs": ["py.typed"],
         "wenet_hs.app": ["texts.yaml", "templates/*", "static/*"],
-        "wenet_hs.report": ["templates/*"],
+        "wenet_hs.report": ["seed_spread.json", "templates/*"],
         "wenet_hs.tree": ["templates/*"],
     },
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},

@@ -109,7 +109,7 @@ def test_differences_of_single_trainings(tmp_path: Path) -> None:
     write_report(folders[1], scored_with(reference, reference))
     page = build(*folders, mode="attention")
     assert re.search(r'xx</th>.*<td data-value="-0.5">-50.00<span class="interval">\[-50.00, -50.00\]', page)
-    assert "in one training each. " in text_of(page)
+    assert "One training per system decides nothing between systems: " in text_of(page)
     write_report(folders[1], scored_with(reference, {}))
     text = text_of(build(*folders, mode="attention"))
     assert re.search(r"a \(A\) and b \(B\) are not compared in attention: B \(.*\): no hypothesis for 24", text)
@@ -141,7 +141,8 @@ def test_systems_with_several_seeds_have_every_seed(tmp_path: Path) -> None:
     replace_text(folders[1] / "train.yaml", "seed: 778", "seed: 778\ndtype: fp32")
     text = text_of(build(*folders, mode="attention"))  # other settings: hsoftmax1 and softmax1 are single
     assert "attention softmax0 − hsoftmax0 2 " in text and "attention hsoftmax0 2 33.33" in text
-    assert "one training each" in text_of(build(*folders[2:], mode="attention")), "one seed of one of the systems"
+    text = text_of(build(*folders[2:], mode="attention"))
+    assert "One training per system decides nothing" in text, "one seed of one of the systems"
 
 
 def test_few_speakers_have_no_interval(tmp_path: Path) -> None:
@@ -159,7 +160,7 @@ def test_few_speakers_have_no_interval(tmp_path: Path) -> None:
         assert (head in text) == is_shown, "languages without five speakers have no interval"
         assert bool(re.search(r" yy .{50,80} n/a n/a 12 120 ", text)) == is_shown
         assert ("n/a by speaker: fewer than 5 speakers, so the averages' intervals" in text) == is_shown
-        assert " over utterances, other seeds can differ" in text, "one language has few speakers"
+        assert ", both over utterances only." in text, "one language has few speakers"
 
 
 def test_conditions_that_differ_are_columns(tmp_path: Path) -> None:
@@ -374,8 +375,9 @@ def test_the_confusion_map_contains_all_errors(tmp_path: Path) -> None:
 def test_the_summary_has_a_row_per_mode_and_experiment(tmp_path: Path) -> None:
     folders = [write_experiment(tmp_path / "exp/a"), write_experiment(tmp_path / "exp/longer", head="softmax")]
     data = gather_data(read_experiments(folders), stats=write_data(tmp_path / "data", simulated=True))
-    first, header, *lines = format_summary(data).splitlines()
+    first, header, *lines, caveat = format_summary(data).splitlines()
     assert first == "CER in % (simulated speech)"
+    assert caveat.startswith("One training per system decides nothing between systems: ")
     assert header.split() == ["mode", "experiment", "ca", "ky", "macro", "95%", "interval", "RTF"]
     modes = ("ctc_greedy_search", "attention")
     assert [line.split()[:2] for line in lines] == [[mode, name] for mode in modes for name in ("a", "longer")]

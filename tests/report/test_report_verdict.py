@@ -9,7 +9,8 @@ from made_up_experiment import replace_text, write_experiment, write_report
 
 from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.sections import errors_section
-from wenet_hs.report.verdict import DETECTABLE, write_verdict
+from wenet_hs.report.seed_spread import measured_spread
+from wenet_hs.report.verdict import DETECTABLE, describe_single_trainings, write_verdict
 from wenet_hs.score import Rules, score
 from wenet_hs.score.seeds import detectable_difference
 
@@ -37,25 +38,40 @@ def verdict(*folders: Path) -> list[str]:
 def test_the_better_one_of_two_trainings(tmp_path: Path) -> None:
     a, b = experiment(tmp_path / "a", {"xx": 1, "yy": 9}), experiment(tmp_path / "b", {"xx": 12, "yy": 12})
     for folders, gap in (((a, b), "b − a +5.83 points [+4.58, +7.08]"), ((b, a), "a − b -5.83 points [-7.08, -4.58]")):
-        head, rates, worst = verdict(*folders)
-        assert head.startswith("a is better than b by 5.83 points [4.58, 7.08] in one training each. ")
-        assert f"; {gap}; p = 0.0002 over utterances, other seeds can differ." in head
+        caveat, head, rates, worst = verdict(*folders)
+        assert caveat.startswith("One training per system decides nothing between systems: ")
+        assert head.startswith("Of these two trainings, a has fewer errors than b, by 5.83 points [4.58, 7.08]. ")
+        assert f"; {gap}; p = 0.0002, both over utterances only." in head
         assert "a 4.17 %" in head and "b 10.00 %" in head
         assert rates == f"All rates: character error rate (CER) in {MODE}, mean of 2 languages."
     assert worst == "Worst language: xx (b 10.00 %); yy (a 7.50 %)."
 
 
+def test_the_spread_between_seeds_stands_before_the_comparison(tmp_path: Path) -> None:
+    a, b = experiment(tmp_path / "a", {"xx": 1}), experiment(tmp_path / "b", {"xx": 12})
+    spread = measured_spread("cer", MODE)
+    assert spread is not None
+    caveat, *_ = verdict(a, b)
+    assert f"by more than {spread.median:.2f} points in half of the pairs" in caveat
+    assert f"by more than {spread.highest_tenth:.2f} points in one of ten (CER, {MODE}, " in caveat
+
+
+def test_a_metric_whose_spread_was_not_measured_has_no_number() -> None:
+    assert measured_spread("wer", MODE) is None
+    assert describe_single_trainings("wer", MODE)[1] == "Train 5 seeds of each system to compare them."
+
+
 def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> None:
     folders = experiment(tmp_path / "a", {"xx": 3, "yy": 3}), experiment(tmp_path / "b", {"xx": 3, "yy": 4})
-    head, _, worst = verdict(*folders)
-    assert head.startswith("No difference between b and a was detected in one training each; ")
+    _, head, _, worst = verdict(*folders)
+    assert head.startswith("Between these trainings of b and a no difference was detected; ")
     low, high = 0.0, 1.25  # one more error in 24 utterances, in no or in three of the resamples
     assert f"{DETECTABLE * (high - low):.2f} points would have been, with a probability of 80 %." in head
     assert "b 2.92 %, a 2.50 %; b − a +0.42 points [+0.00, +1.25]; p = " in head
     assert worst == "Worst language: xx (a 2.50 %); yy (b 3.33 %)."
     equal = experiment(tmp_path / "c", {"xx": 3, "yy": 3})
-    assert verdict(folders[0], equal)[0].startswith(
-        "No difference between c and a was detected in one training each; their "
+    assert verdict(folders[0], equal)[1].startswith(
+        "Between these trainings of c and a no difference was detected; their errors are equal. "
     )
 
 
@@ -91,8 +107,10 @@ def test_systems_over_seeds(tmp_path: Path) -> None:
     assert head.startswith("No difference between b and a was detected over 5 seeds; ")
     assert "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points [" in head
     head, *_ = verdict(*systems(tmp_path / "few", (8, 9), (2, 4)))
-    assert head.startswith("No verdict on b and a: there is no test over 2 seeds. b 6.25 %, a 8.54 %; b − a -2.29")
-    assert head.endswith(" points; each seed -2.50, -2.08; a test needs 5 seeds.")
+    assert head.startswith("b has fewer errors than a with each of 2 seeds; a test needs 5 seeds. b 6.25 %, a 8.54 %; ")
+    assert head.endswith("b − a -2.29 points, each seed -2.50, -2.08.")
+    head, *_ = verdict(*systems(tmp_path / "mixed", (8, 4), (2, 6)))
+    assert head.startswith("Neither b nor a has fewer errors with each of 2 seeds; a test needs 5 seeds. ")
     head, *_ = verdict(*systems(tmp_path / "one", (8, 9), ()))
     assert head.startswith("The character error rate (CER) of a is 8.54 %, the mean of 2 seeds. Each seed: 1: 8.33, 2")
 

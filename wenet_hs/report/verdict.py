@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The verdict of a report in sentences: the better system in the shown mode, the error rate, the worst language."""
+"""The verdict of a report in sentences: what the trainings show about the systems, and what they do not show."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import NormalDist, fmean
 
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds
+from wenet_hs.report.seed_spread import measured_spread
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.compare import MACRO, Difference, choose_test
 from wenet_hs.score.error_rate import count_of, format_interval, percent
-from wenet_hs.score.seeds import MIN_SEEDS, POWER, correct_p, count_tests
+from wenet_hs.score.seeds import MIN_SEEDS, POWER, SeedDifference, SystemSeeds, correct_p, count_tests
 from wenet_hs.score.tables import format_p, format_points, format_signed
 
 METRIC_NAMES = {"cer": "character error rate", "wer": "word error rate", "per": "phone error rate"}
@@ -27,82 +28,161 @@ Sentence = tuple[str, str]
 def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     """The sentences at the top of a page with scores."""
     assert data.mode is not None
-    groups, report = group_seeds(data.experiments, data.mode), data.shown[0][2]
+    groups = group_seeds(data.experiments, data.mode)
+    report = data.shown[0][2]
     if not groups:
         return [("No verdict: the references have no units.", "")]
-    metric, num_languages = report.rules.metric, report.macro.num_languages
-    rate = f"{METRIC_NAMES[metric]} ({metric.upper()})"
-    over = f"mean of {num_languages} languages" if num_languages > 1 else count_of(len(report.utterances), "utterance")
-    found = [*_compare_systems(data), *_compare_trainings(data, rivals, groups)]
+    metric = report.rules.metric
+    rate_name = f"{METRIC_NAMES[metric]} ({metric.upper()})"
     if len(groups) == 1:
-        found = [_describe_system(*next(iter(groups.items())), data.mode, rate)]
-    elif not found:
-        found = [("No verdict: the systems are not compared, see error rates.", "")]
-    return [*found, ("", f"All rates: {rate} in {data.mode}, {over}."), *_worst_languages(groups, data.mode)]
+        (name, seeds), *_ = groups.items()
+        sentences = [_describe_system(name, seeds, data.mode, rate_name)]
+    else:
+        sentences = [*_compare_systems(data), *_compare_trainings(data, rivals, groups, metric)]
+    if not sentences:
+        sentences = [("No verdict: the systems are not compared, see error rates.", "")]
+    num_languages = report.macro.num_languages
+    is_over_languages = num_languages > 1
+    over = f"mean of {num_languages} languages" if is_over_languages else count_of(len(report.utterances), "utterance")
+    sentences.append(("", f"All rates: {rate_name} in {data.mode}, {over}."))
+    return [*sentences, *_worst_languages(groups, data.mode)]
+
+
+# ---- systems with several seeds
 
 
 def _compare_systems(data: ReportData) -> Iterator[Sentence]:
     """A sentence for each system with several seeds but the first one. p is corrected for these sentences."""
-    systems = correct_p([of for of in data.systems if of.mode == data.mode])
+    systems = correct_p([system for system in data.systems if system.mode == data.mode])
     correction = f" with Holm's correction for {count_tests(systems)}" if len(systems) > 2 else ""
-    for of in systems:
-        if (found := of.difference) is None:
+    for system in systems:
+        if system.difference is None:
             continue
-        scope, method = f"over {len(found.differences)} seeds", f"p = {format_p(of.adjusted_p)}{correction}"
-        if len(found.differences) < MIN_SEEDS:
-            method = f"each seed {', '.join(map(format_points, found.differences))}; a test needs {MIN_SEEDS} seeds"
-        rates = fmean(found.rates_b), fmean(found.rates_a)
-        yield _compare((of.name, of.baseline), rates, found.interval, of.adjusted_p, found.detectable, scope, method)
+        if len(system.difference.differences) < MIN_SEEDS:
+            yield _describe_few_seeds(system, system.difference)
+        else:
+            yield _describe_test_over_seeds(system, system.difference, correction)
 
 
-def _compare_trainings(data: ReportData, rivals: Rivals, groups: Groups) -> Iterator[Sentence]:
-    """A sentence for each pair of the first training and another one, of which one has no other seeds."""
-    single = {found.name for of in groups.values() if len(of) == 1 for found in of.values()}
-    for index, of in rivals.items():
-        names = data.experiments[index].name, data.shown[0][1].name
-        if single.isdisjoint(names):
-            continue
-        unit, test = choose_test(of)
-        detectable = DETECTABLE * (test.interval.high - test.interval.low) if test.interval else None
-        scope, method = "in one training each", f"p = {format_p(test.p)} over {unit}, other seeds can differ"
-        rates = of[MACRO].rate_b, of[MACRO].rate_a
-        yield _compare(names, rates, test.interval, test.p, detectable, scope, method)
+def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sentence:
+    """Whether all seeds agree which system has fewer errors. Too few seeds for a test."""
+    gaps = difference.differences
+    num_seeds = len(gaps)
+    if all(gap < 0 for gap in gaps) or all(gap > 0 for gap in gaps):
+        better, worse = (system.name, system.baseline) if gaps[0] < 0 else (system.baseline, system.name)
+        shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds"
+    else:
+        shown = f"Neither {system.name} nor {system.baseline} has fewer errors with each of {num_seeds} seeds"
+    statement = f"{shown}; a test needs {MIN_SEEDS} seeds."
+    each = ", ".join(map(format_points, gaps))
+    return statement, f"{_format_rates(system, difference)} points, each seed {each}."
 
 
-def _compare(
-    names: tuple[str, str],
-    rates: tuple[float, float],
-    interval: Interval | None,
-    p: float | None,
-    detectable: float | None,
-    scope: str,
-    method: str,
-) -> Sentence:
-    """Which system is better by how much, or how large a detected difference would have been.
+def _describe_test_over_seeds(system: SystemSeeds, difference: SeedDifference, correction: str) -> Sentence:
+    """Which system is better by how much, or how large a detected difference would have been."""
+    names = (system.name, system.baseline)
+    numbers = _format_rates(system, difference)
+    num_seeds = len(difference.differences)
+    if system.adjusted_p is None or difference.interval is None:
+        return f"No verdict on {' and '.join(names)}: there is no test over {num_seeds} seeds.", f"{numbers} points."
+    numbers += f" points {format_signed(difference.interval)}; p = {format_p(system.adjusted_p)}{correction}."
+    if system.adjusted_p < 1 - CONFIDENCE:
+        better, worse = names if difference.mean < 0 else names[::-1]
+        gain = _absolute(difference.mean, difference.interval)
+        return f"{better} is better than {worse} by {gain} over {num_seeds} seeds.", numbers
+    head = f"No difference between {' and '.join(names)} was detected over {num_seeds} seeds"
+    return f"{head}; {_describe_power(difference.detectable)}", numbers
 
-    `interval`, `p`, `detectable`: of the first rate minus the second one, a fraction.
+
+def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
+    """`b 6.25 %, a 8.54 %; b − a -2.29`, the means over the seeds."""
+    rate, baseline_rate = fmean(difference.rates_b), fmean(difference.rates_a)
+    rates = f"{system.name} {percent(rate)} %, {system.baseline} {percent(baseline_rate)} %"
+    return f"{rates}; {system.name} − {system.baseline} {format_points(difference.mean)}"
+
+
+# ---- systems with one training
+
+
+def _compare_trainings(data: ReportData, rivals: Rivals, groups: Groups, metric: str) -> Iterator[Sentence]:
+    """A sentence for each pair of the first training and another one, of which one has no other seeds.
+
+    Before them stands a sentence on what one training cannot show.
     """
-    gap = rates[0] - rates[1]
-    each = ", ".join(f"{name} {percent(rate)} %" for name, rate in zip(names, rates, strict=True))
-    size = f"{format_points(gap)} points" + (f" {format_signed(interval)}" if interval else "")
-    numbers = f"{each}; {' − '.join(names)} {size}; {method}."
-    if p is None or interval is None:
-        return f"No verdict on {' and '.join(names)}: there is no test {scope}.", numbers
-    if p < 1 - CONFIDENCE:
+    assert data.mode is not None
+    without_other_seeds = {
+        experiment.name for seeds in groups.values() if len(seeds) == 1 for experiment in seeds.values()
+    }
+    first = data.shown[0][1].name
+    pairs = {index: (data.experiments[index].name, first) for index in rivals}
+    single_pairs = {index: names for index, names in pairs.items() if not without_other_seeds.isdisjoint(names)}
+    if single_pairs:
+        yield describe_single_trainings(metric, data.mode)
+    for index, names in single_pairs.items():
+        yield _describe_pair(names, rivals[index])
+
+
+def describe_single_trainings(metric: str, mode: str) -> Sentence:
+    """What one training per system cannot show, and how far seeds differed in the studies of this project."""
+    statement = (
+        "One training per system decides nothing between systems: with other seeds the order can be another one."
+    )
+    spread = measured_spread(metric, mode)
+    if spread is None:
+        return statement, f"Train {MIN_SEEDS} seeds of each system to compare them."
+    numbers = (
+        f"In the studies of this project two trainings that differ only in the seed differ by more than "
+        f"{spread.median:.2f} points in half of the pairs, and by more than {spread.highest_tenth:.2f} points in one "
+        f"of ten ({metric.upper()}, {mode}, {spread.num_systems} systems). Train {MIN_SEEDS} seeds of each system to "
+        "compare them."
+    )
+    return statement, numbers
+
+
+def _describe_pair(names: tuple[str, str], differences: Mapping[str, Difference]) -> Sentence:
+    """What the test set shows about two trainings: its interval is over utterances or speakers, not over seeds.
+
+    `differences`: of the second one (A) and the first one (B), by language and on average.
+    """
+    macro = differences[MACRO]
+    gap = macro.rate_b - macro.rate_a
+    sampled, test = choose_test(differences)
+    rates = f"{names[0]} {percent(macro.rate_b)} %, {names[1]} {percent(macro.rate_a)} %"
+    numbers = f"{rates}; {' − '.join(names)} {format_points(gap)} points"
+    if test.p is None or test.interval is None:
+        return f"No statement on {' and '.join(names)}: the test set is too small for an interval.", f"{numbers}."
+    numbers += f" {format_signed(test.interval)}; p = {format_p(test.p)}, both over {sampled} only."
+    if test.p < 1 - CONFIDENCE:
         better, worse = names if gap < 0 else names[::-1]
-        ends = Interval(-interval.high, -interval.low) if gap < 0 else interval
-        return (
-            f"{better} is better than {worse} by {percent(abs(gap))} points {format_interval(ends)} {scope}.",
-            numbers,
-        )
-    power = f"{percent(detectable)} points would have been, with a probability of {100 * POWER:g} %"
-    head = f"No difference between {' and '.join(names)} was detected {scope}"
-    return f"{head}; {power if detectable else 'their errors are equal'}.", numbers
+        gain = _absolute(gap, test.interval)
+        return f"Of these two trainings, {better} has fewer errors than {worse}, by {gain}.", numbers
+    width = test.interval.high - test.interval.low
+    head = f"Between these trainings of {' and '.join(names)} no difference was detected"
+    return f"{head}; {_describe_power(DETECTABLE * width)}", numbers
 
 
-def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate: str) -> Sentence:
-    macros = [found.scores[mode].macro for found in seeds.values()]
-    text = f"The {rate} of {name} is {percent(fmean(macro.rate or 0.0 for macro in macros))} %"
+# ---- shared sentences
+
+
+def _absolute(gap: float, interval: Interval) -> str:
+    """`2.42 points [1.90, 2.94]`: a difference and its interval without sign. `gap`, `interval`: fractions."""
+    if gap < 0:
+        interval = Interval(-interval.high, -interval.low)
+    return f"{percent(abs(gap))} points {format_interval(interval)}"
+
+
+def _describe_power(detectable: float | None) -> str:
+    """How large a difference would have been detected. None or 0: the errors are equal, so there is no such number."""
+    if not detectable:
+        return "their errors are equal."
+    return f"{percent(detectable)} points would have been, with a probability of {100 * POWER:g} %."
+
+
+def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate_name: str) -> Sentence:
+    """The rate of the only system: of its one training with an interval, or the mean of its seeds."""
+    macros = [experiment.scores[mode].macro for experiment in seeds.values()]
+    mean = fmean(macro.rate or 0.0 for macro in macros)
+    text = f"The {rate_name} of {name} is {percent(mean)} %"
     if len(macros) == 1:
         return f"{text} {format_interval(macros[0].interval)}.", "In brackets: 95 % interval over utterances."
     each = ", ".join(f"{seed}: {percent(macro.rate)}" for seed, macro in zip(seeds, macros, strict=True))
@@ -111,13 +191,18 @@ def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: st
 
 def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
     """The language with the highest rate of each system, on average over its seeds."""
-    worst: dict[str, list[str]] = {}
+    systems_by_language: dict[str, list[str]] = {}
     for name, seeds in groups.items():
-        scores = [found.scores[mode].languages for found in seeds.values()]
-        rates = {lang: fmean(of[lang].rate or 0.0 for of in scores) for lang in scores[0]}
+        rates = _mean_rates([*seeds.values()], mode)
         if len(rates) > 1:
-            lang = max(rates, key=rates.__getitem__)
-            worst.setdefault(lang, []).append(f"{name} {percent(rates[lang])} %")
-    if worst:
-        each = "; ".join(f"{lang} ({', '.join(of)})" for lang, of in worst.items())
+            worst = max(rates, key=rates.__getitem__)
+            systems_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
+    if systems_by_language:
+        each = "; ".join(f"{lang} ({', '.join(systems)})" for lang, systems in systems_by_language.items())
         yield f"Worst language: {each}.", ""
+
+
+def _mean_rates(trainings: Sequence[ExperimentResults], mode: str) -> dict[str, float]:
+    """The rate of each language, the mean over the trainings. A language without reference units has 0."""
+    scores = [training.scores[mode].languages for training in trainings]
+    return {lang: fmean(of_seed[lang].rate or 0.0 for of_seed in scores) for lang in scores[0]}

@@ -70,6 +70,12 @@ class Rules:
         return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{__version__}"])
 
 
+def metric_of_signature(signature: str) -> str:
+    """The metric (`cer`, `wer`, `per`) that a signature of `Rules.signature` begins with."""
+    name, _, _ = signature.partition("|")
+    return name.lower()
+
+
 _DEFAULT = Rules(metric="cer")
 
 
