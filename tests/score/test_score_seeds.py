@@ -17,6 +17,7 @@ from wenet_hs.score.seeds import (
     compare_seeds,
     detectable_difference,
     holm,
+    mean_over_seeds,
 )
 from wenet_hs.score.tables import comparison_to_json
 
@@ -89,6 +90,32 @@ def test_the_interval_covers_the_true_difference(over_seeds: float, over_utteran
     assert 0.91 <= covered / num_draws <= 0.99
 
 
+def test_a_mean_over_seeds_by_hand() -> None:
+    """Two languages of two equal utterances, so that the bootstrap over utterances has no width."""
+    errors = {
+        seed: {"es": np.array([(number, 4)] * 2), "ky": np.array([(2, 8)] * 2)}
+        for seed, number in (("1", 0), ("2", 2), ("3", 4))
+    }
+    found = mean_over_seeds(errors, num_resamples=50)
+    assert found.num_seeds == 3
+    assert found.mean == pytest.approx((0.5 + 0.25) / 2), "the mean of the languages"
+    rates = (0.125, 0.375, 0.625)
+    assert found.interval == pytest.approx(stats.t.interval(0.95, 2, np.mean(rates), stats.sem(rates)))
+
+
+def test_a_mean_of_one_seed_has_the_interval_over_utterances() -> None:
+    errors = {"es": np.array([(0, 4), (4, 4)])}
+    found = mean_over_seeds({"1": errors}, num_resamples=2000)
+    assert (found.num_seeds, found.mean, found.interval) == (1, 0.5, (0.0, 1.0))
+    assert mean_over_seeds({"1": {"es": errors["es"][:1]}}).interval is None, "one utterance"
+
+
+def test_a_mean_difference_is_that_of_its_errors() -> None:
+    gaps = {seed: {"es": np.array([(-1, 4), (-1, 4)])} for seed in SEEDS}
+    found = mean_over_seeds(gaps, num_resamples=50)
+    assert (found.mean, found.interval) == (-0.25, (-0.25, -0.25))
+
+
 def test_holm_by_hand() -> None:
     assert holm([0.01, None, 0.04, 0.03, 0.005]) == pytest.approx([0.03, None, 0.06, 0.06, 0.02])
     assert holm([0.9, 0.6]) == [1.0, 1.0] and holm([None]) == [None] and holm([0.04]) == [0.04]
@@ -102,6 +129,10 @@ def test_scores_that_do_not_fit_are_refused() -> None:
         (
             lambda: compare_seeds({"1": {"es": zeros + 1}, "2": {"es": zeros[1:] + 1}}),
             "^seeds 1 and 2: other languages, utterances or reference units; test all seeds on the same list",
+        ),
+        (
+            lambda: mean_over_seeds({"1": {"es": zeros + 1}, "2": {"es": zeros[1:] + 1}}),
+            "^seeds 1 and 2: other languages, utterances or reference units",
         ),
         (lambda: compare_seeds({"1": {"es": zeros}}), "the reference: contains no units"),
     ):

@@ -100,14 +100,8 @@ def compare_seeds(
 
     Raises DataError for seeds that were tested on different utterances, and for a reference without units.
     """
-    if not errors:
-        raise ValueError("errors: must be of one or more seeds")
-    units = {seed: {lang: errors_C3[:, 2].tolist() for lang, errors_C3 in of.items()} for seed, of in errors.items()}
-    first = next(iter(units))
-    for seed, of_seed in units.items():
-        if of_seed != units[first]:
-            to_do = "test all seeds on the same list and score them with the same --ref"
-            raise DataError(f"seeds {first} and {seed}", "other languages, utterances or reference units", to_do)
+    _check_same_units(errors)
+    first = next(iter(errors.values()))
     rates = [paired.rates_by_language(of_seed) for of_seed in errors.values()]
     intervals = _bootstrap_utterances([*errors.values()], num_resamples) if len(errors) >= MIN_SEEDS else {}
     return SeedComparison(
@@ -115,9 +109,27 @@ def compare_seeds(
         seeds=tuple(errors),
         signature=f"{signature}|boot:{num_resamples}|seed:{SEED}".lstrip("|"),
         differences={name: _difference([of[name] for of in rates], intervals.get(name)) for name in rates[0]},
-        num_utterances=sum(map(len, units[first].values())),
+        num_utterances=sum(map(len, first.values())),
         num_resamples=num_resamples,
     )
+
+
+def _check_same_units(errors: Mapping[str, Mapping[str, NDArray[np.int64]]]) -> None:
+    """`errors`: by seed and language; the last column has the reference units of each utterance.
+
+    Raises ValueError without seeds, and DataError for seeds that were tested on different utterances.
+    """
+    if not errors:
+        raise ValueError("errors: must be of one or more seeds")
+    units = {
+        seed: {lang: of_language[:, -1].tolist() for lang, of_language in of_seed.items()}
+        for seed, of_seed in errors.items()
+    }
+    first, *others = units
+    for seed in others:
+        if units[seed] != units[first]:
+            to_do = "test all seeds on the same list and score them with the same --ref"
+            raise DataError(f"seeds {first} and {seed}", "other languages, utterances or reference units", to_do)
 
 
 def _bootstrap_utterances(errors: Sequence[Errors], num_resamples: int) -> dict[str, Interval | None]:
@@ -138,9 +150,7 @@ def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval 
     elif number >= MIN_SEEDS and abs(mean) < _EQUAL:
         p = 1.0
     if over_utterances is not None:
-        reach = _t_quantile(number) * spread / number**0.5
-        low, high = max(0.0, mean - over_utterances.low), max(0.0, over_utterances.high - mean)
-        interval = Interval(mean - hypot(low, reach), mean + hypot(high, reach))
+        interval = _add_seeds(over_utterances, mean, spread, number)
     return SeedDifference(
         rates_a=tuple(a for a, _ in rates),
         rates_b=tuple(b for _, b in rates),
@@ -151,6 +161,58 @@ def _difference(rates: Sequence[tuple[float, float]], over_utterances: Interval 
         detectable=detectable,
         differences=tuple(gaps),
     )
+
+
+def _add_seeds(over_utterances: Interval, mean: float, deviation: float, num_seeds: int) -> Interval:
+    """The interval of a mean over seeds and utterances; see `compare_seeds`. One seed adds nothing.
+
+    `deviation`: standard deviation of the seeds.
+    """
+    reach = _t_quantile(num_seeds) * deviation / num_seeds**0.5 if num_seeds > 1 else 0.0
+    low = max(0.0, mean - over_utterances.low)
+    high = max(0.0, over_utterances.high - mean)
+    return Interval(mean - hypot(low, reach), mean + hypot(high, reach))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeedMean:
+    """The macro average of one system, the mean over its seeds; all values are fractions."""
+
+    mean: float
+    interval: Interval | None
+    """95 % interval of `mean` over seeds and utterances. With one seed over utterances only, so it does not contain the
+    spread between seeds. None for languages with one utterance."""
+    num_seeds: int
+
+
+def mean_over_seeds(errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, num_resamples: int = 10_000) -> SeedMean:
+    """The mean error rate of a system over its seeds, with an interval as that of `compare_seeds`.
+
+    Args:
+        errors: by seed and language, (C, 2): errors and reference units of each utterance, the same utterances for
+            all seeds. Errors may be differences of two systems; the result is then their mean difference.
+
+    Raises DataError for seeds that were tested on different utterances.
+    """
+    _check_same_units(errors)
+    rates = [_macro_rate(of_seed) for of_seed in errors.values()]
+    mean = fmean(rates)
+    over_utterances = stratified_intervals(_sum_over_seeds([*errors.values()]), num_resamples).macro
+    if over_utterances is None:
+        return SeedMean(mean=mean, interval=None, num_seeds=len(rates))
+    deviation = stdev(rates) if len(rates) > 1 else 0.0
+    interval = _add_seeds(over_utterances, mean, deviation, len(rates))
+    return SeedMean(mean=mean, interval=interval, num_seeds=len(rates))
+
+
+def _macro_rate(errors: Mapping[str, NDArray[np.int64]]) -> float:
+    """The mean of the languages' rates, from errors and reference units (C, 2) of each utterance."""
+    return fmean(errors_C2[:, 0].sum() / errors_C2[:, 1].sum() for errors_C2 in errors.values())
+
+
+def _sum_over_seeds(errors: Sequence[Mapping[str, NDArray[np.int64]]]) -> dict[str, NDArray[np.int64]]:
+    """Errors and reference units (C, 2) of each utterance, as if the texts of all seeds were one longer text."""
+    return {lang: np.sum([of_seed[lang] for of_seed in errors], axis=0) for lang in errors[0]}
 
 
 def _t_quantile(num_seeds: int) -> float:
