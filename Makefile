@@ -26,10 +26,19 @@ mini-ranks: mini
 	PATH="$(CURDIR)/$(BIN):$$PATH" examples/mini/s0/run.sh --stage 3 --nproc 2 --exp examples/mini/s0/exp-nproc2
 	$(BIN)/python tests/recipes/compare_ranks.py examples/mini/s0/exp examples/mini/s0/exp-nproc2
 
-# RESULTS.md from the results files of all recipes; the grids write those of the recipes.
+# RESULTS.md of each recipe and of the top folder, from the results files; the studies write those.
+REPORT := $(CURDIR)/$(BIN)/wenet-hs report --markdown RESULTS.md
 results: setup
-	$(BIN)/wenet-hs report --tables $(sort $(dir $(wildcard examples/*/s0/results/*/*.json))) --summary \
-	  --intro docs/findings.md --markdown RESULTS.md
+	cd examples/mini/s0 && $(REPORT) --intro results/intro.md --more results/fusion.md --tables results/mini results/streaming
+	cd examples/own/s0 && $(REPORT) --intro results/intro.md --tables results/mboshi_encoder_whole results/mboshi_encoder \
+	  results/mboshi results/mboshi_streaming results/field results/adaptation
+	cd examples/ucla/s0 && $(REPORT) --intro results/intro.md --tables results/table3 results/table3_curves results/table3_ctc \
+	  results/table3_pretrained results/table3_encoder results/table3_inventory results/table3_inventory_placed \
+	  results/table3_encoder_inventory
+	cd examples/commonvoice/s0 && $(REPORT) --intro results/intro.md --tables results/table4 results/table4_bpe results/table5
+	cd examples/wikitext/s0 && $(REPORT) --intro lm_results/intro.md --tables lm_results/table4 lm_results/table3 \
+	  lm_results/softmax lm_results/choice
+	$(BIN)/python tools/results_page.py --out RESULTS.md
 
 # A small environment: the site needs none of the toolkit's packages.
 .venv-docs/.complete: constraints.txt

@@ -1,28 +1,42 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers of README are in a generated file that the text beside them links to, those of the findings in a table."""
+"""Numbers of README, RESULTS.md and the pages beside them are in a file that a command wrote."""
 
+import importlib
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text("utf-8")
+RESULTS = (ROOT / "RESULTS.md").read_text("utf-8")
 TABLES = re.findall(r"(?:^\|.*\n)+", README, re.M)
-NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
+NUMBER = re.compile(r"(?<!\w)\d[\d,]*(?:\.\d+)?")
+RECIPES = sorted(path.parents[1] for path in ROOT.glob("examples/*/s0/*results/intro.md"))
 
 
-def numbers_of(path: Path) -> list[str]:
+def numbers_in(paths: Iterable[Path]) -> set[str]:
+    return {number for path in paths for number in NUMBER.findall(path.read_text("utf-8"))}
+
+
+def numbers_of(path: Path) -> set[str]:
     """The numbers of a generated file, and of the details of its tables in the folder `results` beside it."""
-    return [
-        number for one in (path, *path.parent.glob("results/*.md")) for number in NUMBER.findall(one.read_text("utf-8"))
-    ]
+    return numbers_in((path, *path.parent.glob("results/*.md")))
 
 
 def two_digits(numbers: set[str]) -> set[str]:
     """Numbers of 10 and more with two significant digits, as README may print them."""
     values = (float(number.replace(",", "")) for number in numbers)
     return {f"{float(f'{value:.2g}'):,.0f}" for value in values if value >= 10}
+
+
+def numbers_shown(table: str) -> set[str]:
+    """The numbers of the cells, without those of the first column."""
+    without_links = re.sub(r"\]\([^)]*\)", "]", table)
+    cells = [cell for row in without_links.splitlines()[2:] for cell in row.split("|")[2:]]
+    return {number for cell in cells for number in NUMBER.findall(cell)}
 
 
 def sources_of(table: str) -> list[Path]:
@@ -33,14 +47,21 @@ def sources_of(table: str) -> list[Path]:
     return [ROOT / link for link in links if link.endswith("RESULTS.md") or link.startswith("benchmarks/notes/")]
 
 
-@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.split("|")[1].strip())
+@pytest.mark.parametrize("table", [*filter(numbers_shown, TABLES)], ids=lambda table: table.split("|")[1].strip())
 def test_each_number_is_in_a_generated_file(table: str) -> None:
     sources = sources_of(table)
     assert sources, "the text beside the table links to no RESULTS.md and no note of a benchmark"
     known = {number for path in sources for number in numbers_of(path)}
-    shown = {number for row in table.splitlines()[2:] for cell in row.split("|")[2:] for number in NUMBER.findall(cell)}
     known |= two_digits(known)
-    assert shown and shown <= known, f"not in {', '.join(map(str, sources))}: {sorted(shown - known)}"
+    shown = numbers_shown(table)
+    assert shown <= known, f"not in {', '.join(map(str, sources))}: {sorted(shown - known)}"
+
+
+def test_the_results_of_readme_are_rows_of_results() -> None:
+    table = next(table for table in TABLES if "error rate, %" in table.splitlines()[0])
+    rows = table.splitlines()
+    assert len(rows) > 4 and set(rows) <= set(RESULTS.splitlines())
+    assert all("(real) |" in row for row in rows[2:])
 
 
 @pytest.mark.parametrize(
@@ -61,7 +82,55 @@ def test_each_number_of_own_data_is_in_a_generated_file(name: str, title: str, s
 def test_each_number_of_the_findings_is_in_a_table() -> None:
     findings = (ROOT / "docs/findings.md").read_text("utf-8")
     generated = (*ROOT.glob("examples/*/s0/RESULTS.md"), *ROOT.glob("examples/*/s0/results/*.md"))
-    tables = "".join(path.read_text("utf-8") for path in generated)
+    known = numbers_in((*generated, *ROOT.glob("benchmarks/notes/head_*.md")))
     shown = {number for number in NUMBER.findall(findings) if "." in number}
-    assert shown and shown <= {*NUMBER.findall(tables)}
-    assert findings.strip() in (ROOT / "RESULTS.md").read_text("utf-8"), "run make results"
+    assert shown and shown <= known, sorted(shown - known)
+
+
+@pytest.fixture
+def results_page(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return importlib.import_module("results_page")
+
+
+def test_results_are_those_of_today(results_page: ModuleType) -> None:
+    page = results_page.write_page(ROOT / results_page.ROWS, ROOT / results_page.TEXT)
+    assert page == RESULTS, "run make results"
+
+
+def test_a_row_of_an_unknown_system_names_its_file(results_page: ModuleType) -> None:
+    system = results_page.TrainedSystem(
+        label="x", table="examples/mini/s0/results/mini", system="hsoftmaxx", mode="joint"
+    )
+    with pytest.raises(results_page.DataError, match=r"results\.yaml: .*results/mini has no system hsoftmaxx"):
+        system.format_rate()
+
+
+def test_a_text_without_the_mark_is_refused(results_page: ModuleType, tmp_path: Path) -> None:
+    text = tmp_path / "findings.md"
+    text.write_text("# Results\n")
+    with pytest.raises(results_page.DataError, match="0 lines .* write one where the table belongs"):
+        results_page.write_page(ROOT / results_page.ROWS, text)
+
+
+def test_a_wrong_row_names_its_place(results_page: ModuleType, tmp_path: Path) -> None:
+    rows = tmp_path / "rows.yaml"
+    rows.write_text("rows:\n  - {data: x, system: {label: a, table: b}, against: {label: c, published: '1'}}\n")
+    with pytest.raises(results_page.ConfigError, match=r"rows\.yaml: rows\.0\.system\..*Field required"):
+        results_page.read_rows(rows)
+
+
+@pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.parent.name)
+def test_numbers_of_what_was_found_are_in_the_tables_of_the_recipe(recipe: Path) -> None:
+    (intro,) = recipe.glob("*results/intro.md")
+    _, _, found = intro.read_text("utf-8").partition("## What was found\n")
+    found = found.partition("\n## ")[0]
+    assert found
+    tables = [path for path in recipe.glob("*results/*.md") if path != intro]
+    page = (recipe / "RESULTS.md").read_text("utf-8")
+    text = intro.read_text("utf-8").strip()
+    assert text in page, "run make results"
+    known = numbers_in(tables) | set(NUMBER.findall(page.replace(text, "")))
+    cited = {"61.1", "52.5", "0.3", "2.7"}  # of papers, named beside them
+    shown = {number for number in NUMBER.findall(found) if "." in number}
+    assert shown and shown - cited <= known, sorted(shown - cited - known)

@@ -68,7 +68,7 @@ def test_the_site_is_complete_and_loads_nothing_from_elsewhere(site: Path) -> No
         loaded = re.findall(r'<(?:script|img)[^>]* src="([^"]*)"|<link rel="stylesheet" href="([^"]*)"', page)
         assert len(loaded) > 3 and not [url for url in map("".join, loaded) if ":" in url]
     start = (site / "index.html").read_text("utf-8")
-    assert start.index('id="install"') < start.index("<img"), "the text is before the picture"
+    assert start.index("for languages with little data") < start.index("<img"), "a sentence is before the picture"
 
 
 def test_the_search_works_from_the_disk(site: Path, tmp_path: Path) -> None:
@@ -94,9 +94,17 @@ def test_what_scrolls_has_a_shadow_at_the_edge(site: Path, tmp_path: Path) -> No
             assert found.startswith("local, local, scroll, scroll") and "rgba" not in found, found
 
 
-def test_titles_and_the_width_of_the_diagram(site: Path) -> None:
+def test_titles(site: Path) -> None:
     for page, title in (("RESULTS", "Results"), ("examples/ucla/s0/RESULTS", "Results: ucla")):
         assert f"<title>{title} - wenet_hs</title>" in (site / f"{page}.html").read_text("utf-8")
     assert not (site / "docs/findings.html").exists()
-    diagram = (ROOT / "README.md").read_text("utf-8").partition("## Install")[0]
-    assert max(map(len, re.findall("^    .*", diagram, re.M))) <= 80
+
+
+def test_code_of_the_first_page_does_not_scroll(site: Path, tmp_path: Path) -> None:
+    wider = """[...document.querySelectorAll(".md-typeset pre > code")]
+        .filter(block => block.scrollWidth > block.clientWidth).map(block => block.textContent)"""
+    with Page(find_browser(), tmp_path / "profile") as page:
+        page.resize(1280)
+        page.open(site / "index.html")
+        assert page.run("""document.querySelectorAll(".md-typeset pre > code").length""") > 5
+        assert page.run(wider) == []

@@ -44,9 +44,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--tables", type=Path, nargs="+", default=[], metavar="DIR", help=text)
     add("--markdown", type=Path, metavar="FILE", help="Markdown file with the --tables")
     add("--published", type=Path, metavar="DIR", help="folder of published tables, for the --tables of the same names")
-    add("--intro", type=Path, metavar="FILE", help="Markdown after the first table")
+    add("--intro", type=Path, metavar="FILE", help="Markdown file before the --tables")
     add("--more", type=Path, nargs="+", default=[], metavar="FILE", help="Markdown files after the --tables")
-    add("--summary", action="store_true", help="write no files of details; --intro comes before the --tables")
     add("--stats", type=Path, help="stats.json of the data (default: the one beside the lists of the training)")
     add("--data_list", type=Path, help="list that was decoded, for audio (default: test/data.list beside stats.json)")
     add("--mode", help=f"decoding mode to show (default: {DEFAULT_MODE}, or another mode that all experiments have)")
@@ -74,9 +73,7 @@ def run(args: argparse.Namespace) -> None:
     if args.tables:
         intro, *more = ("\n".join(read_lines(path)) if path else "" for path in (args.intro, *args.more))
         texts = {"intro": intro, "more": "\n\n".join(more), "command": _command()}
-        compared = write_markdown(
-            args.markdown, args.tables, details=not args.summary, published=args.published, **texts
-        )
+        compared = write_markdown(args.markdown, args.tables, published=args.published, **texts)
         print(compared + str(args.markdown))
 
 
