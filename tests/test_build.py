@@ -14,7 +14,7 @@ from model_folders import HSOFTMAX, TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
 from wenet_hs.build import AnyTree, build_model
-from wenet_hs.config.load import dump_config
+from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.encoders.stack import EncoderStack
@@ -187,7 +187,7 @@ def test_files_next_to_other_weights_that_say_nothing(tmp_path: Path, caplog: py
     ("name", "message"),
     [
         ("train.yaml", r"exp/train.yaml: no such file; `wenet-hs train --model_dir .*exp` writes it, or copy it"),
-        ("units.txt", r"exp/units.txt: no such file; `wenet-hs train --model_dir .*exp` writes it"),
+        ("units.txt", r"exp/units.txt: no such file; copy the unit table of the recipe there, "),
         ("final.pt", r"exp/final.pt: no such file; `wenet-hs average --model_dir .*exp` writes it"),
         ("", "exp: no such file or folder; give the --model_dir of a training"),
     ],
@@ -230,6 +230,44 @@ def test_a_wenet_folder(tmp_path: Path) -> None:
     last = SpecialIds(blank=0, unk=1, sos=10, eos=10)
     UnitTable((*TABLE.units[:2], *TABLE.units[3:], "<sos/eos>"), last).write(folder / "units.txt")
     assert load_experiment(folder).model.special.eos == 10
+
+
+def test_a_wenet_folder_without_a_unit_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """WeNet's training leaves train.yaml and final.pt in exp/NAME; the table is where the recipe made it."""
+    folder = write_model_folder(tmp_path / "exp/conformer", wenet=True)
+    config = yaml.safe_load((folder / "train.yaml").read_text("utf-8"))
+    config["tokenizer_conf"]["symbol_table_path"] = "data/dict/lang_char.txt"
+    (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    table = tmp_path / "data/dict/lang_char.txt"
+    table.parent.mkdir(parents=True)
+    (folder / "units.txt").rename(table)
+    with pytest.raises(
+        CheckpointError, match="units.txt: no such file; copy the unit table of the recipe there, data/"
+    ):
+        load_experiment(folder)
+    monkeypatch.chdir(tmp_path)
+    with caplog.at_level("INFO"):
+        same_losses(load_experiment(folder).model, small_model(seed=5))
+    assert "has no unit table; data/dict/lang_char.txt is used, which its train.yaml names" in caplog.text
+    shutil.copy(table, folder / "words.txt")
+    monkeypatch.chdir(folder)
+    same_losses(load_experiment(folder).model, small_model(seed=5))
+
+
+def test_settings_of_training_do_not_stop_the_decoding_of_a_wenet_model(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = write_model_folder(tmp_path / "wenet", wenet=True)
+    config = yaml.safe_load((folder / "train.yaml").read_text("utf-8"))
+    config["dataset_conf"] |= {"spec_sub": True, "spec_sub_conf": {"max_t": 30}, "shuffle": True}
+    config |= {"lfmmi_dir": "data/lfmmi", "train_engine": "deepspeed"}
+    (folder / "train.yaml").write_text(yaml.safe_dump(config), "utf-8")
+    same_losses(load_experiment(folder).model, small_model(seed=5))
+    assert not caplog.text, "nothing of a training matters for decoding"
+    with pytest.raises(ConfigError, match="spec_sub: true is not supported"):
+        load_config(folder / "train.yaml")
 
 
 # ---- heads and trees

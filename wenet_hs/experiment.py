@@ -96,8 +96,8 @@ def load_experiment(
         torch.backends.cudnn.allow_tf32 = False
     model_dir = resolve_model(model_dir)
     refuse_other_model(model_dir)
-    config = load_config(in_folder(model_dir, "train.yaml"))
-    table_path = in_folder(model_dir, config.tokenizer_conf.symbol_table_path or "units.txt", "units.txt")
+    config = load_config(in_folder(model_dir, "train.yaml"), is_for_training=False)
+    table_path = find_table(model_dir, config)
     check_files(model_dir, config)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
@@ -230,7 +230,8 @@ def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
     start = (path if path.is_dir() else path.parent).absolute()
     is_checkpoint = start.name.startswith("step-") or (start / MANIFEST).exists()
     for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
-        config = load_config(folder / "train.yaml") if (folder / "train.yaml").is_file() else None
+        has_config = (folder / "train.yaml").is_file()
+        config = load_config(folder / "train.yaml", is_for_training=False) if has_config else None
         named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]
         for name in (Path(named).name, *_TABLES):
             if (folder / name).is_file():
@@ -273,6 +274,28 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
     command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
     to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
     raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
+
+
+def find_table(model_dir: Path, config: ExperimentConfig) -> Path:
+    """The unit table of a model folder.
+
+    A folder that WeNet's training wrote has none: its train.yaml names the table of the recipe, as a path from the
+    folder of the recipe. It is read there if the command runs in that folder.
+
+    Raises CheckpointError if there is no table.
+    """
+    named = config.tokenizer_conf.symbol_table_path
+    names = [Path(named).name] if named else []
+    if config.provenance:  # one of our trainings, which copied the table
+        return in_folder(model_dir, *names, "units.txt")
+    for name in (*names, *_TABLES):
+        if (model_dir / name).is_file():
+            return model_dir / name
+    if named and Path(named).is_file():
+        logger.info("%s has no unit table; %s is used, which its train.yaml names", model_dir, named)
+        return Path(named)
+    to_do = f"copy the unit table of the recipe there, {named or 'its lang_char.txt or units.txt'}"
+    raise CheckpointError(model_dir / "units.txt", "no such file", to_do)
 
 
 def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:

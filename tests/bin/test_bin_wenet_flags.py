@@ -5,6 +5,8 @@ import argparse
 import logging
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,7 @@ def test_averaging_writes_the_named_file_of_the_last_or_best_checkpoints(
 @pytest.mark.parametrize(
     ("command", "line", "message"),
     [
-        (train, "--train_engine deepspeed", "--train_engine deepspeed: a flag of WeNet: torchrun is the one engine"),
+        (train, "--train_engine deepspeed", "--train_engine deepspeed: a flag of WeNet: DeepSpeed and FSDP are not"),
         (
             train,
             "--enc_init a.pt",
@@ -133,3 +135,20 @@ def test_no_flag_of_wenets_has_the_name_of_ours_and_all_are_documented() -> None
     with pytest.raises(ConfigError):
         translate_flags("train", ["--lfmmi_dir", "x"])
     assert translate_flags("score", ["--config", "x"]) == ["--config", "x"], "other commands are left alone"
+
+
+def test_a_command_file_that_is_run_by_its_path_reads_wenets_flags(tmp_path: Path) -> None:
+    """`torchrun wenet_hs/bin/train.py …`, as a run.sh of WeNet has it."""
+    line = [sys.executable, str(train.__file__), "--train_engine", "deepspeed"]
+    done = subprocess.run(line, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("--train_engine deepspeed: a flag of WeNet: ")
+
+
+def test_flags_are_explained_by_the_first_rank_only(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RANK", "1")
+    with caplog.at_level(logging.INFO):
+        assert translate_flags("train", ["--num_workers", "2"]) == ["--override_config", "num_workers=2"]
+    assert not caplog.messages

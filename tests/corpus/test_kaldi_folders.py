@@ -63,6 +63,23 @@ def test_a_folder_that_is_no_set(data: Path, caplog: Caplog, has_text: bool) -> 
     assert is_stated != has_text
 
 
+def test_one_list_of_a_folder(tmp_path: Path) -> None:
+    """As WeNet's make_raw_list.py."""
+    folder = write_folder(tmp_path / "data/train", [f"utterance{number}" for number in range(5)])
+    total = prepare(folder, "--split_by off")
+    assert total["utterances"] == {"train": 5}
+    assert not (folder.parent / "out/dev").exists() and not (folder.parent / "out/test").exists()
+
+
+def test_one_list_of_a_corpus_with_sets_is_refused(data: Path) -> None:
+    line = message_of(data, "--split_by off")
+    assert line.endswith(
+        "--split_by off: the data give sets (dev 2, test 2, train 8); leave it out, or add "
+        "--ignore_sets for one list of all"
+    )
+    assert prepare(data, "--split_by off --ignore_sets")["utterances"] == {"train": 12}
+
+
 def test_folders_without_any_set_are_named_with_what_works(tmp_path: Path) -> None:
     corpus = tmp_path / "data"
     write_folder(corpus / "all", [f"a{number}" for number in range(8)])

@@ -213,6 +213,12 @@ def test_the_command_writes_a_model_that_decodes(
         assert message in capsys.readouterr().err
 
 
+def test_checkpoints_of_wenet_are_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "epoch_0.pt").touch()
+    assert run_command(command, ["--model_dir", str(tmp_path), "--num", "2"]) == 2
+    assert "has checkpoints of WeNet, which are not averaged here; average them by WeNet" in capsys.readouterr().err
+
+
 def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = save(tmp_path, 4, w=torch.tensor(1.0))
     write_final(tmp_path / "final.pt", {"w": torch.tensor(1.0)}, [source], by="last")

@@ -115,8 +115,7 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
     is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`.
     """
-    qualified = module.__spec__.name if module.__spec__ else module.__name__  # `python -m` calls the module "__main__"
-    name = qualified.rpartition(".")[2].replace("_", "-")
+    name = _command_name(module)
     parser = _Parser(prog=f"wenet-hs {name}", description=module.__doc__)
     module.add_arguments(parser)
     if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal without UTF-8 shows escapes
@@ -148,6 +147,14 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         print(f"wenet-hs {name}: stopped{'; ' if error.args else ''}{error}", file=sys.stderr)
         return 130
     return 0
+
+
+def _command_name(module: ModuleType) -> str:
+    """The command of a module, such as `compute-cer`. `python -m` and `python FILE` call the module `__main__`."""
+    name = module.__spec__.name if module.__spec__ else module.__name__
+    if name == "__main__" and module.__file__:
+        name = Path(module.__file__).stem
+    return name.rpartition(".")[2].replace("_", "-")
 
 
 def main_of(module_name: str) -> None:

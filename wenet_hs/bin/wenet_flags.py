@@ -5,6 +5,7 @@ docs/from-wenet.md explains them. Flags with our name and meaning are not listed
 """
 
 import logging
+import os
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -55,7 +56,7 @@ FLAGS: dict[str, dict[str, Flag]] = {
         **_without_effect("only for deepspeed", "--deepspeed_config", "--deepspeed.save_states"),
         **_without_effect("gradients are averaged in float32", "--fp16_grad_sync", has_value=False),
         **_without_effect("the log has the number of parameters", "--print_model", has_value=False),
-        **_refused("torchrun is the one engine; leave it out", "--train_engine", harmless=("torch_ddp",)),
+        **_refused("DeepSpeed and FSDP are not implemented; leave it out", "--train_engine", harmless=("torch_ddp",)),
         **_refused("not implemented; leave it out", "--deepspeed", "--jit", has_value=False),
         **_refused("give --checkpoint: it copies all weights that fit", "--enc_init", "--enc_init_mods"),
         **_refused("LF-MMI is not implemented; leave it out", "--lfmmi_dir", harmless=("",)),
@@ -71,7 +72,10 @@ FLAGS: dict[str, dict[str, Flag]] = {
         "--config": Flag("--model_dir {parent}"),
         "--mode": Flag("--modes {}"),
         "--gpu": Flag("--device cuda:{}"),
-        **_without_effect("the model folder has its own", "--dict", "--symbol_table", "--bpe_model", "--cmvn"),
+        **_without_effect(
+            "those of the model folder are used, or the unit table that its train.yaml names",
+            *("--dict", "--symbol_table", "--bpe_model", "--cmvn"),
+        ),
         **_without_effect("units are joined as in the training data", "--connect_symbol"),
         **_without_effect("clips are loaded ahead", "--num_workers", "--prefetch"),
         **_refused("give --result_dir DIR: the text is in DIR/<mode>/text", "--result_file"),
@@ -123,10 +127,16 @@ def _translate(name: str, value: str, flag: Flag) -> list[str]:
     if flag.ours:
         parent = Path(value).parent
         ours = [part.format(value, parent=parent).replace("cuda:-1", "cpu") for part in flag.ours.split()]
-        logger.info("%s: read as %s", shown, " ".join(ours))
+        _explain("%s: read as %s", shown, " ".join(ours))
         return ours
     if flag.harmless is None:
-        logger.info("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
+        _explain("%s: a flag of WeNet without effect here: %s", shown, flag.reason)
     elif value not in flag.harmless or not flag.has_value:
         raise ConfigError(shown, f"a flag of WeNet: {flag.reason} (docs/from-wenet.md)")
     return []
+
+
+def _explain(message: str, *values: str) -> None:
+    """Log it once, by the first process of torchrun."""
+    if os.environ.get("RANK", "0") == "0":
+        logger.info(message, *values)

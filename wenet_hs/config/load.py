@@ -14,7 +14,14 @@ from wenet_hs.config.dataset import Section
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
-from wenet_hs.config.wenet_keys import IGNORED_KEYS, ONLY_VALUES, RENAMED_KEYS
+from wenet_hs.config.wenet_keys import (
+    IGNORED_KEYS,
+    KINDS_OF_MODELS,
+    OF_TRAINING_ONLY,
+    ONLY_VALUES,
+    RENAMED_KEYS,
+    Scalar,
+)
 from wenet_hs.config.yaml_file import CONSTANTS, Location, Place, Settings, describe, dump_yaml, parse_yaml, read_yaml
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import one_field, write_atomic
@@ -38,11 +45,17 @@ def is_language_model(path: Path | str) -> bool:
 
 
 @overload
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> ExperimentConfig: ...
+def load_config(
+    path: Path | str, overrides: Sequence[str] = (), *, is_for_training: bool = True
+) -> ExperimentConfig: ...
 @overload
 def load_config(path: Path | str, overrides: Sequence[str], kind: type[Config]) -> Config: ...
 def load_config(
-    path: Path | str, overrides: Sequence[str] = (), kind: type[TrainingConfig] = ExperimentConfig
+    path: Path | str,
+    overrides: Sequence[str] = (),
+    kind: type[TrainingConfig] = ExperimentConfig,
+    *,
+    is_for_training: bool = True,
 ) -> TrainingConfig:
     """Reads the config of a training. WeNet's YAML files load too; one warning lists settings that have no effect.
 
@@ -51,6 +64,8 @@ def load_config(
         overrides: `section.key=value` (or WeNet's `section.key value`); later ones win. The value is in YAML; a setting
             whose type is text takes the characters as they are written, except `null`.
         kind: of a recogniser, or `LmConfig`.
+        is_for_training: False for the train.yaml of a trained model: WeNet's settings that only a training uses are
+            dropped without a word.
 
     Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
     Settings that conflict with each other are faults once all their sections are valid.
@@ -63,7 +78,7 @@ def load_config(
     for override in overrides:
         _apply_override(settings, override, kind)
     removed = _drop_removed_settings(settings)
-    ignored = _translate_wenet_keys(settings) if kind is ExperimentConfig else {}
+    ignored = _translate_wenet_keys(settings, is_for_training=is_for_training) if kind is ExperimentConfig else {}
     try:
         config = kind.model_validate(settings.values)
     except ValidationError as error:
@@ -74,7 +89,7 @@ def load_config(
     if settings.faults:
         in_order = sorted(settings.faults, key=lambda fault: (fault[0].line is None, fault[0].line or 0))
         raise ConfigError("\n".join(dict.fromkeys(one_field(f"{place}: {text}") for place, text in in_order)))
-    if ignored:
+    if ignored and is_for_training:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
     if removed:
@@ -152,7 +167,7 @@ def _drop_removed_settings(settings: Settings) -> list[str]:
 # ---- WeNet's settings
 
 
-def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
+def _translate_wenet_keys(settings: Settings, *, is_for_training: bool) -> dict[str, list[str]]:
     """Removes WeNet's other keys from the settings, and converts what the schema has in another form.
 
     Adds a fault per unsupported value. Returns the ignored keys, grouped by the reason.
@@ -182,12 +197,23 @@ def _translate_wenet_keys(settings: Settings) -> dict[str, list[str]]:
         if dotted in IGNORED_KEYS:
             ignored.setdefault(IGNORED_KEYS[dotted], []).append(dotted)
             continue
+        if dotted in OF_TRAINING_ONLY and not is_for_training:
+            continue
         accepted, reason = ONLY_VALUES[dotted]
         if not any(value == one and isinstance(value, bool) == isinstance(one, bool) for one in accepted):
-            what_to_do = "remove it" if accepted[0] is None else f"remove it or set {describe(accepted[0])}"
+            what_to_do = _what_to_do_without(dotted, accepted)
             text = f"{dotted}: {describe(value)} is not supported ({reason}); {what_to_do}"
             settings.faults.append((settings.place_of((*names, key)), text))
     return ignored
+
+
+def _what_to_do_without(dotted: str, accepted: Sequence[Scalar]) -> str:
+    """What to do about an unsupported value of a setting of WeNet. `accepted`: the values that are supported."""
+    if dotted in KINDS_OF_MODELS:
+        return "a model of this kind cannot be read"
+    if accepted[0] is None:
+        return "remove it"
+    return f"remove it or set {describe(accepted[0])}"
 
 
 def _section(values: dict[str, Any], *names: str) -> dict[str, Any]:

@@ -70,7 +70,8 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     "the head is not tied to the embedding": {"decoder_conf.tie_word_embedding": False},
     "it is also given in cmvn_conf": {"cmvn_file": None},
     "global_cmvn is WeNet's JSON": {"is_json_cmvn": True, "cmvn_conf.is_json_cmvn": True},
-    "it is the only kind here": {"ctc": "ctc", "model": "asr_model", "dataset": "asr"},
+    "it is the only kind here": {"ctc": "ctc", "dataset": "asr"},
+    "Paraformer and other kinds of models are not implemented": {"model": "asr_model"},
     "it only marks padding": {"model_conf.ignore_id": -1},
     "only with tokenizer: phone": {"tokenizer_conf.split_with_space": False},
     "units are joined by a space with tokenizer: phone, else by nothing": {"tokenizer_conf.connect_symbol": ""},
@@ -96,9 +97,19 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
     },
     "transducers are not implemented": {**dict.fromkeys(("predictor", "predictor_conf", "joint", "joint_conf"))},
 }
+OF_TRAINING_ONLY = frozenset(
+    (
+        *("dataset_conf.spec_sub", "dataset_conf.spec_trim", "optim_conf.modules", "pretrain", "lfmmi_dir"),
+        *("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio"),
+    )
+)
+"""Keys of `ONLY_VALUES` that a trained model does not use: with any value it can be decoded."""
 ONLY_VALUES: dict[str, tuple[tuple[Scalar, ...], str]] = {
     key: (value if isinstance(value, tuple) else (value,), reason)
     for reason, settings in _SUPPORTED.items()
     for key, value in settings.items()
 }
 """Key → the values that describe what is done here, and why no other value is supported."""
+KINDS_OF_MODELS = frozenset(("model", "predictor", "predictor_conf", "joint", "joint_conf"))
+"""Keys of `ONLY_VALUES` that name another kind of model: without them the file would describe a model of ours, with
+other weights."""

@@ -132,7 +132,7 @@ class OwnOptions(AudioOptions):
         "auto",
         "how sets are made where the data give none: whole speakers, whole sentences, single utterances (none); auto: "
         f"no common sentence and few common speakers, unless that costs more than {MAX_LOSS:.0%}% of the data "
-        "(default)",
+        "(default); off: one list of all utterances, OUT/train/data.list",
     )
     ignore_sets: bool = option(
         False, "make sets although the data give them, by a column or by folders such as train and test"
@@ -505,8 +505,11 @@ def _make_splits(
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
     """The sets, the utterances in none, the names of the sets that were made, and how and what they have in common.
 
-    Given sets are kept; test and dev are held out from train where they are absent.
+    Given sets are kept; test and dev are held out from train where they are absent. With `--split_by off` there is one
+    list, train.
     """
+    if options.split_by == "off":
+        return _make_one_list(options, utterances, given)
     splits = {name: [u for u in utterances if given.get(u.key) == name] for name in SPLITS}
     without = [u for u in utterances if u.key not in given]
     if not given:
@@ -540,6 +543,22 @@ def _make_splits(
     logger.info(line)
     splits = {name: [as_written[key] for key in sorted(u.key for u in chosen)] for name, chosen in splits.items()}
     return splits, left_out + lost, absent, line
+
+
+def _make_one_list(
+    options: OwnOptions, utterances: Sequence[Utterance], given: Mapping[str, str]
+) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
+    """All utterances as train, and no other set; the other values are as those of `_make_splits`.
+
+    Raises DataError if the data give sets: utterances to test on would be trained on.
+    """
+    if given:
+        of_sets = ", ".join(f"{name} {count}" for name, count in sorted(Counter(given.values()).items()))
+        found = f"--split_by off: the data give sets ({of_sets})"
+        raise DataError(normpath(options.corpus), found, "leave it out, or add --ignore_sets for one list of all")
+    line = "sets (off): one list of all utterances"
+    logger.info(line)
+    return {"train": sorted(utterances, key=lambda utterance: utterance.key)}, [], [], line
 
 
 def _with_plain_texts(splits: Mapping[str, Sequence[Utterance]], unit: str) -> dict[str, list[Utterance]]:

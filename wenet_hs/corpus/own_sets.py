@@ -15,7 +15,7 @@ from wenet_hs.corpus.splits import UNKNOWN, hold_out, hold_out_groups
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import Utterance
 
-SplitBy = Literal["auto", "speaker", "sentence", "none"]
+SplitBy = Literal["auto", "speaker", "sentence", "none", "off"]
 MAX_LOSS = 0.1
 """Share of the utterances that `--split_by auto` may leave out so that sets share no sentence and few speakers."""
 

@@ -103,6 +103,10 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
             known[path] = read_progress(path)
         else:
             logger.warning("checkpoint %s: %s; not averaged", path, fault)
+    if not known and any(model_dir.glob("epoch_*.pt")):
+        raise CheckpointError(
+            model_dir, "has checkpoints of WeNet, which are not averaged here", "average them by WeNet"
+        )
     if not known:
         raise CheckpointError(folder, "no intact checkpoint to average", "run `wenet-hs train` first")
     if by == "last":
