@@ -9,10 +9,17 @@ from made_up_experiment import replace_text, write_experiment, write_report
 
 from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.sections import errors_section
-from wenet_hs.report.seed_spread import measured_spread
-from wenet_hs.report.verdict import DETECTABLE, describe_single_trainings, write_verdict
+from wenet_hs.report.seed_spread import SeedSpread, measured_spread
+from wenet_hs.report.verdict import (
+    DETECTABLE_SHARE_OF_WIDTH,
+    _compare_with_spread,
+    _describe_test_over_seeds,
+    describe_single_trainings,
+    write_verdict,
+)
 from wenet_hs.score import Rules, score
-from wenet_hs.score.seeds import detectable_difference
+from wenet_hs.score.bootstrap import Interval
+from wenet_hs.score.seeds import SeedDifference, SystemSeeds, detectable_difference
 
 REF = {f"{lang}{number:02}": "abcdefghij" for lang in ("xx", "yy") for number in range(12)}
 MODE = "attention"
@@ -32,7 +39,8 @@ def experiment(folder: Path, num_wrong: Mapping[str, int], *, ref: Mapping[str, 
 
 def verdict(*folders: Path) -> list[str]:
     data = gather_data(read_experiments(folders), mode=MODE)
-    return [" ".join(filter(None, sentence)) for sentence in write_verdict(data, errors_section(data)["rivals"])]
+    sentences = write_verdict(data, errors_section(data)["rivals"])
+    return [f"{sentence.statement} {sentence.numbers}".strip() for sentence in sentences]
 
 
 def test_the_better_one_of_two_trainings(tmp_path: Path) -> None:
@@ -52,13 +60,22 @@ def test_the_spread_between_seeds_stands_before_the_comparison(tmp_path: Path) -
     spread = measured_spread("cer", MODE)
     assert spread is not None
     caveat, *_ = verdict(a, b)
-    assert f"by more than {spread.median:.2f} points in half of the pairs" in caveat
-    assert f"by more than {spread.highest_tenth:.2f} points in one of ten (CER, {MODE}, " in caveat
+    assert f"by more than {spread.median:.1%} of their error rate in half of the pairs" in caveat
+    assert f"by more than {spread.highest_tenth:.1%} in one of ten (CER, {MODE}, " in caveat
+
+
+def test_a_difference_stands_beside_those_of_seeds(tmp_path: Path) -> None:
+    folders = [experiment(tmp_path / name, {"xx": wrong, "yy": 12}) for name, wrong in (("a", 1), ("b", 12))]
+    assert verdict(*folders)[1].endswith(" Nine of ten pairs of seeds differ by less.")
+    spread = SeedSpread(num_systems=1, num_pairs=3, lowest_rate=1, highest_rate=2, median=0.1, highest_tenth=0.5)
+    assert _compare_with_spread(-0.02, (0.1, 0.1), spread) == " More than one in ten pairs of seeds differ by as much."
+    assert _compare_with_spread(0.005, (0.1, 0.1), spread).startswith(" More than half of the pairs of seeds")
+    assert _compare_with_spread(0.02, (0.1, 0.1), None) == ""
 
 
 def test_a_metric_whose_spread_was_not_measured_has_no_number() -> None:
     assert measured_spread("wer", MODE) is None
-    assert describe_single_trainings("wer", MODE)[1] == "Train 5 seeds of each system to compare them."
+    assert describe_single_trainings("wer", MODE).numbers == "Train 5 seeds of each system to compare them."
 
 
 def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> None:
@@ -66,7 +83,7 @@ def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> N
     _, head, _, worst = verdict(*folders)
     assert head.startswith("Between these trainings of b and a no difference was detected; ")
     low, high = 0.0, 1.25  # one more error in 24 utterances, in no or in three of the resamples
-    assert f"{DETECTABLE * (high - low):.2f} points would have been, with a probability of 80 %." in head
+    assert f"{DETECTABLE_SHARE_OF_WIDTH * (high - low):.2f} points would have been, with a probability of 80 %." in head
     assert "b 2.92 %, a 2.50 %; b − a +0.42 points [+0.00, +1.25]; p = " in head
     assert worst == "Worst language: xx (a 2.50 %); yy (b 3.33 %)."
     equal = experiment(tmp_path / "c", {"xx": 3, "yy": 3})
@@ -78,7 +95,7 @@ def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> N
 def test_the_detectable_difference_is_that_of_a_test_of_many_seeds() -> None:
     deviation, number = 0.02, 10_000
     width = 2 * 1.96 * deviation / number**0.5
-    assert DETECTABLE * width == pytest.approx(detectable_difference(deviation, number), rel=2e-3)
+    assert DETECTABLE_SHARE_OF_WIDTH * width == pytest.approx(detectable_difference(deviation, number), rel=2e-3)
 
 
 def test_one_training_and_one_language(tmp_path: Path) -> None:
@@ -107,7 +124,9 @@ def test_systems_over_seeds(tmp_path: Path) -> None:
     assert head.startswith("No difference between b and a was detected over 5 seeds; ")
     assert "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points [" in head
     head, *_ = verdict(*systems(tmp_path / "few", (8, 9), (2, 4)))
-    assert head.startswith("b has fewer errors than a with each of 2 seeds; a test needs 5 seeds. b 6.25 %, a 8.54 %; ")
+    assert head.startswith(
+        "b has fewer errors than a with each of 2 seeds, as by chance in 1 of 2 cases; a test needs 5"
+    )
     assert head.endswith("b − a -2.29 points, each seed -2.50, -2.08.")
     head, *_ = verdict(*systems(tmp_path / "mixed", (8, 4), (2, 6)))
     assert head.startswith("Neither b nor a has fewer errors with each of 2 seeds; a test needs 5 seeds. ")
@@ -121,3 +140,22 @@ def test_trainings_that_cannot_be_compared_have_no_verdict(tmp_path: Path) -> No
     assert verdict(a, b)[0] == "No verdict: the systems are not compared, see error rates."
     empty = experiment(tmp_path / "c", {}, ref=dict.fromkeys(REF, ""))
     assert verdict(empty)[0] == "No verdict: the references have no units."
+
+
+def test_a_difference_of_these_utterances_only_is_called_so() -> None:
+    """The test is over seeds; the interval, also over utterances, contains zero."""
+    difference = SeedDifference(
+        rates_a=(0.2,) * 5,
+        rates_b=(0.19,) * 5,
+        mean=-0.01,
+        deviation=0.001,
+        interval=Interval(-0.03, 0.01),
+        p=0.001,
+        detectable=0.002,
+        differences=(-0.01,) * 5,
+    )
+    system = SystemSeeds(mode=MODE, name="b", rates={}, baseline="a", difference=difference, adjusted_p=0.001)
+    sentence = _describe_test_over_seeds(system, difference, "")
+    assert sentence.statement.startswith(
+        "b is better than a by 1.00 points [-1.00, 3.00] over 5 seeds. This holds for "
+    )

@@ -15,7 +15,7 @@ from wenet_hs.report.collect import ReportData, group_seeds, sort_modes
 from wenet_hs.report.confusions import confusions_section
 from wenet_hs.report.page_table import table_parts
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
-from wenet_hs.report.verdict import describe_single_trainings, write_verdict
+from wenet_hs.report.verdict import describe_single_trainings, names_without_other_seeds, write_verdict
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests
@@ -105,9 +105,10 @@ def _warn_of_single_trainings(data: ReportData) -> Iterator[str]:
     """The sentence of the verdict on what one training per system cannot show, where there are several systems."""
     if data.mode is None:
         return
-    seeds_of_system = group_seeds(data.experiments, data.mode).values()
-    if len(seeds_of_system) > 1 and any(len(seeds) == 1 for seeds in seeds_of_system):
-        yield " ".join(describe_single_trainings(data.shown[0][2].rules.metric, data.mode))
+    groups = group_seeds(data.experiments, data.mode)
+    if len(groups) > 1 and names_without_other_seeds(groups):
+        sentence = describe_single_trainings(data.shown[0][2].rules.metric, data.mode)
+        yield f"{sentence.statement} {sentence.numbers}"
 
 
 def _summarize_seeds(data: ReportData) -> Iterator[str]:

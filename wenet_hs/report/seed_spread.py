@@ -7,22 +7,25 @@ from functools import cache
 from importlib.resources import files
 
 FILE = "seed_spread.json"
-"""Written by `python benchmarks/seed_spread.py`, from the results files of the recipes."""
+"""Written by `python benchmarks/measure_seed_spread.py`, from the results files of the recipes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SeedSpread:
-    """Absolute differences of the error rate between two trainings of one system, in percentage points.
+    """Differences of the error rate between two trainings of one system, as shares of their mean rate.
 
-    Trainings are seldom normally distributed, so these are quantiles of the real pairs.
+    Error rates of trainings are seldom normally distributed, so these are quantiles of the real pairs.
     """
 
     num_systems: int
     num_pairs: int
+    lowest_rate: float
+    """Of all systems, in %."""
+    highest_rate: float
     median: float
-    """Half of the pairs differ by more than this."""
+    """Half of the pairs differ by more than this share of their rate."""
     highest_tenth: float
-    """One pair in ten differs by more than this."""
+    """One pair in ten differs by more than this share of its rate."""
 
 
 @cache

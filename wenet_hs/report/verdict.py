@@ -2,10 +2,11 @@
 """The verdict of a report in sentences: what the trainings show about the systems, and what they do not show."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds
-from wenet_hs.report.seed_spread import measured_spread
+from wenet_hs.report.seed_spread import SeedSpread, measured_spread
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.compare import MACRO, Difference, choose_test
 from wenet_hs.score.error_rate import count_of, format_interval, percent
@@ -14,15 +15,21 @@ from wenet_hs.score.tables import format_p, format_points, format_signed
 
 METRIC_NAMES = {"cer": "character error rate", "wer": "word error rate", "per": "phone error rate"}
 _END = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
-DETECTABLE = (_END + NormalDist().inv_cdf(POWER)) / (2 * _END)
+DETECTABLE_SHARE_OF_WIDTH = (_END + NormalDist().inv_cdf(POWER)) / (2 * _END)
 """Detectable difference of two single trainings, as a share of the width of its interval: a test finds it with
 probability POWER. The bootstrap distribution is taken as normal."""
 Groups = Mapping[str, Mapping[str, ExperimentResults]]
 """Experiments by system and seed."""
 Rivals = Mapping[int, Mapping[str, Difference]]
 """The paired differences from the first experiment, by the index of the other one."""
-Sentence = tuple[str, str]
-"""The statement, and its numbers; one of the two can be empty."""
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A statement and its numbers; one of the two can be empty."""
+
+    statement: str = ""
+    numbers: str = ""
 
 
 def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
@@ -31,7 +38,7 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     groups = group_seeds(data.experiments, data.mode)
     report = data.shown[0][2]
     if not groups:
-        return [("No verdict: the references have no units.", "")]
+        return [Sentence("No verdict: the references have no units.")]
     metric = report.rules.metric
     rate_name = f"{METRIC_NAMES[metric]} ({metric.upper()})"
     if len(groups) == 1:
@@ -40,11 +47,11 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     else:
         sentences = [*_compare_systems(data), *_compare_trainings(data, rivals, groups, metric)]
     if not sentences:
-        sentences = [("No verdict: the systems are not compared, see error rates.", "")]
+        sentences = [Sentence("No verdict: the systems are not compared, see error rates.")]
     num_languages = report.macro.num_languages
     is_over_languages = num_languages > 1
     over = f"mean of {num_languages} languages" if is_over_languages else count_of(len(report.utterances), "utterance")
-    sentences.append(("", f"All rates: {rate_name} in {data.mode}, {over}."))
+    sentences.append(Sentence(numbers=f"All rates: {rate_name} in {data.mode}, {over}."))
     return [*sentences, *_worst_languages(groups, data.mode)]
 
 
@@ -68,30 +75,44 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
     """Whether all seeds agree which system has fewer errors. Too few seeds for a test."""
     gaps = difference.differences
     num_seeds = len(gaps)
-    if all(gap < 0 for gap in gaps) or all(gap > 0 for gap in gaps):
-        better, worse = (system.name, system.baseline) if gaps[0] < 0 else (system.baseline, system.name)
-        shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds"
+    is_lower = all(gap < 0 for gap in gaps)
+    is_higher = all(gap > 0 for gap in gaps)
+    if is_lower or is_higher:
+        better, worse = (system.name, system.baseline) if is_lower else (system.baseline, system.name)
+        chance = f"by chance in 1 of {2 ** (num_seeds - 1)} cases"
+        shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds, as {chance}"
     else:
         shown = f"Neither {system.name} nor {system.baseline} has fewer errors with each of {num_seeds} seeds"
-    statement = f"{shown}; a test needs {MIN_SEEDS} seeds."
     each = ", ".join(map(format_points, gaps))
-    return statement, f"{_format_rates(system, difference)} points, each seed {each}."
+    return Sentence(
+        f"{shown}; a test needs {MIN_SEEDS} seeds.",
+        f"{_format_rates(system, difference)} points, each seed {each}.",
+    )
 
 
 def _describe_test_over_seeds(system: SystemSeeds, difference: SeedDifference, correction: str) -> Sentence:
-    """Which system is better by how much, or how large a detected difference would have been."""
+    """Which system is better by how much, or how large a detected difference would have been.
+
+    The test is over seeds, for these utterances; the interval is over seeds and utterances. So the test can find a
+    difference that other utterances may not show.
+    """
     names = (system.name, system.baseline)
     numbers = _format_rates(system, difference)
     num_seeds = len(difference.differences)
     if system.adjusted_p is None or difference.interval is None:
-        return f"No verdict on {' and '.join(names)}: there is no test over {num_seeds} seeds.", f"{numbers} points."
+        statement = f"No verdict on {' and '.join(names)}: there is no test over {num_seeds} seeds."
+        return Sentence(statement, f"{numbers} points.")
     numbers += f" points {format_signed(difference.interval)}; p = {format_p(system.adjusted_p)}{correction}."
-    if system.adjusted_p < 1 - CONFIDENCE:
-        better, worse = names if difference.mean < 0 else names[::-1]
-        gain = _absolute(difference.mean, difference.interval)
-        return f"{better} is better than {worse} by {gain} over {num_seeds} seeds.", numbers
-    head = f"No difference between {' and '.join(names)} was detected over {num_seeds} seeds"
-    return f"{head}; {_describe_power(difference.detectable)}", numbers
+    if system.adjusted_p >= 1 - CONFIDENCE:
+        head = f"No difference between {' and '.join(names)} was detected over {num_seeds} seeds"
+        return Sentence(f"{head}; {_describe_power(difference.detectable)}", numbers)
+    better, worse = names if difference.mean < 0 else names[::-1]
+    gain = _format_gain(difference.mean, difference.interval)
+    statement = f"{better} is better than {worse} by {gain} over {num_seeds} seeds."
+    contains_zero = difference.interval.low <= 0 <= difference.interval.high
+    if contains_zero:
+        statement += " This holds for these utterances; on others the difference can be zero."
+    return Sentence(statement, numbers)
 
 
 def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
@@ -110,36 +131,39 @@ def _compare_trainings(data: ReportData, rivals: Rivals, groups: Groups, metric:
     Before them stands a sentence on what one training cannot show.
     """
     assert data.mode is not None
-    without_other_seeds = {
-        experiment.name for seeds in groups.values() if len(seeds) == 1 for experiment in seeds.values()
-    }
     first = data.shown[0][1].name
+    single = names_without_other_seeds(groups)
     pairs = {index: (data.experiments[index].name, first) for index in rivals}
-    single_pairs = {index: names for index, names in pairs.items() if not without_other_seeds.isdisjoint(names)}
+    single_pairs = {index: names for index, names in pairs.items() if not single.isdisjoint(names)}
     if single_pairs:
         yield describe_single_trainings(metric, data.mode)
     for index, names in single_pairs.items():
-        yield _describe_pair(names, rivals[index])
+        yield _describe_pair(names, rivals[index], data.mode, metric)
+
+
+def names_without_other_seeds(groups: Groups) -> set[str]:
+    """The experiments whose system has one training."""
+    single = [seeds for seeds in groups.values() if len(seeds) == 1]
+    return {experiment.name for seeds in single for experiment in seeds.values()}
 
 
 def describe_single_trainings(metric: str, mode: str) -> Sentence:
     """What one training per system cannot show, and how far seeds differed in the studies of this project."""
-    statement = (
-        "One training per system decides nothing between systems: with other seeds the order can be another one."
-    )
+    statement = "One training per system decides nothing between systems: another seed can change the order."
+    to_do = f"Train {MIN_SEEDS} seeds of each system to compare them."
     spread = measured_spread(metric, mode)
     if spread is None:
-        return statement, f"Train {MIN_SEEDS} seeds of each system to compare them."
+        return Sentence(statement, to_do)
+    shares = f"{spread.median:.1%} of their error rate in half of the pairs, by more than {spread.highest_tenth:.1%}"
+    where = f"{metric.upper()}, {mode}, {spread.num_systems} systems on small test sets"
     numbers = (
-        f"In the studies of this project two trainings that differ only in the seed differ by more than "
-        f"{spread.median:.2f} points in half of the pairs, and by more than {spread.highest_tenth:.2f} points in one "
-        f"of ten ({metric.upper()}, {mode}, {spread.num_systems} systems). Train {MIN_SEEDS} seeds of each system to "
-        "compare them."
+        "In the studies of this project two trainings that differ only in the seed differ by more than "
+        f"{shares} in one of ten ({where}). {to_do}"
     )
-    return statement, numbers
+    return Sentence(statement, numbers)
 
 
-def _describe_pair(names: tuple[str, str], differences: Mapping[str, Difference]) -> Sentence:
+def _describe_pair(names: tuple[str, str], differences: Mapping[str, Difference], mode: str, metric: str) -> Sentence:
     """What the test set shows about two trainings: its interval is over utterances or speakers, not over seeds.
 
     `differences`: of the second one (A) and the first one (B), by language and on average.
@@ -150,21 +174,38 @@ def _describe_pair(names: tuple[str, str], differences: Mapping[str, Difference]
     rates = f"{names[0]} {percent(macro.rate_b)} %, {names[1]} {percent(macro.rate_a)} %"
     numbers = f"{rates}; {' − '.join(names)} {format_points(gap)} points"
     if test.p is None or test.interval is None:
-        return f"No statement on {' and '.join(names)}: the test set is too small for an interval.", f"{numbers}."
+        statement = f"No statement on {' and '.join(names)}: the test set is too small for an interval."
+        return Sentence(statement, f"{numbers}.")
     numbers += f" {format_signed(test.interval)}; p = {format_p(test.p)}, both over {sampled} only."
     if test.p < 1 - CONFIDENCE:
         better, worse = names if gap < 0 else names[::-1]
-        gain = _absolute(gap, test.interval)
-        return f"Of these two trainings, {better} has fewer errors than {worse}, by {gain}.", numbers
+        gain = _format_gain(gap, test.interval)
+        beside_seeds = _compare_with_spread(gap, (macro.rate_a, macro.rate_b), measured_spread(metric, mode))
+        return Sentence(
+            f"Of these two trainings, {better} has fewer errors than {worse}, by {gain}.",
+            f"{numbers}{beside_seeds}",
+        )
     width = test.interval.high - test.interval.low
     head = f"Between these trainings of {' and '.join(names)} no difference was detected"
-    return f"{head}; {_describe_power(DETECTABLE * width)}", numbers
+    return Sentence(f"{head}; {_describe_power(DETECTABLE_SHARE_OF_WIDTH * width)}", numbers)
+
+
+def _compare_with_spread(gap: float, rates: tuple[float, float], spread: SeedSpread | None) -> str:
+    """How large a difference is beside those of other seeds; empty where these were not measured."""
+    if spread is None:
+        return ""
+    share = abs(gap) / fmean(rates)
+    if share > spread.highest_tenth:
+        return " Nine of ten pairs of seeds differ by less."
+    if share > spread.median:
+        return " More than one in ten pairs of seeds differ by as much."
+    return " More than half of the pairs of seeds differ by as much."
 
 
 # ---- shared sentences
 
 
-def _absolute(gap: float, interval: Interval) -> str:
+def _format_gain(gap: float, interval: Interval) -> str:
     """`2.42 points [1.90, 2.94]`: a difference and its interval without sign. `gap`, `interval`: fractions."""
     if gap < 0:
         interval = Interval(-interval.high, -interval.low)
@@ -175,7 +216,8 @@ def _describe_power(detectable: float | None) -> str:
     """How large a difference would have been detected. None or 0: the errors are equal, so there is no such number."""
     if not detectable:
         return "their errors are equal."
-    return f"{percent(detectable)} points would have been, with a probability of {100 * POWER:g} %."
+    probability = f"with a probability of {100 * POWER:g} %"
+    return f"a true difference of {percent(detectable)} points would have been, {probability}."
 
 
 def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: str, rate_name: str) -> Sentence:
@@ -184,9 +226,10 @@ def _describe_system(name: str, seeds: Mapping[str, ExperimentResults], mode: st
     mean = fmean(macro.rate or 0.0 for macro in macros)
     text = f"The {rate_name} of {name} is {percent(mean)} %"
     if len(macros) == 1:
-        return f"{text} {format_interval(macros[0].interval)}.", "In brackets: 95 % interval over utterances."
+        statement = f"{text} {format_interval(macros[0].interval)}."
+        return Sentence(statement, "In brackets: 95 % interval over utterances.")
     each = ", ".join(f"{seed}: {percent(macro.rate)}" for seed, macro in zip(seeds, macros, strict=True))
-    return f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {each}."
+    return Sentence(f"{text}, the mean of {len(macros)} seeds.", f"Each seed: {each}.")
 
 
 def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
@@ -199,7 +242,7 @@ def _worst_languages(groups: Groups, mode: str) -> Iterator[Sentence]:
             systems_by_language.setdefault(worst, []).append(f"{name} {percent(rates[worst])} %")
     if systems_by_language:
         each = "; ".join(f"{lang} ({', '.join(systems)})" for lang, systems in systems_by_language.items())
-        yield f"Worst language: {each}.", ""
+        yield Sentence(f"Worst language: {each}.")
 
 
 def _mean_rates(trainings: Sequence[ExperimentResults], mode: str) -> dict[str, float]:
