@@ -30,8 +30,8 @@ mini-ranks: mini
 REPORT := $(CURDIR)/$(BIN)/wenet-hs report --markdown RESULTS.md
 results: setup
 	cd examples/mini/s0 && $(REPORT) --intro results/intro.md --more results/fusion.md --tables results/mini results/streaming
-	cd examples/own/s0 && $(REPORT) --intro results/intro.md --tables results/mboshi_encoder_whole results/mboshi_encoder \
-	  results/mboshi results/mboshi_streaming results/field results/adaptation
+	cd examples/own/s0 && $(REPORT) --intro results/intro.md --tables results/adaptation results/field results/mboshi \
+	  results/mboshi_encoder results/mboshi_encoder_whole results/mboshi_streaming
 	cd examples/ucla/s0 && $(REPORT) --intro results/intro.md --tables results/table3 results/table3_curves results/table3_ctc \
 	  results/table3_pretrained results/table3_encoder results/table3_inventory results/table3_inventory_placed \
 	  results/table3_encoder_inventory

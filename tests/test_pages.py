@@ -42,7 +42,14 @@ def test_code_of_readme_does_not_scroll() -> None:
 
 
 def test_readme_has_the_order_of_a_reader() -> None:
-    parts = ["# wenet_hs", "docs/overview.svg", "## Install", "make mini\n", "## Your own recordings", "## The page"]
+    parts = [
+        "# wenet_hs",
+        "docs/overview.svg",
+        "## Install",
+        "mini/s0/run.sh\n",
+        "## Your own recordings",
+        "## The page",
+    ]
     parts += ["## From Python", "## The head in your own model", "## Results", "## What you can rely on", "## More"]
     positions = [README.index(part) for part in parts]
     assert positions == sorted(positions)

@@ -79,12 +79,20 @@ def test_each_number_of_own_data_is_in_a_generated_file(name: str, title: str, s
     assert shown and shown <= {*numbers_of(ROOT / source)}
 
 
-def test_each_number_of_the_findings_is_in_a_table() -> None:
-    findings = (ROOT / "docs/findings.md").read_text("utf-8")
-    generated = (*ROOT.glob("examples/*/s0/RESULTS.md"), *ROOT.glob("examples/*/s0/results/*.md"))
-    known = numbers_in((*generated, *ROOT.glob("benchmarks/notes/head_*.md")))
-    shown = {number for number in NUMBER.findall(findings) if "." in number}
-    assert shown and shown <= known, sorted(shown - known)
+FINDINGS = re.split(r"\n(?=## )", (ROOT / "docs/findings.md").read_text("utf-8"))[1:]
+
+
+def decimals_of(section: str) -> set[str]:
+    return {number for number in NUMBER.findall(section) if "." in number}
+
+
+@pytest.mark.parametrize("section", [*filter(decimals_of, FINDINGS)], ids=lambda section: section.split("\n")[0])
+def test_each_number_of_a_finding_is_in_a_file_that_it_links_to(section: str) -> None:
+    links = re.findall(r"\]\((examples/[^)#]+|benchmarks/[^)#]+)", section)
+    known = {number for link in links for number in numbers_of(ROOT / link)}
+    known |= {f"{float(number):.1f}" for number in known if re.fullmatch(r"\d+\.\d\d+", number)}
+    shown = decimals_of(section)
+    assert shown <= known, f"not in {', '.join(links)}: {sorted(shown - known)}"
 
 
 @pytest.fixture
@@ -98,12 +106,37 @@ def test_results_are_those_of_today(results_page: ModuleType) -> None:
     assert page == RESULTS, "run make results"
 
 
-def test_a_row_of_an_unknown_system_names_its_file(results_page: ModuleType) -> None:
-    system = results_page.TrainedSystem(
-        label="x", table="examples/mini/s0/results/mini", system="hsoftmaxx", mode="joint"
-    )
-    with pytest.raises(results_page.DataError, match=r"results\.yaml: .*results/mini has no system hsoftmaxx"):
-        system.format_rate()
+MINI = "examples/mini/s0/results/mini"
+PUBLIC = "examples/ucla/s0/results/public_models.json"
+
+
+@pytest.mark.parametrize(
+    ("kind", "values", "line"),
+    [
+        (
+            "TrainedSystem",
+            {"table": MINI, "system": "hsoftmaxx", "mode": "attention"},
+            f"{MINI} has no system hsoftmaxx",
+        ),
+        (
+            "TrainedSystem",
+            {"table": MINI, "system": "softmax", "mode": "joint"},
+            f"{MINI}: softmax has no results in joint",
+        ),
+        ("PublicRow", {"file": PUBLIC, "row": "zipaa"}, f"{PUBLIC} has no row zipaa; it has softmax-whisper, "),
+    ],
+)
+def test_a_row_that_does_not_exist_gets_one_line(
+    results_page: ModuleType, kind: str, values: dict[str, str], line: str
+) -> None:
+    entry = getattr(results_page, kind)(label="x", **values)
+    with pytest.raises(results_page.DataError, match=re.escape(line)):
+        entry.format_rate()
+
+
+def test_a_rate_and_a_difference_without_an_interval(results_page: ModuleType) -> None:
+    assert results_page.format_rate(0.5, None) == "50.0"
+    assert results_page.format_difference(0.5, None) == ""
 
 
 def test_a_text_without_the_mark_is_refused(results_page: ModuleType, tmp_path: Path) -> None:
@@ -115,9 +148,9 @@ def test_a_text_without_the_mark_is_refused(results_page: ModuleType, tmp_path: 
 
 def test_a_wrong_row_names_its_place(results_page: ModuleType, tmp_path: Path) -> None:
     rows = tmp_path / "rows.yaml"
-    rows.write_text("rows:\n  - {data: x, system: {label: a, table: b}, against: {label: c, published: '1'}}\n")
+    rows.write_text("rows:\n  - {speech: x, system: {label: a, table: b}, against: {label: c, published: '1'}}\n")
     with pytest.raises(results_page.ConfigError, match=r"rows\.yaml: rows\.0\.system\..*Field required"):
-        results_page.read_rows(rows)
+        results_page.read_spec(rows)
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.parent.name)

@@ -26,7 +26,8 @@ cd examples/mini/s0
 wenet-hs train --config ../../../conf/mini.yaml --model_dir exp/trial \\
   --train_data data/train/data.list --cv_data data/dev/data.list \\
   --units data/units.txt --cmvn data/global_cmvn \\
-  --override_config optim_conf.lr=5e-4 scheduler_conf.total_steps=20
+  --override_config optim_conf.lr=5e-4 scheduler_conf.total_steps=20 \\
+  scheduler_conf.warmup_steps=10
 ```"""
 TYPES = {"integer": "whole number", "number": "number", "string": "text", "boolean": "true, false", "null": "null"}
 BOUNDS = {"exclusiveMinimum": "above", "minimum": "from", "exclusiveMaximum": "below", "maximum": "to"}

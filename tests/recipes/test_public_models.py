@@ -10,6 +10,9 @@ from types import ModuleType
 
 import pytest
 
+from wenet_hs.config.load import dump_config
+from wenet_hs.config.schema import ExperimentConfig
+
 FOLDER = Path(__file__).parents[2] / "examples/ucla/s0"
 WORDS = {
     "aa-1": ("aa", "p a"),
@@ -41,6 +44,11 @@ def files(script: ModuleType, tmp_path: Path) -> dict[str, Path]:
             texts = study / f"{folder}-seed{seed}" / "test" / script.MODE / "text"
             texts.parent.mkdir(parents=True)
             texts.write_text("aa-1 b a\naa-2 t a\nbb-1 k i t i\nbb-2 k u p u\nother x\n", encoding="utf-8")
+            provenance = {"processor": "P1", "torch": "2.11.0", "git": "1a2b3c4"}
+            dump_config(ExperimentConfig(), study / f"{folder}-seed{seed}/train.yaml", provenance)
+    implausible = study / "data/implausible.tsv"
+    implausible.parent.mkdir()
+    implausible.write_text("key\tduration\naa-1\t6.5\nother\t9\n", encoding="utf-8")
     return {"audited": audited, "public": public, "study": study, "out": tmp_path / "public_models"}
 
 
@@ -57,13 +65,18 @@ def test_rates_and_differences(script: ModuleType, files: dict[str, Path], monke
     assert ours["rate"] == pytest.approx((1 / 4 + 0 / 8) / 2), "pooled per language, then the mean of the languages"
     assert (ours["num_seeds"], ours["difference"]) == (3, None)
     assert public["rate"] == 1.0 and public["interval"] == [1.0, 1.0]
-    assert public["difference"] == pytest.approx(1 - 1 / 8)
-    low, high = public["difference_interval"]
+    difference = public["difference"]
+    assert difference["mean"] == pytest.approx(1 - 1 / 8)
+    low, high = difference["interval"]
     assert low == pytest.approx(1 - 1 / 4), "both words of aa are aa-1: two of four phones, or the half of a half"
     assert high == 1.0
-    assert record["systems"]["hsoftmax-whisper"]["difference"] == 0
-    page = files["out"].with_suffix(".md").read_text("utf-8")
-    assert "| 12.50 [0.00, 25.00] |  |" in page and "The 4 test words" in page and "12 phones" in page
+    assert difference["plausible_mean"] == 1.0, "without aa-1 all of ours are right"
+    assert difference["num_better_languages"] == 0
+    assert record["systems"].keys() == {*script.OURS, *script.PUBLIC}
+    page = files["out"].with_suffix(".md").read_text("utf-8").replace(script.NO_BREAK, " ")
+    assert "| 12.50 [0.00, 25.00] |  |  |  |" in page and "The 4 test words of 2 languages" in page
+    assert "12 phones" in page and "(here 1: " in page
+    assert "seeds 1 2 3; P1, torch 2.11.0, commit 1a2b3c4." in page
 
 
 @pytest.mark.parametrize(
@@ -77,6 +90,13 @@ def test_rates_and_differences(script: ModuleType, files: dict[str, Path], monke
             r"aa-1, powsm: 1\.4 errors; the labels are other ones",
         ),
         ("public", "aa-1\taa\tpowsm", "zz-1\taa\tpowsm", r"unknown word or model: zz-1, powsm"),
+        (
+            "public",
+            "aa-1\taa\tpowsm\t1.0",
+            "aa-1\taa\tpowsm\tnan%",
+            r"aa-1, powsm: PER 'nan%' is no number; correct it",
+        ),
+        ("public", "aa-2\taa\tpowsm", "aa-1\taa\tpowsm", r"aa-1, powsm: twice; remove one of the rows"),
         ("audited", "phones\n", "text\n", r"audited\.tsv: no column phones"),
     ],
 )
@@ -111,3 +131,13 @@ def test_a_text_that_is_missing_gets_one_line(
     with pytest.raises(SystemExit):
         run(script, files, monkeypatch)
     assert "3 test words have no text; decode the whole test set" in capsys.readouterr().err
+    texts.unlink()
+    files["audited"].rename(files["audited"].with_suffix(".old"))
+    with pytest.raises(SystemExit):
+        run(script, files, monkeypatch)
+    assert "audited.tsv: does not exist; name the file with --audited or --public" in capsys.readouterr().err
+
+
+def test_the_published_file_has_every_recogniser(script: ModuleType) -> None:
+    record = json.loads((FOLDER / "results/public_models.json").read_text("utf-8"))
+    assert record["systems"].keys() == {*script.OURS, *script.PUBLIC}

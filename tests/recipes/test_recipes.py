@@ -326,13 +326,11 @@ def test_wikitext(tmp_path: Path, forked: Path) -> None:
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda path: path.parts[-3])
-def test_run_sh_is_short_and_prints_its_options(recipe: Path) -> None:
+def test_run_sh_prints_its_options(recipe: Path) -> None:
     assert len(RECIPES) == 5
     text = run_recipe(recipe.parts[-3], "--help").stdout
     assert "./run.sh" in text and "--corpus" in text or "--langs" in text
     name = recipe.parts[-3]
-    lines = {path: len(path.read_text("utf-8").splitlines()) for path in (recipe, ROOT / "tools" / "recipe.sh")}
-    assert lines[recipe] <= 100 and lines[ROOT / "tools" / "recipe.sh"] <= 120
     if name != "wikitext":
         assert "--tree huffman" in text and ("--head softmax" if name == "own" else '--head "softmax hsoftmax"') in text
 

@@ -134,6 +134,7 @@ def test_scores_that_do_not_fit_are_refused() -> None:
             lambda: mean_over_seeds({"1": {"es": zeros + 1}, "2": {"es": zeros[1:] + 1}}),
             "^seeds 1 and 2: other languages, utterances or reference units",
         ),
+        (lambda: mean_over_seeds({"1": {"es": zeros[:, :2]}}), "^the reference of es: contains no units; leave this"),
         (lambda: compare_seeds({"1": {"es": zeros}}), "the reference: contains no units"),
     ):
         with pytest.raises(DataError, match=message):

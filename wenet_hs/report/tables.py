@@ -26,17 +26,6 @@ from wenet_hs.score.tables import Record, format_points, header_and_rows, markdo
 
 CHART, TEXTS = "chart.svg", "texts.json"
 _OF_OUTPUT_LAYER = ("head", "loss", "sampling_conf")
-_COMPARISONS = f"""**How to read the comparisons**
-
-- A % and B % are macro averages: the mean of the languages, then of all seeds that both systems have. The tables of
-  rates have the seeds of all systems.
-- B − A is the difference in points. Below 0, B is better.
-- The 95 % interval is over seeds and utterances. p is of a paired t test over the seeds.
-- p (Holm) is corrected for all comparisons of the table with five seeds or more. Fewer seeds have no p.
-- `detectable` is the difference that these seeds would have shown with a probability of 80 %.
-- `B − A, plausible` is without the clips of implausible duration.
-- {FIXED_LANGUAGES}
-"""
 _KINDS = (
     "Kinds of errors, mean over the same seeds. S, D and I are in % of the reference units. The columns from `unseen` "
     "on are bands of units by their number in the training list (`unseen`: not in it; the simulated words of a first "
@@ -239,7 +228,7 @@ def write_markdown(
     more: str = "",
     published: Path | None = None,
 ) -> str:
-    """Write the Markdown file of several tables; the details of the table in FOLDER go to FOLDER.md, its chart into it.
+    """Write the Markdown file of several tables. Details go to FOLDER.md, charts into FOLDER.
 
     Args:
         command: what creates the file.
@@ -254,7 +243,7 @@ def write_markdown(
     if intro:
         parts.append(f"{intro.strip()}\n")
     if any(table.spec.modes for table in tables):
-        parts.append(_COMPARISONS)
+        parts.append(_explain_comparisons(tables))
     compared = []
     for table in tables:
         folder = table.folder.resolve()
@@ -272,6 +261,31 @@ def write_markdown(
         parts.append(f"{more.strip()}\n")
     write_atomic(path, "\n".join(parts))
     return "\n".join(compared)
+
+
+def _explain_comparisons(tables: Iterable[StudyTable]) -> str:
+    """How to read the tables of comparisons: a line for each column that one of them has."""
+    rows = [row for table in tables for row in compare_study(table)]
+    has_tests = any(row.difference is not None and row.difference.p is not None for row in rows)
+    has_implausible = any(training.implausible for table in tables for training in table.trainings)
+    lines = [
+        "A % and B % are macro averages: the mean of the languages, then of all seeds that both systems have. The "
+        "tables of rates have the seeds that all systems have.",
+        "B − A is the difference in points. Below 0, B is better.",
+    ]
+    if has_tests:
+        lines += [
+            "The 95 % interval is over seeds and utterances. p is of a paired t test over the seeds, for these "
+            "utterances.",
+            "p (Holm) is corrected for all comparisons of the table with five seeds or more. Fewer seeds have no p.",
+            "`detectable` is the true difference that these seeds would have shown with a probability of 80 %, in one "
+            "comparison on these utterances.",
+        ]
+    if has_implausible:
+        lines.append("`B − A, plausible` is without the clips of implausible duration.")
+    lines.append(FIXED_LANGUAGES)
+    items = "".join(f"- {line}\n" for line in lines)
+    return f"**How to read the comparisons**\n\n{items}"
 
 
 def _write_chart(table: StudyTable, spec: ChartSpec, *, page: Path) -> str:

@@ -186,15 +186,20 @@ class SeedMean:
 
 
 def mean_over_seeds(errors: Mapping[str, Mapping[str, NDArray[np.int64]]], *, num_resamples: int = 10_000) -> SeedMean:
-    """The mean error rate of a system over its seeds, with an interval as that of `compare_seeds`.
+    """The mean error rate of a system over its seeds, with an interval that is computed as in `compare_seeds`.
+
+    Two seeds are enough: with few of them the t quantile makes it wide. MIN_SEEDS is for tests between systems.
 
     Args:
         errors: by seed and language, (C, 2): errors and reference units of each utterance, the same utterances for
             all seeds. Errors may be differences of two systems; the result is then their mean difference.
 
-    Raises DataError for seeds that were tested on different utterances.
+    Raises DataError for seeds that were tested on different utterances, and for a language without reference units.
     """
     _check_same_units(errors)
+    for lang, errors_C2 in next(iter(errors.values())).items():
+        if not errors_C2[:, 1].any():
+            raise DataError(f"the reference of {lang}", "contains no units", "leave this language out")
     rates = [_macro_rate(of_seed) for of_seed in errors.values()]
     mean = fmean(rates)
     over_utterances = stratified_intervals(_sum_over_seeds([*errors.values()]), num_resamples).macro
