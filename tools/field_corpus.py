@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from pympi import Eaf
 
 from wenet_hs.corpus.espeak import SAMPLE_RATE, speak, voice_name
+from wenet_hs.errors import WenetHsError
 from wenet_hs.files import read_lines
 
 RATE = 16_000
@@ -39,15 +40,23 @@ def main() -> None:
     add("--minutes", type=float, default=10.0, help="length of each recording (default: %(default)s)")
     add("--seed", type=int, default=0, help="of every random choice (default: %(default)s)")
     args = parser.parse_args()
-    args.out.mkdir(parents=True, exist_ok=True)
-    sentences = [line for line in read_lines(args.sentences) if line.strip()]
-    for number in range(1, args.files + 1):
-        draw = random.Random(f"{args.seed} {number}")
-        name = f"REC_{number:02d}"
-        samples, spans = record(sentences, args.lang, args.minutes * 60, draw)
-        soundfile.write(args.out / f"{name}.wav", samples, RATE, subtype="PCM_16")
-        annotate(name, spans, args.out, draw)
-        print(f"{args.out / name}.eaf: {len(spans)} utterances")
+    try:
+        sentences = [line for line in read_lines(args.sentences) if line.strip()]
+        for number in range(1, args.files + 1):
+            write_recording(args.out, number, sentences, args)
+    except WenetHsError as error:
+        parser.exit(2, f"{error}\n")
+
+
+def write_recording(folder: Path, number: int, sentences: list[str], args: argparse.Namespace) -> None:
+    """Write one recording with its annotations; the folder is made for the first one."""
+    draw = random.Random(f"{args.seed} {number}")
+    name = f"REC_{number:02d}"
+    samples, spans = record(sentences, args.lang, args.minutes * 60, draw)
+    folder.mkdir(parents=True, exist_ok=True)
+    soundfile.write(folder / f"{name}.wav", samples, RATE, subtype="PCM_16")
+    annotate(name, spans, folder, draw)
+    print(f"{folder / name}.eaf: {len(spans)} utterances")
 
 
 def record(

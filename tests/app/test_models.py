@@ -53,6 +53,9 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
     fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home), "lang": "es", "tier": "a"}
     assert app.post("/p/first/prepare", **fields).headers["location"] == "/p/first/check"
     assert within(20, lambda: state(app, "0001-prepare") == "done")
+    answer = app.post("/p/first/prepare", **fields | {"lang": "Basque"})
+    assert answer.status_code == 400
+    assert "the lists that exist: were made with other choices; tick the box that replaces them" in answer.text
     assert app.post("/p/first/prepare", **fields, replace="yes").status_code == 303
     assert within(20, lambda: state(app, "0002-prepare") == "done")
     assert (app.project / "data-old-1/options.txt").exists() and (app.project / "data/options.txt").exists()

@@ -57,6 +57,18 @@ def prepare_command(project: Project, form: Form, places: Places) -> list[str]:
     return [*command, *_folders(project, project.free_experiment()), "--stop_stage", "0"]
 
 
+def refuse_other_lists(project: Project, command: Sequence[str]) -> None:
+    """Raise DataError if the lists of the project were made with other choices than those of `prepare_command`.
+
+    The recipe would refuse them too, in the words of a shell.
+    """
+    made = read_recipe_options(project / "data")
+    options = {name.removeprefix("--"): value for name, value in zip(command[1::2], command[2::2], strict=False)}
+    changed = [name for name in (*FORMS, "lang", "prepare", "unit") if (options.get(name) or "") != made.get(name, "")]
+    if made and changed:
+        raise DataError("the lists that exist", "were made with other choices", "tick the box that replaces them")
+
+
 def _columns(form: Form) -> str:
     """What each column contains, by the fields `column:NAME`; `CONTENT=` where none has it: nothing is guessed."""
     chosen = dict[str, str]()

@@ -94,6 +94,8 @@ def prepare(request: Request) -> Response:
         write_atomic(project.target(".app") / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
 
     command = commands.prepare_command(project, form, site_of(request).places)
+    if not form.get("replace") and not form.get("preview"):
+        commands.refuse_other_lists(project, command)
     return start(request, project, "prepare", command, "check", before=move_lists)
 
 

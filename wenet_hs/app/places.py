@@ -39,6 +39,8 @@ class Places:
             real = Path(path).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a zero byte, a loop of links
             raise DataError(ascii(str(path))[:200], "not a path", "choose a folder in the list") from error
+        if not str(path):
+            raise DataError("folder or file", "none chosen", "choose one in the list")
         if not Path(path).is_absolute():  # also an address, which a reader of audio would open
             raise DataError(f"path {one_field(str(path))[:200]!r}", "does not begin with /", "choose one in the list")
         inside = [real.relative_to(root) for root in self.roots if real.is_relative_to(root)]
