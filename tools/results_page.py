@@ -175,7 +175,7 @@ def read_study(folder: str) -> StudyTable:
 
 
 def format_rows(rows: Sequence[Row]) -> str:
-    header = ["speech", "system", "error rate, %", "compared with", "its error rate, %", "difference"]
+    header = ["speech", "system", "error rate, %", "compared with", "its rate, %", "difference"]
     cells = []
     for row in rows:
         rates = row.system.format_rate(), row.against.format_rate()
@@ -211,19 +211,18 @@ def read_interval(ends: Sequence[float] | None) -> Interval | None:
 
 
 def format_rate(rate: float, interval: Interval | None) -> str:
-    """`51.9 [49.2, 54.7]` with spaces where no line breaks. `rate`, `interval`: fractions."""
+    """`51.9`, and on a line below `[49.2, 54.7]`. `rate`, `interval`: fractions."""
     shown = f"{100 * rate:.1f}"
-    if interval is not None:
-        shown += f" [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
-    return shown.replace(" ", NO_BREAK)
+    if interval is None:
+        return shown
+    return f"{shown}<br>[{100 * interval.low:.1f},{NO_BREAK}{100 * interval.high:.1f}]"
 
 
 def format_difference(difference: float, interval: Interval | None) -> str:
-    """`-4.4 [-10.6, +0.5]`, in points. `difference`, `interval`: fractions."""
+    """`-4.4`, and on a line below `[-10.6, +0.5]`, in points. `difference`, `interval`: fractions."""
     if interval is None:
         return ""
-    shown = f"{100 * difference:+.1f} [{100 * interval.low:+.1f}, {100 * interval.high:+.1f}]"
-    return shown.replace(" ", NO_BREAK)
+    return f"{100 * difference:+.1f}<br>[{100 * interval.low:+.1f},{NO_BREAK}{100 * interval.high:+.1f}]"
 
 
 # ---- how to repeat them
