@@ -231,10 +231,14 @@ def format_difference(difference: float, interval: Interval | None) -> str:
 def format_repeat(entries: Sequence[Repeat]) -> str:
     header = ["rows", "folder", "command", "training, core-hours"]
     cells = [
-        [entry.rows, f"`{entry.folder}`", f"`{entry.command}`", f"{count_core_hours(entry.tables):.1f}"]
-        for entry in entries
+        [entry.rows, f"`{entry.folder}`", f"`{entry.command}`", format_core_hours(entry.tables)] for entry in entries
     ]
     return markdown_table(header, cells)
+
+
+def format_core_hours(tables: Sequence[str]) -> str:
+    """Empty for a command that trains nothing."""
+    return f"{count_core_hours(tables):.1f}" if tables else ""
 
 
 def count_core_hours(tables: Sequence[str]) -> float:

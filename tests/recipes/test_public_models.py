@@ -75,7 +75,7 @@ def test_rates_and_differences(script: ModuleType, files: dict[str, Path], monke
     assert record["systems"].keys() == {*script.OURS, *script.PUBLIC}
     page = files["out"].with_suffix(".md").read_text("utf-8").replace(script.NO_BREAK, " ")
     assert "| 12.50 [0.00, 25.00] |  |  |  |" in page and "The 4 test words of 2 languages" in page
-    assert "12 phones" in page and "(here 1: " in page
+    assert "12 phones" in page and "without 1 of the words" in page
     assert "seeds 1 2 3; P1, torch 2.11.0, commit 1a2b3c4." in page
 
 
