@@ -23,7 +23,7 @@ base_steps=1500               # of the first part of training, with CTC alone, f
 ctc_tree=                     # H-Softmax for CTC too, over this tree.json (wenet-hs tree build --blank_share 0.7); "": softmax
 inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised
 place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
-modes="ctc_greedy_search attention joint attention_rescoring"  # of decoding; the results are of joint
+modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring joint"  # of decoding; the results are of joint
 unit=phone                    # char, phone, or bpe:N with N pieces
 OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree encoder"
 read_options "$@"
