@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What may differ between two runs of the same code, one named rule each. Nothing else is ever left out."""
+
+import re
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+FOLDER = "CASE_FOLDER"
+"""Stands for the folder of a case."""
+NUMBER = r"\d[\d.e+-]*"
+HEX = "[0-9a-f]"
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A regular expression whose matches are replaced in the texts of a record."""
+
+    name: str
+    pattern: str
+    replacement: str
+    reason: str
+    file: str = "*"
+    """Only in files of the record that fit this pattern."""
+    within: str = ""
+    """Only in the parts of a text that fit this regular expression. Empty: in the whole text."""
+
+
+@dataclass(frozen=True)
+class IgnoredFile:
+    """Files that are not recorded."""
+
+    pattern: str
+    reason: str
+
+
+IGNORED_FILES = (
+    IgnoredFile(
+        "*/events.out.tfevents.*",
+        "TensorBoard: name and content have times; metrics.jsonl has the same numbers",
+    ),
+    IgnoredFile(
+        "outputs/*.bin",
+        "outputs of a frozen encoder: the name is a hash of modification times; losses show the content",
+    ),
+)
+RULES = (
+    Rule(
+        name="time of a log line",
+        pattern=r"(?m)^\d\d:\d\d:\d\d (?=[A-Z]+ )",
+        replacement="",
+        reason="the clock",
+    ),
+    Rule(
+        name="process of a lock",
+        pattern=r"process \d+ on \S+",
+        replacement="process PID on HOST",
+        reason="each run has another process id, and each machine another name",
+        file="*.lock",
+    ),
+    Rule(
+        name="modification time in a cache",
+        pattern=r" \d{19}(?=[ \"])",
+        replacement=" MODIFIED_NS",
+        reason="prepare and lists of shards keep the modification times of files that they have read",
+        file="*/.checked_clips.jsonl",
+    ),
+    Rule(
+        name="modification time of a shard",
+        pattern=r" \d{19}(?=\")",
+        replacement=" MODIFIED_NS",
+        reason="the index of a list of shards keeps the modification time of each shard",
+        file="*/shards.json",
+    ),
+    Rule(
+        name="speed in a log line of a training",
+        pattern=r"\| [\d,]+ audio s/s \| wait \d+ %",
+        replacement="| SPEED",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="speed of a language model or of word vectors",
+        pattern=r"\| [\d,]+ (units|words)/s( \| wait \d+ %)?",
+        replacement=r"| SPEED \1/s",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="time of a training in a log line",
+        pattern=r"\| \d+ s of training",
+        replacement="| TIME of training",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="time that is left",
+        pattern=r"\| [\d.,]+ (s|min|h) left",
+        replacement="| TIME left",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="expected time of a training",
+        pattern=r"(?m)^(INFO expected: ).*",
+        replacement=r"\1TIME",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="time to the first batch",
+        pattern=r"first batch after [\d.]+ s",
+        replacement="first batch after TIME",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="free space",
+        pattern=r"free [\d.,]+ GB",
+        replacement="free SPACE",
+        reason="other programs use the disk too",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="real-time factor of a decoding",
+        pattern=r"RTF \d\S*",
+        replacement="RTF SPEED",
+        reason="the clock",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="temporary file of features",
+        pattern=rf"/\S*/wenet_hs-features-\S+-{HEX}{{32}}-",
+        replacement="TEMPORARY/wenet_hs-features-",
+        reason="a random name, which has the name of the machine",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="file of encoder outputs",
+        pattern=rf"outputs/{HEX}{{16}}-{HEX}{{32}}\.bin",
+        replacement="outputs/CACHE.bin",
+        reason="its name is a hash of the modification times of the clips",
+        file="*/printed.txt",
+    ),
+    Rule(
+        name="time in metrics.jsonl and state.json",
+        pattern=rf'"((?:wait_|compute_|warmup_)?seconds|\w+_per_second|wait_share|outside_share)": {NUMBER}',
+        replacement=r'"\1": TIME',
+        reason="the clock",
+        file="*.json*",
+    ),
+    Rule(
+        name="memory in metrics.jsonl",
+        pattern=rf'"peak_memory_mb": {NUMBER}',
+        replacement='"peak_memory_mb": MEMORY',
+        reason="it has the memory of earlier work of the process",
+        file="*/metrics.jsonl",
+    ),
+    Rule(
+        name="size of metrics.jsonl",
+        pattern=r'"metrics_bytes": \d+',
+        replacement='"metrics_bytes": SIZE',
+        reason="the times in it have more or fewer digits",
+        file="*/state.json",
+    ),
+    Rule(
+        name="hash of state.json",
+        pattern=rf'("state.json": {{\s+"sha256": )"{HEX}{{64}}",(\s+"bytes": )\d+',
+        replacement=r"\1HASH\2SIZE",
+        reason="state.json has times; it is compared itself",
+        file="*/manifest.json",
+    ),
+    Rule(
+        name="time in rtf.json",
+        pattern=rf"(?<=: ){NUMBER}",
+        replacement="TIME",
+        reason="the clock",
+        file="*/rtf.json",
+        within=r'(?s)\n  "(?:seconds|modes)": \{.*?\n  \}',
+    ),
+    Rule(
+        name="time in a partial result",
+        pattern=rf"(?<=: ){NUMBER}",
+        replacement="TIME",
+        reason="the clock",
+        file="*/partial/*",
+        within=r'"seconds": \{[^}]*\}',
+    ),
+    Rule(
+        name="begin of a partial result",
+        pattern=rf'"started_at": {NUMBER}',
+        replacement='"started_at": TIME',
+        reason="the clock",
+        file="*/partial/*",
+    ),
+    Rule(
+        name="date of an ELAN file",
+        pattern=r'DATE="\d[^"]*"',
+        replacement='DATE="DATE"',
+        reason="the clock",
+        file="*.eaf",
+    ),
+    Rule(
+        name="date of a page",
+        pattern=r"\d{4}-\d\d-\d\d \d\d:\d\d(:\d\d| UTC)",
+        replacement="DATE",
+        reason="the clock, and the modification times of files",
+        file="*.html",
+    ),
+    Rule(
+        name="version of wenet_hs",
+        pattern=r"(wenet_hs\"?:? \"?|\|v:)\d+\.\d+\.\d+",
+        replacement=r"\1VERSION",
+        reason="a release changes it",
+    ),
+)
+
+
+def is_ignored_file(name: str) -> bool:
+    """Whether a file of this path in the folder of a case is not recorded."""
+    return any(fnmatchcase(name, ignored.pattern) for ignored in IGNORED_FILES)
+
+
+def normalise(name: str, text: str, folder: Path) -> str:
+    """The text of the file NAME of a record by all rules. `folder` is where the case ran."""
+    text = text.replace(str(folder), FOLDER)
+    for rule in RULES:
+        if fnmatchcase(name, rule.file):
+            text = _apply(rule, text)
+    return text
+
+
+def _apply(rule: Rule, text: str) -> str:
+    if not rule.within:
+        return re.sub(rule.pattern, rule.replacement, text)
+    return re.sub(rule.within, lambda part: re.sub(rule.pattern, rule.replacement, part[0]), text)
