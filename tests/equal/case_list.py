@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from case_recorder import CaseRecorder
 from cases import (
+    errors,
     exports,
     gradients,
     language_models,
@@ -17,8 +18,19 @@ from cases import (
     units_and_trees,
 )
 
-
+ERRORS = "errors"
+"""This case begins when all others have ended: it uses two processes."""
 CASES: dict[str, Callable[[CaseRecorder], None]] = {
+    "exports": exports.record_exports,  # the slowest ones begin first
+    "training-models": trainings.record_models,
+    "streams": recognition.record_streams,
+    "modes": recognition.record_modes,
+    "training-heads": trainings.record_heads,
+    "training-data": trainings.record_data,
+    "training-continued": trainings.record_continued,
+    "reports": reports.record_reports,
+    "fusion": recognition.record_fusion,
+    "language-models": language_models.record_language_models,
     "lists-elan": lists.record_elan,
     "lists-praat": lists.record_praat,
     "lists-kaldi": lists.record_kaldi,
@@ -28,22 +40,14 @@ CASES: dict[str, Callable[[CaseRecorder], None]] = {
     "units": units_and_trees.record_units,
     "trees": units_and_trees.record_trees,
     "cmvn": units_and_trees.record_cmvn,
-    "training-heads": trainings.record_heads,
-    "training-models": trainings.record_models,
-    "training-continued": trainings.record_continued,
     "gradients": gradients.record_gradients,
-    "language-models": language_models.record_language_models,
-    "modes": recognition.record_modes,
-    "fusion": recognition.record_fusion,
-    "streams": recognition.record_streams,
     "alignments": recognition.record_alignments,
     "transcriptions": recognition.record_transcriptions,
-    "exports": exports.record_exports,
     "scores": scores.record_scores,
     "comparisons": scores.record_comparisons,
     "checks": scores.record_checks,
-    "reports": reports.record_reports,
     "packs": reports.record_packs,
     "help": other_commands.record_help,
     "pretrained": other_commands.record_pretrained,
+    ERRORS: errors.record_error_lines,
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs the commands of a case in its own folder, and records what they print and which files they write."""
+"""Runs the commands of a case in its own folder, and records what they print and write."""
 
 import shlex
 import sys
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from commands import CommandResult, run_command
+from differences import SET_SUFFIX
 from file_texts import text_of_file
 from normalisation import is_ignored_file, normalise
 
@@ -24,7 +25,7 @@ class FileState:
 
 
 class CaseRecorder:
-    """A case: `folder` has its inputs and the results of its commands, `record` what is compared."""
+    """A case: `folder` has its inputs and what its commands write, `record` what is compared."""
 
     def __init__(self, name: str, folder: Path, record: Path) -> None:
         self.name = name
@@ -44,9 +45,9 @@ class CaseRecorder:
     def run(self, step: str, line: str, *, expected: int = 0, stdin: bytes = b"") -> None:
         """Run `wenet-hs LINE` in the folder of the case, and record it as STEP.
 
-        The record gets `STEP/printed.txt`, and below `STEP/files` each file that the command wrote. An exit code other
-        than `expected` is printed: the step probably does not test what it should. It is no error, because the record
-        has it.
+        The record gets `STEP/printed.txt`, and below `STEP/files` each file that the command wrote.
+        An exit code other than `expected` is printed: the step probably does not test what it
+        should. It is no error, because the record has it.
         """
         before = self._file_states()
         result = self._run_command(line, stdin)
@@ -61,12 +62,19 @@ class CaseRecorder:
         self.steps.add(step)
 
     def write(self, name: str, text: str) -> None:
-        """Write a text into the record, without what differs between two runs of the same code."""
+        """Write a text into the record, without what differs between two runs of the same code.
+
+        The lines of a set are sorted, each once.
+        """
         path = self.record / name
         if path.exists():
-            raise ValueError(f"case {self.name}: {name} is recorded twice; give the step another name")
+            found = f"case {self.name}: {name} is recorded twice"
+            raise ValueError(f"{found}; give the step another name")
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(normalise(name, text, self.folder), "utf-8")
+        normal = normalise(name, text, self.folder)
+        if name.endswith(SET_SUFFIX):
+            normal = "".join(f"{line}\n" for line in sorted(set(normal.splitlines())))
+        path.write_text(normal, "utf-8")
 
     def _run_command(self, line: str, stdin: bytes) -> CommandResult:
         printed = self.folder.parent / f"{self.folder.name}-printed"
@@ -88,9 +96,7 @@ class CaseRecorder:
         print(f"case {self.name}, step {step}: {found} (wenet-hs {line})", file=sys.stderr)
 
 
-def _text_of_step(
-    line: str, result: CommandResult, written: list[str], removed: list[str]
-) -> str:
+def _text_of_step(line: str, result: CommandResult, written: list[str], removed: list[str]) -> str:
     parts = [f"$ wenet-hs {line}", f"exit code {result.exit_code}", "==== stdout", result.stdout]
     parts += ["==== stderr", result.stderr, "==== files"]
     parts += [f"written: {path}" for path in written]

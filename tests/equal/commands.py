@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs `wenet-hs` in a process of its own, without the seconds that the import of PyTorch takes.
 
-This process has imported the program; each command runs in a fork of it. A command then begins with the same state
-as one that was started by a shell.
+This process has imported the program; each command runs in a fork of it. A command then begins
+with the same state as one that was started by a shell.
 """
 
 import atexit
@@ -16,7 +16,7 @@ from pathlib import Path
 import wenet_program
 
 COMMAND_ENVIRONMENT = {"GIT_DIR": os.devnull}
-"""No git: otherwise train.yaml has the commit, and everything with a hash of train.yaml differs between commits."""
+"""No git: otherwise train.yaml has the commit, and its hash differs between commits."""
 LIMIT_S = 300
 """A command that takes longer is ended by a signal, which the record shows."""
 
@@ -31,7 +31,12 @@ class CommandResult:
     stderr: str
 
 
-def run_command(arguments: list[str], folder: Path, printed: Path, stdin: bytes = b"") -> CommandResult:
+def run_command(
+    arguments: list[str],
+    folder: Path,
+    printed: Path,
+    stdin: bytes = b"",
+) -> CommandResult:
     """Run `wenet-hs ARGUMENTS` with `folder` as its working folder.
 
     Args:

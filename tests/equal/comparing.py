@@ -10,10 +10,8 @@ from reasons import REASONS, read_reasons
 from records import changed_versions, check_same_processor, read_files, read_header
 
 
-def compare_records(
-    before: Path, now: Path, names: Sequence[str], reasons: Path = REASONS
-) -> int:
-    """Print one line per difference of these cases. Returns 1 if one of them has no reason, otherwise 0.
+def compare_records(before: Path, now: Path, names: Sequence[str], reasons: Path = REASONS) -> int:
+    """Print one line per difference of these cases. Returns 1 if one has no reason, otherwise 0.
 
     Raises SystemExit with one line if the records are of different processors.
     """

@@ -24,7 +24,7 @@ def make_report(
 ) -> ComparisonReport:
     """Lines without a reason first, one per file, or one per line of a set; then those on purpose.
 
-    Entries of reasons.yaml that explain nothing are named last, if the comparison had one of their cases.
+    Entries of reasons.yaml that explain nothing are named last, if one of their cases was compared.
     """
     unexplained: list[str] = []
     explained: list[str] = []
@@ -49,7 +49,9 @@ def make_report(
 
 
 def _find_reason(
-    reasons: Sequence[Reason], difference: FileDifference, change: LineChange
+    reasons: Sequence[Reason],
+    difference: FileDifference,
+    change: LineChange,
 ) -> Reason | None:
     for reason in reasons:
         if reason.explains(difference, change):
@@ -58,7 +60,7 @@ def _find_reason(
 
 
 def _describe(difference: FileDifference, changes: Sequence[LineChange]) -> list[str]:
-    """A line per change of a set; otherwise one line with the first change and the number of the others."""
+    """A line per change of a set; otherwise one line: the first change, and how many more."""
     if not changes:
         return []
     if difference.file.endswith(SET_SUFFIX):

@@ -57,7 +57,7 @@ def _compare_sets(before: str, now: str) -> list[LineChange]:
 
 
 def _compare_lines(before: str, now: str) -> list[LineChange]:
-    """The lines that differ. A changed line is one change; an inserted line does not change those after it."""
+    """The lines that differ. An inserted line does not change those after it."""
     earlier = before.split("\n")
     later = now.split("\n")
     matcher = difflib.SequenceMatcher(None, earlier, later, autojunk=False)
@@ -73,7 +73,7 @@ def _compare_lines(before: str, now: str) -> list[LineChange]:
 
 
 def describe_change(difference: FileDifference, change: LineChange) -> str:
-    """One line: case, file, number of the line, and both texts around the first place that differs."""
+    """One line: case, file, number of the line, both texts around the first place that differs."""
     where = f"{difference.case}: {difference.file}"
     if change.number:
         where = f"{where}:{change.number}"

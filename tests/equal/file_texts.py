@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any file as text: text as it is; tensors, graphs and archives as one line per part with its SHA-256."""
+"""Any file as text. Tensors, graphs and archives become one line per part with its SHA-256."""
 
 import hashlib
 import io

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The same annotations as files of ELAN, Praat and Kaldi, as tables, and as a transcript per recording."""
+"""The same annotations as files of ELAN, Praat and Kaldi, and as tables."""
 
 import json
 from collections.abc import Sequence
@@ -13,7 +13,16 @@ RECORDING_S = 30.0
 RECORDINGS = ("rec1", "rec 2")
 SPEAKERS = ("Ana", "Beto")
 TEXTS = (
-    *("Mo lu, ke!", "Ba mo (0.7) lu", "¿Ke re?", "lu ba", "Mo ke 'a", "ta pi", "pi ta mo", "re lu ke"),
+    *(
+        "Mo lu, ke!",
+        "Ba mo (0.7) lu",
+        "¿Ke re?",
+        "lu ba",
+        "Mo ke 'a",
+        "ta pi",
+        "pi ta mo",
+        "re lu ke",
+    ),
     *("Ba ba", "#", "", "Mo lu, ke!", "ta ke lu", "lu pi re", "Ke ta [laughs]", "mo ba ke"),
     *("re", "Pi, pi", "ke mo ta", "<p:>", "lu re ba", "ta re", "Mo ta", "ba pi ke lu"),
     *("ke ke", "Re ba mo", "pi lu", "mo pi", "ta ba re", "lu ke", "ba ta", "re re pi"),
@@ -48,8 +57,8 @@ class Annotation:
 def make_annotations() -> list[Annotation]:
     """Two speakers in two recordings, who take turns.
 
-    Among them are pauses, an empty text, a text that occurs twice, and at the end an annotation that lies after the end
-    of its recording and two that overlap.
+    Among them are pauses, an empty text and a text that occurs twice. The last three are two that
+    overlap, and one that lies after the end of its recording.
     """
     annotations = []
     texts = iter(TEXTS)
@@ -59,9 +68,7 @@ def make_annotations() -> list[Annotation]:
                 later = _BETO_LATER_MS if speaker == "Beto" else 0
                 start_ms = _FIRST_MS + turn * _STEP_MS + later
                 end_ms = start_ms + _LENGTH_MS
-                annotations.append(
-                    Annotation(recording, speaker, start_ms, end_ms, next(texts))
-                )
+                annotations.append(Annotation(recording, speaker, start_ms, end_ms, next(texts)))
     annotations.append(Annotation("rec1", "Ana", 29000, 29600, "ke ba"))
     annotations.append(Annotation("rec1", "Beto", 29300, 29900, "lu lu"))
     annotations.append(Annotation("rec 2", "Ana", 40000, 41000, "mo mo"))
@@ -69,7 +76,9 @@ def make_annotations() -> list[Annotation]:
 
 
 def annotations_of(
-    annotations: Sequence[Annotation], recording: str, speaker: str
+    annotations: Sequence[Annotation],
+    recording: str,
+    speaker: str,
 ) -> list[Annotation]:
     """Those of one speaker in one recording."""
     chosen = []
@@ -89,7 +98,7 @@ def write_recordings(folder: Path, suffix: str = ".wav") -> None:
 
 
 def write_elan(folder: Path, annotations: Sequence[Annotation]) -> None:
-    """An .eaf per recording, with a tier per speaker, a tier of words below it, and a tier of notes."""
+    """An .eaf per recording: a tier per speaker, a tier of words below it, and a tier of notes."""
     folder.mkdir(parents=True, exist_ok=True)
     for recording in RECORDINGS:
         document = _ElanDocument()
@@ -136,15 +145,18 @@ class _ElanDocument:
     def to_xml(self, media: str) -> str:
         """The document, whose media link is of another computer."""
         types = []
-        for name, constraint in (("utterance", ""), ("note", ""), ("words", "Symbolic_Subdivision")):
+        for name, constraint in (
+            ("utterance", ""),
+            ("note", ""),
+            ("words", "Symbolic_Subdivision"),
+        ):
             dependent = f' CONSTRAINTS="{constraint}"' if constraint else ""
             alignable = "false" if constraint else "true"
-            types.append(
-                f'<LINGUISTIC_TYPE LINGUISTIC_TYPE_ID="{name}" TIME_ALIGNABLE="{alignable}"{dependent}/>'
-            )
+            attributes = f'LINGUISTIC_TYPE_ID="{name}" TIME_ALIGNABLE="{alignable}"{dependent}'
+            types.append(f"<LINGUISTIC_TYPE {attributes}/>")
         lines = [
             '<?xml version="1.0" encoding="UTF-8"?>',
-            '<ANNOTATION_DOCUMENT AUTHOR="" DATE="2020-01-01T00:00:00+00:00" FORMAT="3.0" VERSION="3.0">',
+            '<ANNOTATION_DOCUMENT AUTHOR="" DATE="2020-01-01T00:00:00+00:00" VERSION="3.0">',
             '<HEADER MEDIA_FILE="" TIME_UNITS="milliseconds">',
             f'<MEDIA_DESCRIPTOR MEDIA_URL={quoteattr(media)} MIME_TYPE="audio/x-wav"/>',
             "</HEADER>",
@@ -176,7 +188,12 @@ class _ElanDocument:
         )
 
     def _add_tier(
-        self, name: str, kind: str, participant: str, annotations: Sequence[str], parent: str = ""
+        self,
+        name: str,
+        kind: str,
+        participant: str,
+        annotations: Sequence[str],
+        parent: str = "",
     ) -> None:
         attributes = f'TIER_ID="{name}" LINGUISTIC_TYPE_REF="{kind}"'
         attributes += f' PARTICIPANT="{participant}"' if participant else ""
@@ -244,7 +261,10 @@ def _long_textgrid(tiers: dict[str, list[Interval]]) -> str:
         for index, interval in enumerate(intervals, start=1):
             text = interval.text.replace('"', '""')
             lines.append(f"        intervals [{index}]:")
-            lines += [f"            xmin = {interval.start_s}", f"            xmax = {interval.end_s}"]
+            lines += [
+                f"            xmin = {interval.start_s}",
+                f"            xmax = {interval.end_s}",
+            ]
             lines.append(f'            text = "{text}"')
     return "\n".join(lines) + "\n"
 
@@ -284,7 +304,7 @@ def rows_of(annotations: Sequence[Annotation]) -> list[dict[str, object]]:
 
 
 def write_delimited(path: Path, rows: Sequence[dict[str, object]], delimiter: str) -> None:
-    """A CSV or TSV with the names of the columns in the first line; texts are in quotation marks."""
+    """A CSV or TSV with the names of the columns; texts are in quotation marks."""
     lines = [delimiter.join(rows[0])]
     for row in rows:
         cells = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The environment of all commands: one thread, and no setting of the user's shell that changes what is printed."""
+"""The environment of all commands: one thread, and nothing of the user that changes output."""
 
 import os
 
@@ -13,6 +13,10 @@ _SETTINGS = {
     "TZ": "UTC",
     "HF_HUB_OFFLINE": "1",
 }
+
+
+ORIGINAL = dict(os.environ)
+"""The environment before `prepare_environment`, for the test suite."""
 
 
 def prepare_environment() -> None:

@@ -26,6 +26,10 @@ class Reason:
     """Regular expression that a line contains, before or now. Empty: any line."""
     reason: str
 
+    def __str__(self) -> str:
+        line = f", line {self.line}" if self.line else ""
+        return f"case {self.case}, file {self.file}{line}: {self.reason}"
+
     def explains(self, difference: FileDifference, change: LineChange) -> bool:
         """Whether the entry is about this line of this file."""
         if not fnmatchcase(difference.case, self.case):

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import wenet_program
-from case_list import CASES
+from case_list import CASES, ERRORS
 from case_recorder import CaseRecorder
 from records import current_header, write_header
 from scratch import scratch_folder
@@ -46,7 +46,7 @@ def _run_processes(names: Sequence[str], out: Path, scratch: Path, num_jobs: int
     running: dict[int, str] = {}
     failed = []
     while waiting or running:
-        while waiting and len(running) < num_jobs:
+        while waiting and _may_start(waiting[0], len(running), num_jobs):
             name = waiting.pop(0)
             running[_start_case(name, out / name, scratch / name)] = name
         process, status = os.wait()
@@ -55,6 +55,13 @@ def _run_processes(names: Sequence[str], out: Path, scratch: Path, num_jobs: int
             failed.append(name)
     if failed:
         raise SystemExit(f"these cases ended with an exception: {', '.join(failed)}")
+
+
+def _may_start(name: str, num_running: int, num_jobs: int) -> bool:
+    """Whether the next case may begin beside those that run."""
+    if name == ERRORS:
+        return num_running == 0
+    return num_running < num_jobs
 
 
 def _start_case(name: str, record: Path, folder: Path) -> int:

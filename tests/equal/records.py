@@ -69,8 +69,9 @@ def check_same_processor(before: Header, now: Header, folder: Path) -> None:
     if before.processor == now.processor:
         return
     raise SystemExit(
-        f"{folder}: recorded on {before.processor}, and this processor is {now.processor}: floating-point results "
-        "differ; record the earlier commit again on this machine, or use `run.py against COMMIT`"
+        f"{folder}: recorded on {before.processor}, and this processor is {now.processor}: "
+        "floating-point results differ; record the earlier commit again on this machine, "
+        "or use `run.py against COMMIT`"
     )
 
 

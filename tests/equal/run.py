@@ -5,8 +5,9 @@
     python tests/equal/run.py compare --before DIR
     python tests/equal/run.py against COMMIT
 
-The program is the `wenet_hs` that Python imports; PYTHONPATH chooses another checkout. `against` records COMMIT from a
-temporary worktree, and then this checkout. README.md beside this file explains cases and reasons.
+The program is the `wenet_hs` that Python imports; PYTHONPATH chooses another checkout. `against`
+records COMMIT from a temporary worktree, and then this checkout. README.md beside this file
+explains cases and reasons.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from worktrees import record_checkout, record_commit
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one of the three commands. Returns 1 if there is a difference without a reason, otherwise 0."""
+    """Run one of the three commands. Returns 1 if a difference has no reason, otherwise 0."""
     args = _make_parser().parse_args(argv)
     names = choose_cases(args.only, args.skip)
     if args.command == "record":
@@ -44,6 +45,9 @@ def _compare(args: argparse.Namespace, names: Sequence[str]) -> int:
     before = read_header(args.before)
     check_same_processor(before, current_header([]), args.before)
     recorded = [name for name in names if name in before.cases]
+    for name in names:
+        if name not in recorded:
+            print(f"warning: {args.before} has no case {name}, which is not compared")
     if args.after is not None:
         return compare_records(args.before, args.after, recorded)
     with scratch_folder() as scratch:
@@ -65,7 +69,8 @@ def _compare_with_commit(args: argparse.Namespace, names: Sequence[str]) -> int:
 
 def _make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("--only", nargs="+", default=[], metavar="CASE", help="run these cases")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """A new folder, which is deleted at the end of the block. Its path has always the same length."""
+    """A new folder, which is deleted at the end of the block. Its path has a fixed length."""
     folder = Path(tempfile.mkdtemp(prefix="equal-")).resolve()
     try:
         yield folder

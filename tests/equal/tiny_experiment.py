@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 import yaml
 from case_recorder import CaseRecorder
 from made_audio import write_tones
@@ -103,7 +102,7 @@ def write_config(folder: Path) -> None:
 
 
 def make_experiment(case: CaseRecorder) -> None:
-    """Corpus, config, units.txt, tree.json, tree-ctc.json and global_cmvn in the folder of the case."""
+    """Corpus, config, units.txt, tree.json, tree-ctc.json and global_cmvn."""
     write_corpus(case.folder)
     write_config(case.folder)
     case.make("units --data_list train.list --kind char --out units.txt")

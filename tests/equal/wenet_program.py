@@ -18,7 +18,7 @@ def root() -> Path:
 
 
 def internals() -> ModuleType:
-    """`wenet_internals.py` of that checkout. An older checkout has none: then the one beside this file."""
+    """`wenet_internals.py` of that checkout, or if it has none, the one beside this file."""
     if INTERNALS in sys.modules:
         return sys.modules[INTERNALS]
     own = root() / "tests" / "equal" / f"{INTERNALS}.py"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of another commit, from a temporary worktree, and of this checkout: each in a new process."""
+"""Records of another commit and of this checkout, each in a new process."""
 
 import os
 import shutil

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`export`: the ONNX files of each runtime, with their weights, metadata, READMEs and printed comparison."""
+"""`export`: the ONNX files of each runtime, with weights, metadata, READMEs and printed lines."""
 
 from case_recorder import CaseRecorder
 from tiny_experiment import make_experiment, make_recogniser

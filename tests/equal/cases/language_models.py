@@ -17,10 +17,12 @@ def record_language_models(case: CaseRecorder) -> None:
     text = "lm ngram --text train.txt --discount_fallback"
     case.run("ngram", f"{text} --order 3 --out words.arpa")
     case.run("ngram-units", f"{text} --tokenizer char --order 4 --out chars.arpa")
-    (case.folder / "train.txt.xz").write_bytes(lzma.compress((case.folder / "train.txt").read_bytes()))
+    content = (case.folder / "train.txt").read_bytes()
+    (case.folder / "train.txt.xz").write_bytes(lzma.compress(content))
     compressed = "lm ngram --text train.txt.xz --keep_empty_lines --order 2"
     case.run("ngram-no-fallback", f"{compressed} --out short.arpa", expected=2)
-    case.run("tree", "tree build --kind huffman --tokenizer word --units words.txt --text train.txt --out tree.json")
+    words = "--tokenizer word --units words.txt --text train.txt"
+    case.run("tree", f"tree build --kind huffman {words} --out tree.json")
     write_lm_config(case, "word", "words.txt")
     lm = "lm train --config lm.yaml --train_text train.txt --valid_text valid.txt --device cpu"
     case.run("softmax", f"{lm} --model_dir softmax")
@@ -31,16 +33,18 @@ def record_language_models(case: CaseRecorder) -> None:
     sampled = "--override_config text_conf.reset_at_sentences=true scheduler=warmup_cosine"
     case.run("reset", f"{lm} --model_dir reset {sampled}")
     case.run("longer", f"{lm} --model_dir softmax --override_config max_epoch=3")
-    case.run("score", "lm score --model_dir softmax --text valid.txt --json score.json --device cpu")
-    case.run("score-tree", "lm score --model_dir hsoftmax --text valid.txt --device cpu")
+    score = "lm score --text valid.txt --device cpu"
+    case.run("score", f"{score} --model_dir softmax --json score.json")
+    case.run("score-tree", f"{score} --model_dir hsoftmax")
     case.run("sample", "lm sample --model_dir softmax --count 4 --temperature 0.8 --max_units 12")
     case.run("count", "lm count --text train.txt valid.txt --units words.txt --out texts.json")
     embed = "embed --text train.txt --min_count 1 --dim 8 --epochs 2"
     case.run("skipgram", f"{embed} --out skipgram.txt")
-    case.run("cbow", f"{embed} --arch cbow --window 3 --no_shrink_windows --sample 1e-2 --out cbow.txt")
+    cbow = "--arch cbow --window 3 --no_shrink_windows --sample 1e-2"
+    case.run("cbow", f"{embed} {cbow} --out cbow.txt")
     case.run("embed-softmax", f"{embed} --head softmax --seed 3 --out embed-softmax.txt")
-    embedding = "tree build --kind embedding --tokenizer word --units words.txt --text train.txt"
-    case.run("embedding-tree", f"{embedding} --embeddings skipgram.txt --out embedding.json")
+    vectors = "--embeddings skipgram.txt"
+    case.run("embedding-tree", f"tree build --kind embedding {words} {vectors} --out vectors.json")
 
 
 def write_texts(case: CaseRecorder) -> None:

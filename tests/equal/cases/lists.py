@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`wenet-hs prepare`: lists, rejected.tsv, stats.json and printed lines of every form that is read."""
+"""`prepare`: lists, rejected.tsv, stats.json and printed lines of every form that is read."""
 
 import gzip
 import json
@@ -7,7 +7,6 @@ from pathlib import Path
 
 from case_recorder import CaseRecorder
 from made_annotations import (
-    Annotation,
     make_annotations,
     rows_of,
     write_delimited,
@@ -26,7 +25,7 @@ WORDS = ("mo", "lu", "ke", "ba", "re", "ta", "pi")
 
 
 def record_elan(case: CaseRecorder) -> None:
-    """ELAN: tiers by name, type and participant, words of a subdivision, and the messages that list tiers."""
+    """ELAN: tiers by name, type and participant, words of a subdivision, messages about tiers."""
     annotations = make_annotations()
     write_recordings(case.folder / "audio")
     write_elan(case.folder / "annotations", annotations)
@@ -79,9 +78,8 @@ def record_kaldi(case: CaseRecorder) -> None:
     kaldi = f"prepare kaldi {USUAL}"
     case.run("segments", f"{kaldi} --corpus data --out segments")
     for number, name in enumerate(("train", "dev", "test")):
-        write_kaldi(
-            case.folder / "sets" / name, annotations[number::3], audio=str(case.folder / "audio")
-        )
+        of_set = annotations[number::3]
+        write_kaldi(case.folder / "sets" / name, of_set, audio=str(case.folder / "audio"))
     case.run("sets", f"{kaldi} --corpus sets --out sets-out")
     case.run("ignored-sets", f"{kaldi} --corpus sets --ignore_sets --out ignored-sets")
     scp = case.folder / "data" / "wav.scp"
@@ -105,7 +103,15 @@ def record_tables(case: CaseRecorder) -> None:
     (case.folder / "all.json").write_text(whole, "utf-8")
     (case.folder / "all.csv.gz").write_bytes(gzip.compress((case.folder / "all.csv").read_bytes()))
     (case.folder / "utf16.tsv").write_text((case.folder / "all.tsv").read_text("utf-8"), "utf-16")
-    for name in ("all.csv", "all.tsv", "semicolons.csv", "all.jsonl", "all.json", "all.csv.gz", "utf16.tsv"):
+    for name in (
+        "all.csv",
+        "all.tsv",
+        "semicolons.csv",
+        "all.jsonl",
+        "all.json",
+        "all.csv.gz",
+        "utf16.tsv",
+    ):
         case.run(name, f"{table} --table {name} --out out-{name}")
     _write_other_columns(case.folder / "other.csv", rows)
     case.run("other-columns", f"{table} --table other.csv --out other")
@@ -118,7 +124,10 @@ def record_tables(case: CaseRecorder) -> None:
     lines = [f"clips/clip{n:02d}.wav|{_sentence(n)}" for n in range(NUM_CLIPS)]
     (case.folder / "metadata.csv").write_text("\n".join(lines) + "\n", "utf-8")
     case.run("no-columns", f"{table} --table metadata.csv --out no-columns")
-    lines = [f"clips/clip{n:02d}.wav :: b/ ({_sentence(n)})/({_sentence(n + 1)})" for n in range(NUM_CLIPS)]
+    lines = [
+        f"clips/clip{n:02d}.wav :: b/ ({_sentence(n)})/({_sentence(n + 1)})"  # two spellings
+        for n in range(NUM_CLIPS)
+    ]
     (case.folder / "train.trn").write_text("\n".join(lines) + "\n", "utf-8")
     case.run("korean", f"{table} --table train.trn --out korean")
     _write_manifests(case.folder)
@@ -164,7 +173,8 @@ def record_releases(case: CaseRecorder) -> None:
         _write_common_voice(case.folder / "cv" / lang, lang)
     common_voice = "prepare commonvoice --corpus cv --num_workers 0"
     case.run("commonvoice", f"{common_voice} --langs 'ca es' --ratio 0.5 --out cv-paper")
-    case.run("commonvoice-hours", f"{common_voice} --langs es --hours 0.005 --alpha 1 --out cv-hours")
+    hours = "--langs es --hours 0.005 --alpha 1"
+    case.run("commonvoice-hours", f"{common_voice} {hours} --out cv-hours")
     released = f"{common_voice} --langs 'ca es' --split released --out cv-released"
     case.run("commonvoice-released", released, expected=2)
     for lang in ("abk", "xxa", "xxb"):
@@ -255,7 +265,8 @@ def _texts_with_times() -> dict[str, str]:
     )
     names = (
         "WEBVTT\n\n00:00.250 --> 00:03.500\nAna P: mo lu ke\n\n00:04.250 --> 00:06.500\n"
-        "Beto: ba mo\n\n00:08.000 --> 00:09.250\nAna P: re\n\n00:10.000 --> 00:11.000\nBeto: ta mo\n"
+        "Beto: ba mo\n\n00:08.000 --> 00:09.250\nAna P: re\n\n"
+        "00:10.000 --> 00:11.000\nBeto: ta mo\n"
     )
     sbv = "0:00:00.250,0:00:03.500\nmo lu\n\n0:00:04.250,0:00:06.500\nba mo\n"
     audacity = "0.250000\t3.500000\tMo lu, ke\n\\\t100.0\t4000.0\n4.25\t6.5\tba  mo\n7\t8\t\n"
@@ -312,7 +323,11 @@ def _write_list_of_transcripts(folder: Path) -> None:
 
 def _write_audio_folder(folder: Path) -> None:
     """metadata.csv in folders of sets, as Hugging Face has it."""
-    for name, numbers in (("train", range(16)), ("validation", range(16, 20)), ("test", range(20, 24))):
+    for name, numbers in (
+        ("train", range(16)),
+        ("validation", range(16, 20)),
+        ("test", range(20, 24)),
+    ):
         rows: list[dict[str, object]] = []
         for number in numbers:
             write_noise(folder / name / f"clip{number:02d}.wav", CLIP_S)
@@ -322,7 +337,18 @@ def _write_audio_folder(folder: Path) -> None:
 
 def _write_common_voice(folder: Path, lang: str) -> None:
     """A release of one language: a table of validated clips, their durations, and the clips."""
-    header = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
+    header = (
+        "client_id",
+        "path",
+        "sentence",
+        "up_votes",
+        "down_votes",
+        "age",
+        "gender",
+        "accents",
+        "locale",
+        "segment",
+    )
     rows = ["\t".join(header)]
     durations = ["clip\tduration[ms]"]
     for number in range(60):
@@ -348,5 +374,3 @@ def _write_ucla(folder: Path, lang: str) -> None:
         if number != 3:
             write_noise(folder / "audio" / f"{lang}-{number:02d}.wav", 0.75)
     (folder / "text.txt").write_text("\n".join(lines) + "\n", "utf-8")
-
-

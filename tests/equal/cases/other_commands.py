@@ -43,7 +43,7 @@ def record_help(case: CaseRecorder) -> None:
 
 
 def record_pretrained(case: CaseRecorder) -> None:
-    """A wav2vec 2.0 of random weights: imported with its letters, and as the encoder of a training."""
+    """A wav2vec 2.0 of random weights: imported, and as the encoder of a training."""
     make_experiment(case)
     _write_wav2vec2(case)
     case.run("import", "import --hf hf --out imported")

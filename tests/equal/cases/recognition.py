@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`recognize`, `align`, `transcribe` and `combine`: texts, n-best lists with scores, times, files of other tools."""
+"""`recognize`, `align`, `transcribe` and `combine`: texts, n-best lists, times, other files."""
 
 import json
 
@@ -29,7 +29,8 @@ def record_modes(case: CaseRecorder) -> None:
     make_recogniser(case, "both", *BOTH)
     make_recogniser(case, "ctc", *NO_DECODER)
     for head in ("hsoftmax", "class", "adaptive"):
-        make_recogniser(case, head, flags=f"--head {head} {TREE} {CTC_TREE if head == 'hsoftmax' else ''}")
+        ctc = CTC_TREE if head == "hsoftmax" else ""
+        make_recogniser(case, head, flags=f"--head {head} {TREE} {ctc}")
     for model in ("softmax", "hsoftmax", "class", "adaptive", "both", "ctc"):
         case.run(model, recognize_line(model, f"out/{model}"))
     reverse = "--modes attention_rescoring --reverse_weight 0.4"
@@ -61,7 +62,7 @@ def record_modes(case: CaseRecorder) -> None:
 
 
 def record_fusion(case: CaseRecorder) -> None:
-    """Language models of units and of words, n-gram and recurrent, and inventories of known units."""
+    """Language models of units and words, n-gram and recurrent; inventories of known units."""
     make_experiment(case)
     make_recogniser(case, "softmax")
     make_recogniser(case, "tree", flags=f"--head hsoftmax {TREE}")
@@ -104,7 +105,8 @@ def record_streams(case: CaseRecorder) -> None:
         stream = f"transcribe --stream --model_dir {model} --device cpu"
         case.run(f"{model}-file", f"{stream} talk.wav")
         case.run(f"{model}-json", f"{stream} --json talk.wav")
-        case.run(f"{model}-small-chunks", f"{stream} --decoding_chunk_size 3 --silence_s 0.4 talk.wav")
+        small = "--decoding_chunk_size 3 --silence_s 0.4"
+        case.run(f"{model}-small-chunks", f"{stream} {small} talk.wav")
         short = "--max_segment_s 5 --mode attention_rescoring --num_decoding_left_chunks 1"
         case.run(f"{model}-short-segments", f"{stream} {short} talk.wav")
     samples = read_raw_samples(case.folder / "talk.wav")
@@ -112,7 +114,8 @@ def record_streams(case: CaseRecorder) -> None:
     case.run("pipe", f"{stream} -", stdin=samples)
     case.run("pipe-8-khz", f"{stream} --rate 8000 -", stdin=samples[: len(samples) // 2])
     case.run("pipe-wav", f"{stream} -", stdin=(case.folder / "talk.wav").read_bytes())
-    case.run("pipe-text", f"{stream} -", stdin=b"WEBVTT\n\n00:00.250 --> 00:03.500\nmo\n", expected=2)
+    subtitles = b"WEBVTT\n\n00:00.250 --> 00:03.500\nmo\n"
+    case.run("pipe-text", f"{stream} -", stdin=subtitles, expected=2)
 
 
 def record_alignments(case: CaseRecorder) -> None:
@@ -125,15 +128,19 @@ def record_alignments(case: CaseRecorder) -> None:
         align = f"align --model_dir {model} --data_list test.list --device cpu"
         case.run(model, f"{align} --out {model}.jsonl {forms}")
     write_recording(case.folder / "talk.wav", TALK)
-    talk = f'{{"key": "talk", "wav": "talk.wav", "txt": "{" ".join(TALK)}"}}\n'
-    wrong = '{"key": "other", "wav": "talk.wav", "txt": "xyz"}\n{"key": "none", "wav": "no.wav", "txt": "a"}\n'
-    (case.folder / "talks.list").write_text(talk + wrong, "utf-8")
+    utterances = (
+        {"key": "talk", "wav": "talk.wav", "txt": " ".join(TALK)},
+        {"key": "other-units", "wav": "talk.wav", "txt": "xyz"},
+        {"key": "missing", "wav": "no.wav", "txt": "a"},
+    )
+    lines = [json.dumps(utterance) + "\n" for utterance in utterances]
+    (case.folder / "talks.list").write_text("".join(lines), "utf-8")
     align = "align --model_dir softmax --data_list talks.list --device cpu"
     case.run("recording", f"{align} --out talks.jsonl --elan talks", expected=2)
 
 
 def record_transcriptions(case: CaseRecorder) -> None:
-    """`transcribe`: lines, JSON, files for ELAN and Praat, subtitles, tables, and existing segments."""
+    """`transcribe`: lines, JSON, files for ELAN and Praat, subtitles, tables, existing segments."""
     make_experiment(case)
     make_recogniser(case, "softmax")
     write_recording(case.folder / "talk.wav", TALK)

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`score`, `compare`, `compute-cer`, `compute-wer` and `check`: text and JSON, from transcripts made here."""
+"""`score`, `compare`, `compute-cer`, `compute-wer` and `check`: what they print, JSON, pages."""
 
 import json
+from collections.abc import Sequence
 
 from case_recorder import CaseRecorder
 from made_audio import write_noise
@@ -10,7 +11,20 @@ REFERENCES = (
     *("Bon dia, amics", "l'eau claire", "adéu", "una casa blanca", "el gos negre", "la lluna"),
     *("салам дүйнө", "кыргыз тили", "об'єкт", "жаңы жыл", "бир эки үч", "тоо суу"),
 )
-PHONES = ("t ʃ a", "pʰ a t i", "tʃ i d͡ʒ", "m a n ɾ", "k ʷ a", "s i s i", "n u ŋ", "a b", "e f", "o p", "u k", "i t")
+PHONES = (
+    "t ʃ a",
+    "pʰ a t i",
+    "tʃ i d͡ʒ",
+    "m a n ɾ",
+    "k ʷ a",
+    "s i s i",
+    "n u ŋ",
+    "a b",
+    "e f",
+    "o p",
+    "u k",
+    "i t",
+)
 SPEAKERS = 6
 CHANGES = (("a", "o"), ("e", ""), ("к", "k"), ("у", "уу"), ("ы", "и"), ("i", "e"), ("l", "r"))
 
@@ -63,7 +77,7 @@ def record_comparisons(case: CaseRecorder) -> None:
 
 
 def record_checks(case: CaseRecorder) -> None:
-    """`check` of lists with every kind of finding that small lists can have, and `check-options`."""
+    """`check` of lists with the findings that small lists can have, and `check-options`."""
     _write_lists_with_faults(case)
     check = "check train/data.list dev/data.list test/data.list --num_workers 0"
     case.run("faults", f"{check} --out check.tsv --html check.html", expected=2)
@@ -82,7 +96,7 @@ def record_checks(case: CaseRecorder) -> None:
 
 
 def write_transcripts(case: CaseRecorder) -> None:
-    """ref.txt, ref.list, seven files of hypotheses with more and more changes, and the same for phones."""
+    """ref.txt, ref.list, hyp1.txt to hyp7.txt with more and more changes, and files of phones."""
     keys = [f"u{number:02d}" for number in range(len(REFERENCES))]
     _write_text(case, "ref.txt", keys, REFERENCES)
     lines = []
@@ -109,7 +123,12 @@ def _change(text: str, number: int, seed: int) -> str:
     return text
 
 
-def _write_text(case: CaseRecorder, name: str, keys: list[str], texts: tuple[str, ...] | list[str]) -> None:
+def _write_text(
+    case: CaseRecorder,
+    name: str,
+    keys: Sequence[str],
+    texts: Sequence[str],
+) -> None:
     lines = [f"{key} {text}\n" for key, text in zip(keys, texts, strict=True)]
     (case.folder / name).write_text("".join(lines), "utf-8")
 
@@ -124,14 +143,21 @@ def _write_nist(case: CaseRecorder) -> None:
     (case.folder / "hyp.ctm").write_text(ctm, "utf-8")
 
 
+def _set_of(number: int) -> str:
+    """The set of an utterance: 16 of train, 4 of dev, 4 of test."""
+    if number < 16:
+        return "train"
+    return "dev" if number < 20 else "test"
+
+
 def _write_lists_with_faults(case: CaseRecorder) -> None:
-    """Three sets of segments of one recording; dev and test repeat sentences, and test has faults."""
+    """Three sets of segments of one recording; test has utterances with faults."""
     write_noise(case.folder / "tape.wav", 60.0, rate=16000)
     write_noise(case.folder / "stereo.wav", 2.0, rate=8000, channels=2)
     words = ("la casa roja", "el perro come", "una mesa larga", "dos libros rojos")
     sets: dict[str, list[dict[str, object]]] = {"train": [], "dev": [], "test": []}
     for number in range(24):
-        name = "train" if number < 16 else "dev" if number < 20 else "test"
+        name = _set_of(number)
         text = f"{words[number % 4]} {'abcdel'[number % 6]}{'abcdel'[number // 6]}"
         start = 2.3 * number
         utterance: dict[str, object] = {

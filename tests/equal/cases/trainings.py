@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`train` and `average`: losses per step, gradient norms, checkpoints and final.pt of every kind of model."""
+"""`train` and `average`: losses, gradient norms, checkpoints and weights of all kinds of models."""
 
 import shutil
 
 from case_recorder import CaseRecorder
+from made_audio import RATE, write_noise
 from tiny_experiment import make_experiment, training_line
 
 TREE = "--tree tree.json"
@@ -32,7 +33,7 @@ def record_heads(case: CaseRecorder) -> None:
 
 
 def record_models(case: CaseRecorder) -> None:
-    """Decoders, encoders, loss weights and data: what else a config can change."""
+    """Decoders, encoders, loss weights, optimizers: what a config can change in the model."""
     make_experiment(case)
     case.run("ctc-only", training_line("ctc-only", *NO_DECODER))
     case.run("ctc-only-tree", training_line("ctc-only-tree", *NO_DECODER, flags=CTC_TREE))
@@ -43,7 +44,11 @@ def record_models(case: CaseRecorder) -> None:
     case.run("bitransformer", training_line("bitransformer", *both))
     guide = ("model_conf.attention_guide=2.0", "model_conf.attention_guide_steps=6")
     case.run("guide", training_line("guide", *guide))
-    inter = ("encoder_conf.num_blocks=2", "model_conf.interctc_weight=0.3", "model_conf.interctc_layer=1")
+    inter = (
+        "encoder_conf.num_blocks=2",
+        "model_conf.interctc_weight=0.3",
+        "model_conf.interctc_layer=1",
+    )
     case.run("interctc", training_line("interctc", *inter))
     case.run("causal", training_line("causal", *CAUSAL, LEFT_CHUNKS))
     case.run("layer-norm", training_line("layer-norm", "encoder_conf.cnn_module_norm=layer_norm"))
@@ -51,18 +56,44 @@ def record_models(case: CaseRecorder) -> None:
     transformer = ("encoder=transformer", f"'encoder_conf={size}'")
     case.run("transformer", training_line("transformer", *transformer))
     case.run("accumulated", training_line("accumulated", "accum_grad=2", "optim=adamw"))
-    dynamic = ("dataset_conf.batch_conf.batch_type=dynamic", "dataset_conf.batch_conf.max_frames_in_batch=300")
+    cosine = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=7", "dtype=bf16")
+    case.run("cosine-bf16", training_line("cosine", *cosine))
+    case.run("unknown-setting", training_line("wrong", "num_block=3"), expected=2)
+
+
+def record_data(case: CaseRecorder) -> None:
+    """Batches, augmentation, caches, shards, several lists, and other units."""
+    make_experiment(case)
+    dynamic = (
+        "dataset_conf.batch_conf.batch_type=dynamic",
+        "dataset_conf.batch_conf.max_frames_in_batch=300",
+    )
     case.run("dynamic-batches", training_line("dynamic", *dynamic))
     cached = ("dataset_conf.cache_features=true", "num_workers=1")
     case.run("cached", training_line("cached", *cached))
     on_device = ("dataset_conf.features_on=device", "dataset_conf.fbank_conf.dither=0.0")
     case.run("features-on-device", training_line("on-device", *on_device))
-    cosine = ("scheduler=warmup_cosine", "scheduler_conf.total_steps=7", "dtype=bf16")
-    case.run("cosine-bf16", training_line("cosine", *cosine))
-    case.run("shard-list", "shards --data_list train.list --num_utts_per_shard 5 --num_workers 0 --out shards")
-    shards = training_line("shards-model").replace("train.list", "shards/data.list")
-    case.run("shards", shards.replace("dev.list", "shards/data.list") + " --data_type shard")
-    case.run("unknown-setting", training_line("wrong", "num_block=3"), expected=2)
+    write_noise(case.folder / "noise" / "wind.wav", 3.0, rate=RATE)
+    write_noise(case.folder / "noise" / "a-room.wav", 0.1, rate=RATE)
+    (case.folder / "noises.txt").write_text("noise/wind.wav\n", "utf-8")
+    (case.folder / "rooms.txt").write_text("noise/a-room.wav\n", "utf-8")
+    augmented = (
+        "'dataset_conf.noise_conf={list: noises.txt, prob: 0.7}'",
+        "'dataset_conf.reverb_conf={list: rooms.txt, prob: 0.7}'",
+    )
+    case.run("augmented", training_line("augmented", *augmented))
+    sampling = "'dataset_conf.sampling={by: lang, temperature: 2, weights: [2, 1]}'"
+    two_lists = training_line("sampling", sampling).replace("train.list", "train.list test.list")
+    case.run("sampling", two_lists)
+    shards = "--num_utts_per_shard 5 --num_workers 0 --out shards"
+    case.run("shard-list", f"shards --data_list train.list {shards}")
+    of_shards = training_line("of-shards").replace("train.list", "shards/data.list")
+    case.run("shards", of_shards.replace("dev.list", "shards/data.list") + " --data_type shard")
+    units = "units --data_list train.list"
+    case.make(f"{units} --kind bpe --vocab_size 14 --bpe_model bpe.model --out bpe.txt")
+    case.run("bpe", training_line("bpe", flags="--bpe_model bpe.model --units bpe.txt"))
+    case.make(f"{units} --kind phone --out phones.txt")
+    case.run("phones", training_line("phones", flags="--tokenizer phone --units phones.txt"))
 
 
 def record_continued(case: CaseRecorder) -> None:
@@ -91,7 +122,7 @@ def record_continued(case: CaseRecorder) -> None:
 
 
 def _cut_back(case: CaseRecorder, model_dir: str, copy: str, last_step: int) -> None:
-    """Copy a finished folder in the state of a run that was killed after its checkpoint `last_step`."""
+    """Copy a finished folder in the state of a run that was killed after checkpoint `last_step`."""
     folder = case.folder / copy
     shutil.copytree(case.folder / model_dir, folder)
     for checkpoint in (folder / "checkpoints").glob("step-*"):

@@ -51,7 +51,8 @@ def record_trees(case: CaseRecorder) -> None:
     case.run("classes", f"tree build --kind classes {phones} --num_classes 4 --out classes.json")
     by_brown = f"tree build --kind classes {phones} --by top-of brown --out classes-brown.json"
     case.run("classes-brown", by_brown)
-    case.run("wrong-flag", f"tree build --kind fano {phones} --max_depth 4 --out x.json", expected=2)
+    wrong = f"tree build --kind fano {phones} --max_depth 4 --out x.json"
+    case.run("wrong-flag", wrong, expected=2)
     pictures = "--svg a.svg --png a.png --html a.html --max_leaves 12"
     case.run("show", f"tree show huffman.json {pictures} --data_list phones.list --units phone.txt")
     case.run("show-classes", "tree show classes.json --svg b.svg")
@@ -63,7 +64,7 @@ def record_trees(case: CaseRecorder) -> None:
 
 
 def record_cmvn(case: CaseRecorder) -> None:
-    """Feature statistics, with one process and several, and of a list with a clip that is missing."""
+    """Feature statistics: one process and several, a missing clip, a list of shards."""
     write_corpus(case.folder)
     write_config(case.folder)
     cmvn = "cmvn --config tiny.yaml --data_list train.list"
@@ -73,7 +74,8 @@ def record_cmvn(case: CaseRecorder) -> None:
     case.run("override", f"{cmvn} --num_workers 1 --override_config {bins} --out bins")
     (case.folder / "clips" / "train03.wav").unlink()
     case.run("missing-clip", f"{cmvn} --num_workers 1 --out missing", expected=2)
-    case.run("shards", "shards --data_list dev.list --num_utts_per_shard 2 --num_workers 0 --out shards")
+    flags = "--num_utts_per_shard 2 --num_workers 0 --out shards"
+    case.run("shards", f"shards --data_list dev.list {flags}")
     shards = "cmvn --config tiny.yaml --data_list shards/data.list --data_type shard"
     case.run("shard-list", f"{shards} --num_workers 1 --out of-shards")
 
@@ -85,5 +87,3 @@ def write_phones(case: CaseRecorder) -> None:
         line = {"key": f"p{number}", "wav": "x.wav", "txt": text, "lang": LANGS[number % 2]}
         lines.append(json.dumps(line, ensure_ascii=False) + "\n")
     (case.folder / "phones.list").write_text("".join(lines), "utf-8")
-
-
