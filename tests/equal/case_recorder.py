@@ -68,8 +68,8 @@ class CaseRecorder:
         """
         path = self.record / name
         if path.exists():
-            found = f"case {self.name}: {name} is recorded twice"
-            raise ValueError(f"{found}; give the step another name")
+            fault = f"case {self.name}: {name} is recorded twice"
+            raise ValueError(f"{fault}; give the step another name")
         path.parent.mkdir(parents=True, exist_ok=True)
         normal = normalise(name, text, self.folder)
         if name.endswith(SET_SUFFIX):
@@ -92,8 +92,9 @@ class CaseRecorder:
 
     def _warn(self, step: str, line: str, result: CommandResult, expected: int) -> None:
         last_line = (result.stderr.strip().splitlines() or [""])[-1]
-        found = f"exit code {result.exit_code}, expected {expected}: {last_line}"
-        print(f"case {self.name}, step {step}: {found} (wenet-hs {line})", file=sys.stderr)
+        codes = f"exit code {result.exit_code}, expected {expected}"
+        where = f"case {self.name}, step {step}"
+        print(f"{where}: {codes}: {last_line} (wenet-hs {line})", file=sys.stderr)
 
 
 def _text_of_step(line: str, result: CommandResult, written: list[str], removed: list[str]) -> str:

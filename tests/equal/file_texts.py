@@ -44,7 +44,11 @@ def text_of_content(name: str, content: bytes) -> str:
         return f"{len(content)} bytes, sha256 {sha256(content)}\n"
     if "\0" in text:
         return f"{len(content)} bytes, sha256 {sha256(content)}\n"
-    return _LONG_BASE64.sub(lambda found: f"<base64, sha256 {sha256(found[0].encode())}>", text)
+    return _LONG_BASE64.sub(_hash_of_base64, text)
+
+
+def _hash_of_base64(match: re.Match[str]) -> str:
+    return f"<base64, sha256 {sha256(match[0].encode())}>"
 
 
 def line_of_tensor(name: str, tensor: torch.Tensor) -> str:

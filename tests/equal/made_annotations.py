@@ -284,8 +284,8 @@ def write_kaldi(folder: Path, annotations: Sequence[Annotation], audio: str) -> 
         lines["utt2spk"].append(f"{key} {annotation.speaker}")
         lines["utt2lang"].append(f"{key} mdw")
     lines["wav.scp"] = [f"{name.replace(' ', '_')} {audio}/{name}.wav" for name in RECORDINGS]
-    for name, of_file in lines.items():
-        (folder / name).write_text("\n".join(of_file) + "\n", "utf-8")
+    for name, file_lines in lines.items():
+        (folder / name).write_text("\n".join(file_lines) + "\n", "utf-8")
 
 
 def rows_of(annotations: Sequence[Annotation]) -> list[dict[str, object]]:

@@ -55,15 +55,24 @@ def write_tones(path: Path, text: str, seed: int, rate: int = RATE) -> float:
     return len(samples) / RATE
 
 
-def write_recording(path: Path, texts: Sequence[str], pause_s: float = 0.8) -> None:
-    """A longer recording: the texts with pauses before, between and after them."""
+def write_recording(
+    path: Path,
+    texts: Sequence[str],
+    pause_s: float = 0.8,
+    num_samples: int | None = None,
+) -> None:
+    """A longer recording: the texts with pauses before, between and after them.
+
+    With `num_samples` it is cut there, so that its end may be inside of a text and of a millisecond.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     quiet = np.random.default_rng(1).normal(size=round(pause_s * RATE)) * 0.0005
     parts = [quiet]
     for number, text in enumerate(texts):
         parts.append(tones_of(text, seed=100 + number))
         parts.append(quiet)
-    soundfile.write(path, np.concatenate(parts), RATE, subtype="PCM_16")
+    samples = np.concatenate(parts)[:num_samples]
+    soundfile.write(path, samples, RATE, subtype="PCM_16")
 
 
 def read_raw_samples(path: Path) -> bytes:

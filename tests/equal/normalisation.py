@@ -211,6 +211,13 @@ RULES = (
         file=ERROR_LINES,
     ),
     Rule(
+        name="folder of the environment",
+        pattern=r"[^\s:'\"]*/site-packages/",
+        replacement="SITE_PACKAGES/",
+        reason="each checkout may have another environment",
+        file=ERROR_LINES,
+    ),
+    Rule(
         name="port that is in use",
         pattern=r"--port \d+: cannot be used \(Address already",
         replacement="--port PORT: cannot be used (Address already",

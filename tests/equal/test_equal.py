@@ -117,6 +117,11 @@ EXAMPLES = {
     "temporary folder of a test": Example(
         ERROR_LINES, "CASE_FOLDER/t/popen-gw0/test_x0/a.txt: wrong", "TEST_FOLDER/a.txt: wrong"
     ),
+    "folder of the environment": Example(
+        ERROR_LINES,
+        "/home/x/.venv/lib/python3.11/site-packages/a/b.so: already loaded",
+        "SITE_PACKAGES/a/b.so: already loaded",
+    ),
     "port that is in use": Example(
         ERROR_LINES,
         "--port 51069: cannot be used (Address already in use)",
@@ -176,10 +181,10 @@ def describe(before: dict[str, str], now: dict[str, str]) -> list[str]:
 
 
 def test_a_difference_names_case_file_line_and_column() -> None:
-    found = describe({"s/a": "one\ntwo\nthree\n"}, {"s/a": "one\ntwa\nthree\n"})
-    assert found == ["case: s/a:2: column 3: before 'two', now 'twa'"]
-    found = describe({"s/a": "one\ntwo\n"}, {"s/a": "one\nmore\ntwo\n"})
-    assert found == ["case: s/a:2: new: more"]
+    lines = describe({"s/a": "one\ntwo\nthree\n"}, {"s/a": "one\ntwa\nthree\n"})
+    assert lines == ["case: s/a:2: column 3: before 'two', now 'twa'"]
+    lines = describe({"s/a": "one\ntwo\n"}, {"s/a": "one\nmore\ntwo\n"})
+    assert lines == ["case: s/a:2: new: more"]
     assert describe({"s/a": "one\ntwo\n"}, {"s/a": "two\n"}) == ["case: s/a:1: vanished: one"]
     assert describe({"s/a": "one\n"}, {}) == ["case: s/a: vanished: the file"]
     assert describe({}, {"s/a": "one\n"}) == ["case: s/a: new: the file"]
@@ -187,15 +192,15 @@ def test_a_difference_names_case_file_line_and_column() -> None:
 
 
 def test_a_long_line_is_shown_around_its_first_difference() -> None:
-    (found,) = describe({"a": "x" * 500 + "1" + "y" * 500}, {"a": "x" * 500 + "2" + "y" * 500})
-    assert f"column 501: before '…{'x' * 30}1yyy" in found
-    assert len(found) < 400
+    (line,) = describe({"a": "x" * 500 + "1" + "y" * 500}, {"a": "x" * 500 + "2" + "y" * 500})
+    assert f"column 501: before '…{'x' * 30}1yyy" in line
+    assert len(line) < 400
 
 
 def test_lines_of_a_set_have_no_order() -> None:
     assert describe({"a.set.txt": "one\ntwo\n"}, {"a.set.txt": "two\none\n"}) == []
-    found = describe({"a.set.txt": "one\ntwo\n"}, {"a.set.txt": "three\ntwo\n"})
-    assert found == ["case: a.set.txt: vanished: one", "case: a.set.txt: new: three"]
+    lines = describe({"a.set.txt": "one\ntwo\n"}, {"a.set.txt": "three\ntwo\n"})
+    assert lines == ["case: a.set.txt: vanished: one", "case: a.set.txt: new: three"]
 
 
 # ---- records and reasons

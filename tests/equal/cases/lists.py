@@ -78,8 +78,8 @@ def record_kaldi(case: CaseRecorder) -> None:
     kaldi = f"prepare kaldi {USUAL}"
     case.run("segments", f"{kaldi} --corpus data --out segments")
     for number, name in enumerate(("train", "dev", "test")):
-        of_set = annotations[number::3]
-        write_kaldi(case.folder / "sets" / name, of_set, audio=str(case.folder / "audio"))
+        third = annotations[number::3]
+        write_kaldi(case.folder / "sets" / name, third, audio=str(case.folder / "audio"))
     case.run("sets", f"{kaldi} --corpus sets --out sets-out")
     case.run("ignored-sets", f"{kaldi} --corpus sets --ignore_sets --out ignored-sets")
     scp = case.folder / "data" / "wav.scp"

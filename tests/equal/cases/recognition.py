@@ -13,6 +13,8 @@ CTC_TREE = "--ctc_head hsoftmax --ctc_tree tree-ctc.json"
 NO_DECODER = ("decoder=none", "decoder_conf=null", "model_conf=null")
 BOTH = ("decoder=bitransformer", "decoder_conf.r_num_blocks=1", "model_conf.reverse_weight=0.3")
 STREAMING = ("encoder_conf.causal=true", "encoder_conf.use_dynamic_chunk=true")
+CUT_AT = 52_345
+"""Samples of a recording that ends inside of a text and of a millisecond."""
 TALK = ("abc de", "aab cd", "ebb ca", "dab", "ca ba", "bcd aa")
 
 
@@ -152,6 +154,9 @@ def record_transcriptions(case: CaseRecorder) -> None:
     case.run("missing", f"{transcribe} no.wav talk.wav", expected=2)
     forms = "--elan out --textgrid out --srt out --record out --ctm all.ctm --tsv all.tsv"
     case.run("all-forms", f"{transcribe} {forms} --low_confidence 0.9 talk.wav more/talk2.wav")
+    write_recording(case.folder / "cut.wav", TALK, num_samples=CUT_AT)
+    forms = "--elan cut --textgrid cut --srt cut --record cut --ctm cut.ctm --tsv cut.tsv"
+    case.run("cut-recording", f"{transcribe} {forms} cut.wav")
     case.run("exists", f"{transcribe} --elan out talk.wav", expected=2)
     skipped = f"{transcribe} --elan out --srt out2 --skip_existing talk.wav"
     case.run("skip-existing", skipped)

@@ -87,8 +87,9 @@ def record_data(case: CaseRecorder) -> None:
     case.run("sampling", two_lists)
     shards = "--num_utts_per_shard 5 --num_workers 0 --out shards"
     case.run("shard-list", f"shards --data_list train.list {shards}")
-    of_shards = training_line("of-shards").replace("train.list", "shards/data.list")
-    case.run("shards", of_shards.replace("dev.list", "shards/data.list") + " --data_type shard")
+    line = training_line("of-shards").replace("train.list", "shards/data.list")
+    line = line.replace("dev.list", "shards/data.list")
+    case.run("shards", f"{line} --data_type shard")
     units = "units --data_list train.list"
     case.make(f"{units} --kind bpe --vocab_size 14 --bpe_model bpe.model --out bpe.txt")
     case.run("bpe", training_line("bpe", flags="--bpe_model bpe.model --units bpe.txt"))
