@@ -60,8 +60,8 @@ def test_the_spread_between_seeds_stands_before_the_comparison(tmp_path: Path) -
     spread = measured_spread("cer", MODE)
     assert spread is not None
     caveat, *_ = verdict(a, b)
-    assert f"by more than {spread.median:.1%} of their error rate in half of the pairs" in caveat
-    assert f"by more than {spread.highest_tenth:.1%} in one of ten (CER, {MODE}, " in caveat
+    assert f"by more than {spread.median:.1%} of their rate in half of the pairs" in caveat
+    assert f"{spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours)" in caveat
 
 
 def test_a_difference_stands_beside_those_of_seeds(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_difference_stands_beside_those_of_seeds(tmp_path: Path) -> None:
 
 def test_a_metric_whose_spread_was_not_measured_has_no_number() -> None:
     assert measured_spread("wer", MODE) is None
-    assert describe_single_trainings("wer", MODE).numbers == "Train 5 seeds of each system to compare them."
+    assert describe_single_trainings("wer", MODE).numbers == "Train 5 seeds of each."
 
 
 def test_no_difference_states_how_large_one_would_have_been(tmp_path: Path) -> None:

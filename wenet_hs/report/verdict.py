@@ -150,15 +150,13 @@ def names_without_other_seeds(groups: Groups) -> set[str]:
 def describe_single_trainings(metric: str, mode: str) -> Sentence:
     """What one training per system cannot show, and how far seeds differed in the studies of this project."""
     statement = "One training per system decides nothing between systems: another seed can change the order."
-    to_do = f"Train {MIN_SEEDS} seeds of each system to compare them."
+    to_do = f"Train {MIN_SEEDS} seeds of each."
     spread = measured_spread(metric, mode)
     if spread is None:
         return Sentence(statement, to_do)
-    shares = f"{spread.median:.1%} of their error rate in half of the pairs, by more than {spread.highest_tenth:.1%}"
-    where = f"{metric.upper()}, {mode}, {spread.num_systems} systems on small test sets"
     numbers = (
-        "In the studies of this project two trainings that differ only in the seed differ by more than "
-        f"{shares} in one of ten ({where}). {to_do}"
+        f"Trainings that differ only in the seed differ by more than {spread.median:.1%} of their rate in half of the "
+        f"pairs, {spread.highest_tenth:.1%} in one of ten ({spread.num_systems} systems of ours). {to_do}"
     )
     return Sentence(statement, numbers)
 
