@@ -88,7 +88,8 @@ def read_systems(paths: Iterable[Path]) -> dict[Condition, list[SystemRates]]:
 
 def spread_of(systems: Sequence[SystemRates]) -> SeedSpread:
     """Quantiles of the relative differences over all pairs of seeds; each system has the same weight."""
-    differences, weights = list[float](), list[float]()
+    differences = list[float]()
+    weights = list[float]()
     for rates in systems:
         pairs = list(combinations(rates, 2))
         for a, b in pairs:

@@ -30,7 +30,8 @@ from wenet_hs.score.seeds import MIN_SEEDS, compare_seeds, mean_over_seeds
 from wenet_hs.score.tables import markdown_table
 
 ROOT = Path(__file__).resolve().parents[1]
-ROWS, TEXT = "docs/results.yaml", "docs/findings.md"
+ROWS = "docs/results.yaml"
+TEXT = "docs/findings.md"
 RATES_MARK = "<!-- rates of docs/results.yaml -->"
 REPEAT_MARK = "<!-- commands of docs/results.yaml -->"
 """The lines of the text where the tables are put."""
@@ -178,8 +179,16 @@ def format_rows(rows: Sequence[Row]) -> str:
     header = ["speech", "system", "error rate, %", "compared with", "its rate, %", "difference"]
     cells = []
     for row in rows:
-        rates = row.system.format_rate(), row.against.format_rate()
-        cells.append([row.speech, row.system.label, rates[0], row.against.label, rates[1], row.format_difference()])
+        cells.append(
+            [
+                row.speech,
+                row.system.label,
+                row.system.format_rate(),
+                row.against.label,
+                row.against.format_rate(),
+                row.format_difference(),
+            ]
+        )
     return markdown_table(header, cells)
 
 
@@ -191,7 +200,8 @@ def errors_and_units(results: Results, mode: str) -> dict[str, NDArray[np.int64]
 
 def format_paired_difference(system: TrainedSystem, against: TrainedSystem) -> str:
     """Empty for systems of two tables, which may be of two processors, and for fewer than MIN_SEEDS common seeds."""
-    trainings, others = system.trainings, against.trainings
+    trainings = system.trainings
+    others = against.trainings
     seeds = sorted(trainings.keys() & others.keys())
     if system.table != against.table or len(seeds) < MIN_SEEDS:
         return ""

@@ -125,11 +125,11 @@ def test_systems_over_seeds(tmp_path: Path) -> None:
     assert "points would have been, with a probability of 80 %. b 8.67 %, a 8.67 %; b − a +0.00 points [" in head
     head, *_ = verdict(*systems(tmp_path / "few", (8, 9), (2, 4)))
     assert head.startswith(
-        "b has fewer errors than a with each of 2 seeds, as by chance in 1 of 2 cases; a test needs 5"
+        "b has fewer errors than a with each of 2 seeds. Two equal systems show this in 1 of 2 cases. A test"
     )
     assert head.endswith("b − a -2.29 points, each seed -2.50, -2.08.")
     head, *_ = verdict(*systems(tmp_path / "mixed", (8, 4), (2, 6)))
-    assert head.startswith("Neither b nor a has fewer errors with each of 2 seeds; a test needs 5 seeds. ")
+    assert head.startswith("Neither b nor a has fewer errors with each of 2 seeds. A test needs 5 seeds. ")
     head, *_ = verdict(*systems(tmp_path / "one", (8, 9), ()))
     assert head.startswith("The character error rate (CER) of a is 8.54 %, the mean of 2 seeds. Each seed: 1: 8.33, 2")
 

@@ -99,8 +99,12 @@ _SUPPORTED: dict[str, dict[str, Scalar | tuple[Scalar, ...]]] = {
 }
 OF_TRAINING_ONLY = frozenset(
     (
-        *("dataset_conf.spec_sub", "dataset_conf.spec_trim", "optim_conf.modules", "pretrain", "lfmmi_dir"),
-        *("supervised_dataset_conf", "unsupervised_dataset_conf", "pseudo_ratio"),
+        "dataset_conf.spec_sub",
+        "dataset_conf.spec_trim",
+        "lfmmi_dir",
+        "supervised_dataset_conf",
+        "unsupervised_dataset_conf",
+        "pseudo_ratio",
     )
 )
 """Keys of `ONLY_VALUES` that a trained model does not use: with any value it can be decoded."""

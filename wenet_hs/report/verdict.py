@@ -79,13 +79,13 @@ def _describe_few_seeds(system: SystemSeeds, difference: SeedDifference) -> Sent
     is_higher = all(gap > 0 for gap in gaps)
     if is_lower or is_higher:
         better, worse = (system.name, system.baseline) if is_lower else (system.baseline, system.name)
-        chance = f"by chance in 1 of {2 ** (num_seeds - 1)} cases"
-        shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds, as {chance}"
+        chance = f"Two equal systems show this in 1 of {2 ** (num_seeds - 1)} cases."
+        shown = f"{better} has fewer errors than {worse} with each of {num_seeds} seeds. {chance}"
     else:
-        shown = f"Neither {system.name} nor {system.baseline} has fewer errors with each of {num_seeds} seeds"
+        shown = f"Neither {system.name} nor {system.baseline} has fewer errors with each of {num_seeds} seeds."
     each = ", ".join(map(format_points, gaps))
     return Sentence(
-        f"{shown}; a test needs {MIN_SEEDS} seeds.",
+        f"{shown} A test needs {MIN_SEEDS} seeds.",
         f"{_format_rates(system, difference)} points, each seed {each}.",
     )
 
@@ -117,7 +117,8 @@ def _describe_test_over_seeds(system: SystemSeeds, difference: SeedDifference, c
 
 def _format_rates(system: SystemSeeds, difference: SeedDifference) -> str:
     """`b 6.25 %, a 8.54 %; b − a -2.29`, the means over the seeds."""
-    rate, baseline_rate = fmean(difference.rates_b), fmean(difference.rates_a)
+    rate = fmean(difference.rates_b)
+    baseline_rate = fmean(difference.rates_a)
     rates = f"{system.name} {percent(rate)} %, {system.baseline} {percent(baseline_rate)} %"
     return f"{rates}; {system.name} − {system.baseline} {format_points(difference.mean)}"
 

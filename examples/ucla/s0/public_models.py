@@ -275,7 +275,8 @@ def read_public(path: Path, words: Iterable[Word]) -> dict[str, LanguageErrors]:
     langs = {word.key: word.lang for word in words}
     counts: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in PUBLIC}
     for row in read_table(path, ("key", "model", "PER")):
-        key, model = row["key"], row["model"]
+        key = row["key"]
+        model = row["model"]
         if key not in num_phones or model not in counts:
             raise DataError(path, f"unknown word or model: {key}, {model}", "use the file with the words of --audited")
         if key in counts[model]:
