@@ -27,6 +27,7 @@ LAYERS = (
     "frontends",
     "tree",
     "text",
+    "runs",
     "manifest config",
     "distributed checkpoint curves",
     "devices",

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a training: reading, writing, damaged files, states, and the facts of earlier versions."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lock_holder import holder
+
+from wenet_hs.errors import DataError
+from wenet_hs.runs.record import (
+    DataFile,
+    End,
+    FirstWeights,
+    RunRecord,
+    RunState,
+    Start,
+    read_run,
+    run_of_settings,
+    write_run,
+)
+from wenet_hs.runs.sentences import describe_facts
+
+A, B, C = (digit * 64 for digit in "abc")
+PROVENANCE = {
+    "command": "wenet-hs train --train_data a.list 'b c.list' --cv_data=dev.list --checkpoint exp/base --seed 3",
+    "git": "1a2b3c4",
+    "python": "3.11.7",
+    "machine": "x86_64, 2 cores",
+    "processor": "P1; P2",
+    "ranks": "1; 2",
+    "wenet_hs": "0.1.0",
+    "torch": "2.11.0",
+    "sha256 of units.txt": A,
+    "sha256 of tree.json": B,
+    "sha256 of training list": f"{B} {C}",
+    "sha256 of checkpoint": C,
+    "checkpoint": "exp/base",
+    "sha256 of encoder weights": A,
+}
+
+
+def of_provenance(**settings: Any) -> RunRecord:
+    record = run_of_settings({"provenance": PROVENANCE, "seed": 3, "head": "hsoftmax"} | settings)
+    assert record is not None
+    return record
+
+
+def test_the_facts_of_an_earlier_version_become_a_record() -> None:
+    record = of_provenance()
+    assert (record.model, record.head, record.seed) == ("recogniser", "hsoftmax", 3)
+    assert record.lists.kind == "raw"
+    assert record.lists.train == (DataFile(path="a.list", sha256=B), DataFile(path="b c.list", sha256=C))
+    assert record.lists.valid == (DataFile(path="dev.list"),)
+    assert record.first_weights == FirstWeights(kind="checkpoint", name="exp/base", sha256=C)
+    assert record.files == {"units.txt": A, "tree.json": B}
+    assert record.encoder_sha256 == A
+    assert record.processors == ["P1", "P2"] and record.rank_numbers == [1, 2]
+    start = record.last_start
+    assert (start.commit, start.machine, start.python) == ("1a2b3c4", "x86_64, 2 cores", "3.11.7")
+    assert start.command[:4] == ("wenet-hs", "train", "--train_data", "a.list")
+    assert record.torch == "2.11.0"
+
+
+def test_the_facts_of_a_record_are_those_of_an_earlier_version() -> None:
+    plain = PROVENANCE | {"command": "wenet-hs train --train_data a.list 'b c.list'"}
+    assert describe_facts(of_provenance(provenance=plain)) == plain
+
+
+@pytest.mark.parametrize(
+    ("facts", "weights"),
+    [
+        ({}, None),
+        ({"sha256 of checkpoint": "none"}, FirstWeights(kind="random")),
+        ({"sha256 of checkpoint": A}, FirstWeights(kind="checkpoint", sha256=A)),
+        ({"command": "train --checkpoint x"}, FirstWeights(kind="checkpoint", name="x")),
+        (
+            {"command": "train --checkpoint x", "checkpoint": "hf://u/n", "sha256 of checkpoint": A},
+            FirstWeights(kind="checkpoint", name="hf://u/n", sha256=A),
+        ),
+        ({"command": "train --checkpoint 'x"}, None),
+    ],
+)
+def test_first_weights_of_an_earlier_version(facts: dict[str, str], weights: FirstWeights | None) -> None:
+    assert of_provenance(provenance={"python": "3.11"} | facts).first_weights == weights
+
+
+def test_lists_of_an_earlier_version_whose_paths_or_sums_are_missing() -> None:
+    only_sums = of_provenance(provenance={"sha256 of training list": f"{A} {B}"}).lists
+    assert (only_sums.train_paths, only_sums.train_sums) == ([], [A, B])
+    command = "train --train_data a.list b.list --data_type shard --seed 1"
+    only_paths = of_provenance(provenance={"command": command}).lists
+    assert (only_paths.train_paths, only_paths.train_sums, only_paths.kind) == (["a.list", "b.list"], [], "shard")
+    of_text = of_provenance(provenance={"command": "lm train --train_text a.txt --valid_text b.txt"})
+    assert (of_text.model, of_text.lists.kind) == ("language model", "text")
+    assert (of_text.lists.train_paths, of_text.lists.valid_paths) == (["a.txt"], ["b.txt"])
+
+
+def test_a_start_without_a_processor_is_of_an_unknown_one_beside_others() -> None:
+    assert RunRecord(starts=(Start(), Start())).processors == []
+    assert RunRecord(starts=(Start(), Start(processors=("P",)))).processors == ["unknown", "P"]
+
+
+def test_a_record_is_read_as_it_was_written_with_names_that_are_no_utf8(tmp_path: Path) -> None:
+    record = of_provenance()
+    write_run(tmp_path, record)
+    assert read_run(tmp_path) == record
+    strange = record.model_copy(update={"starts": (Start(command=("train", "\udcff.yaml")),)})
+    write_run(tmp_path, strange)
+    assert read_run(tmp_path) == strange
+    assert describe_facts(strange)["command"] == "train '\\udcff.yaml'"
+
+
+def test_a_folder_without_a_record_has_that_of_its_settings_or_none(tmp_path: Path) -> None:
+    assert read_run(tmp_path) is None
+    (tmp_path / "train.yaml").write_text("seed: 3\n")
+    assert read_run(tmp_path) is None
+    (tmp_path / "train.yaml").write_text("seed: 3\nhead: hsoftmax\nprovenance:\n  torch: 2.11.0\n")
+    read = read_run(tmp_path)
+    assert read is not None and (read.seed, read.head, read.torch) == (3, "hsoftmax", "2.11.0")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", r"damaged \(.*\); copy it again, or remove it: what the training was started with is then unknown"),
+        ("[]", r"no record of a training \(content: .*\); copy it again"),
+        ('{"format": "wenet_hs.run/1", "seed": "x"}', r"no record of a training \(seed: .*integer.*\); copy it"),
+        ('{"format": "wenet_hs.run/1", "sed": 1}', r"no record of a training \(sed: Extra inputs .*\); copy it"),
+        (
+            '{"format": "wenet_hs.run/2", "new": 1}',
+            "has the format wenet_hs.run/2; this version of wenet_hs reads wenet_hs.run/1; "
+            "install a newer version of wenet_hs",
+        ),
+    ],
+)
+def test_a_damaged_or_newer_record_is_one_line(tmp_path: Path, text: str, message: str) -> None:
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(DataError, match=f"^{tmp_path}/run.json: {message}") as caught:
+        read_run(tmp_path)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("length", [1, 20, 200, -3])
+def test_a_record_that_is_cut_off_is_one_line(tmp_path: Path, length: int) -> None:
+    write_run(tmp_path, of_provenance())
+    content = (tmp_path / "run.json").read_bytes()
+    (tmp_path / "run.json").write_bytes(content[:length])
+    with pytest.raises(DataError, match="run.json: damaged"):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "state"),
+    [
+        ("2026-11-28T09:00:00Z", None, "killed"),
+        ("2026-11-28T09:00:00Z", "trained", "trained"),
+        ("2026-11-28T09:00:00Z", "stopped", "stopped"),
+        ("2026-11-28T09:00:00Z", "failed", "failed"),
+        (None, None, "unknown"),
+    ],
+)
+def test_the_state_is_the_end_or_that_of_the_lock(tmp_path: Path, start: str | None, end: Any, state: RunState) -> None:
+    end_of_record = None if end is None else End(state=end, time="2026-11-28T10:00:00Z")
+    record = RunRecord(starts=(Start(time=start),), end=end_of_record)
+    assert record.state(tmp_path) == state
+    with holder(tmp_path):
+        assert record.state(tmp_path) == "running"
+
+
+def test_the_file_is_plain_json(tmp_path: Path) -> None:
+    write_run(tmp_path, of_provenance())
+    values = json.loads((tmp_path / "run.json").read_text("utf-8"))
+    assert values["format"] == "wenet_hs.run/1"
+    assert values["lists"]["train"][0] == {"path": "a.list", "sha256": B}

@@ -1,0 +1,370 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The record of a training: MODEL_DIR/run.json.
+
+`train` and `lm train` write it: at the start, at each log interval, and at the end. Everything that asks what a model
+was trained with, how far a training is or how it ended reads it by `read_run`. The curves are in metrics.jsonl.
+A resumed training takes its position from its checkpoint, never from here.
+"""
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wenet_hs.config.yaml_file import read_yaml
+from wenet_hs.errors import DataError
+from wenet_hs.files import lock_holder, read_lines, write_atomic
+from wenet_hs.runs.provenance import Provenance
+
+RUN_FILE = "run.json"
+FORMAT_NAME = "wenet_hs.run"
+FORMAT: Literal["wenet_hs.run/1"] = "wenet_hs.run/1"
+UNKNOWN = "unknown"
+
+RunState = Literal["running", "trained", "stopped", "failed", "killed", "unknown"]
+"""`killed`: no process writes the record any more, and it has no end. `unknown`: the folder has no record of an end,
+because an earlier version trained it."""
+
+
+class _Entry(BaseModel):
+    """A part of the record."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Start(_Entry):
+    """A start or a resume of the training."""
+
+    time: str | None = None
+    """In UTC, as 2026-11-28T09:15:00Z; None if it is not recorded."""
+    step: int = 0
+    """Optimizer steps that were done before."""
+    command: tuple[str, ...] = ()
+    """The words of the command line. Empty in a model that was packed."""
+    processors: tuple[str, ...] = ()
+    """The kinds of processors on which the ranks compute, without repetition."""
+    ranks: int | None = None
+    machine: str | None = None
+    """Architecture and number of cores, as `x86_64, 2 cores`."""
+    python: str | None = None
+    packages: Mapping[str, str] = {}
+    """Versions by name: wenet_hs, torch, and transformers with a pretrained encoder."""
+    commit: str | None = None
+    """Of the source tree, with `-dirty` if it was changed; `unknown` for an installed package."""
+
+
+class DataFile(_Entry):
+    """A list of utterances, or a text."""
+
+    path: str | None
+    """As it was given to the command. None in a model that was packed, or if it is not recorded."""
+    sha256: str | None = None
+    """Of the file. None for what is no file, or if it is not recorded."""
+
+
+class DataLists(_Entry):
+    """The data of a training."""
+
+    kind: Literal["raw", "shard", "text"] = "raw"
+    """What the files contain: utterances, tars of utterances, or running text."""
+    train: tuple[DataFile, ...] = ()
+    valid: tuple[DataFile, ...] = ()
+
+    @property
+    def train_paths(self) -> list[str]:
+        """The paths of the training lists that are recorded."""
+        return [file.path for file in self.train if file.path is not None]
+
+    @property
+    def valid_paths(self) -> list[str]:
+        """The paths of the validation lists that are recorded."""
+        return [file.path for file in self.valid if file.path is not None]
+
+    @property
+    def train_sums(self) -> list[str]:
+        """The SHA-256 of the training lists that are recorded."""
+        return [file.sha256 for file in self.train if file.sha256 is not None]
+
+
+class FirstWeights(_Entry):
+    """The weights with which a training began."""
+
+    kind: Literal["random", "checkpoint"]
+    """`checkpoint`: those of another model, by --checkpoint."""
+    name: str | None = None
+    """--checkpoint as it was written: a path, or hf://user/name."""
+    sha256: str | None = None
+    """Of the weights of that model; None if it is not recorded."""
+
+
+class Steps(_Entry):
+    """How long a training is."""
+
+    planned: int
+    """The optimizer steps of the whole training."""
+    per_epoch: int
+    warmup: int
+    """The steps in which the learning rate rises."""
+    ctc_only: int = 0
+    """The steps of its first part, which trains CTC only."""
+    max_minutes: float | None = None
+    """A limit of time, which may end the training before the planned steps."""
+
+
+class ListSize(_Entry):
+    """The utterances of a data set that are used."""
+
+    name: Literal["training", "validation"]
+    utterances: int
+    hours: float
+
+
+class Resources(_Entry):
+    """What a training needs of the machine."""
+
+    lists: tuple[ListSize, ...] = ()
+    """Empty for a language model."""
+    list_bytes: int = 0
+    """Memory of the lists."""
+    feature_bytes: int = 0
+    """Memory of the features that are kept."""
+    checkpoint_bytes: int
+    """Size of one checkpoint on the disk."""
+    kept_bytes: int
+    """Size of all checkpoints that are kept, at most."""
+    free_bytes: int
+    """Free disk at the start."""
+
+
+class RunProgress(_Entry):
+    """How far a training is."""
+
+    step: int
+    epoch: int
+    seconds: float
+    """Training time so far, over all resumes."""
+    losses: Mapping[str, float | None] = {}
+    """Of the last step that was logged, in nats per target: loss, loss_att, loss_ctc. None: not finite."""
+    dev_step: int | None = None
+    """The step of the last validation."""
+    dev_losses: Mapping[str, float | None] = {}
+    """Of the last validation."""
+    dev_error_rate: float | None = None
+    """Share of wrong units of the greedy CTC search at the last validation."""
+    seconds_per_step: float | None = None
+    """Median of the last steps; None before it is known."""
+    seconds_left: float | None = None
+    """Without validations; None before it is known."""
+    speed: float | None = None
+    """In `speed_unit` since the last entry."""
+    speed_unit: str = ""
+
+
+class RunWarning(_Entry):
+    """Something that the training warned of."""
+
+    code: str
+    """What it is, for programs: `overfitted`, `ctc_on_plateau`, …; `general` for any other."""
+    step: int
+    text: str
+    """The sentence of the log."""
+
+
+class End(_Entry):
+    """How a training ended."""
+
+    state: Literal["trained", "stopped", "failed"]
+    text: str = ""
+    """One line: the error, or what stopped it."""
+    time: str
+
+
+class RunRecord(_Entry):
+    """The record of one training."""
+
+    format: Literal["wenet_hs.run/1"] = FORMAT
+    model: Literal["recogniser", "language model"] = "recogniser"
+    starts: tuple[Start, ...] = ()
+    """The start, then one entry per resume."""
+    lists: DataLists = DataLists()
+    first_weights: FirstWeights | None = None
+    """None if it is not recorded."""
+    encoder_sha256: str | None = None
+    """Of the weights of the pretrained encoder with which the training began."""
+    files: Mapping[str, str] = {}
+    """SHA-256 of the files of the model folder that belong to the model, by name."""
+    head: str | None = None
+    """Kind of the output layer of the decoder, or of the language model."""
+    ctc_head: str | None = None
+    trees: Mapping[str, str] = {}
+    """Kind of each tree by its file in the model folder."""
+    seed: int | None = None
+    steps: Steps | None = None
+    resources: Resources | None = None
+    progress: RunProgress | None = None
+    warnings: tuple[RunWarning, ...] = ()
+    is_overfitted: bool = False
+    """Of a packed model, which has no curves: whether its training had over-fitted."""
+    end: End | None = None
+    """None while it runs, and after it was killed."""
+
+    @property
+    def last_start(self) -> Start:
+        return self.starts[-1] if self.starts else Start()
+
+    @property
+    def processors(self) -> list[str]:
+        """The kinds of processors of all starts, without repetition; empty if none is recorded.
+
+        A start without one, of an earlier version, has the kind `unknown` beside others.
+        """
+        kinds = list[str]()
+        for start in self.starts:
+            kinds += start.processors or (UNKNOWN,)
+        different = [*dict.fromkeys(kinds)]
+        return [] if different == [UNKNOWN] else different
+
+    @property
+    def rank_numbers(self) -> list[int]:
+        """The numbers of ranks of all starts, without repetition."""
+        numbers = (start.ranks for start in self.starts if start.ranks is not None)
+        return [*dict.fromkeys(numbers)]
+
+    @property
+    def torch(self) -> str | None:
+        """The version of torch of the last start."""
+        return self.last_start.packages.get("torch")
+
+    @property
+    def base_name(self) -> str | None:
+        """--checkpoint as it was written; None for a training from other weights."""
+        return None if self.first_weights is None else self.first_weights.name
+
+    def state(self, model_dir: Path) -> RunState:
+        """The state of the training in this folder. Not to be called by the process that trains there."""
+        if lock_holder(model_dir) is not None:
+            return "running"
+        if self.end is not None:
+            return self.end.state
+        return "killed" if self.starts and self.starts[0].time else "unknown"
+
+
+def utc_now() -> str:
+    """The time in UTC, to the second, as the record has it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_run(model_dir: Path, record: RunRecord) -> None:
+    """Write the record, whole or not at all."""
+    text = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=1)
+    write_atomic(model_dir / RUN_FILE, text.encode("utf-8", "backslashreplace") + b"\n")
+
+
+def read_run(model_dir: Path) -> RunRecord | None:
+    """The record of a model folder; None if the folder has none.
+
+    A folder that an earlier version trained has the facts in its train.yaml, from which a record is made.
+    Raises DataError if run.json is damaged or of a newer version, ConfigError for a damaged train.yaml.
+    """
+    path = model_dir / RUN_FILE
+    if path.is_file():
+        return parse_run(path, "\n".join(read_lines(path)))
+    config = model_dir / "train.yaml"
+    if not config.is_file():
+        return None
+    return run_of_settings(dict(read_yaml(config).values))
+
+
+def run_of_settings(settings: Mapping[str, Any]) -> RunRecord | None:
+    """The record in the content of a train.yaml of an earlier version; None if it has none."""
+    provenance = settings.get("provenance")
+    if not isinstance(provenance, Mapping) or not provenance:
+        return None
+    return record_of_provenance(Provenance(provenance), settings)
+
+
+def record_of_provenance(provenance: Provenance, settings: Mapping[str, Any]) -> RunRecord:
+    """The record with the facts that an earlier version wrote; all others are as if they were not recorded."""
+    head = settings.get("head")
+    seed = settings.get("seed")
+    return RunRecord(
+        model="language model" if provenance.is_language_model else "recogniser",
+        starts=_starts_of(provenance),
+        lists=_lists_of(provenance),
+        first_weights=_first_weights_of(provenance),
+        encoder_sha256=provenance.sum_of("encoder weights"),
+        files=provenance.file_sums(),
+        head=head if isinstance(head, str) else None,
+        seed=seed if isinstance(seed, int) else None,
+        is_overfitted=provenance.is_overfitted,
+    )
+
+
+def parse_run(path: Path, text: str) -> RunRecord:
+    """The record in a text. Raises DataError with `path` if it is damaged or of a newer version."""
+    to_do = "copy it again, or remove it: what the training was started with is then unknown"
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, f"damaged ({error})", to_do) from error
+    written = values.get("format") if isinstance(values, dict) else None
+    if isinstance(written, str) and written.startswith(f"{FORMAT_NAME}/") and written != FORMAT:
+        found = f"has the format {written}; this version of wenet_hs reads {FORMAT}"
+        raise DataError(path, found, "install a newer version of wenet_hs")
+    try:
+        return RunRecord.model_validate(values)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"])) or "content"
+        raise DataError(path, f"no record of a training ({key}: {fault['msg']})", to_do) from error
+
+
+# ---- the facts of an earlier version
+
+
+def _starts_of(provenance: Provenance) -> tuple[Start, ...]:
+    """One entry per number of ranks. Which processor belonged to which start was not recorded."""
+    numbers = provenance.rank_numbers()
+    processors = provenance.processors()
+    last = Start(
+        command=provenance.command(),
+        processors=processors,
+        ranks=numbers[-1] if numbers else None,
+        machine=provenance.text("machine"),
+        python=provenance.text("python"),
+        packages=provenance.packages(),
+        commit=provenance.text("git"),
+    )
+    earlier = [Start(processors=processors, ranks=number) for number in numbers[:-1]]
+    return (*earlier, last)
+
+
+def _lists_of(provenance: Provenance) -> DataLists:
+    paths = provenance.flag_values("--train_data", "--train_text")
+    sums = provenance.list_sums()
+    is_complete = len(paths) == len(sums)
+    if is_complete:
+        train = [DataFile(path=path, sha256=sha256) for path, sha256 in zip(paths, sums, strict=True)]
+    else:
+        train = [DataFile(path=path) for path in paths]
+        train += [DataFile(path=None, sha256=sha256) for sha256 in sums]
+    valid = [DataFile(path=path) for path in provenance.flag_values("--cv_data", "--valid_text")]
+    kind: Literal["raw", "shard", "text"] = "raw"
+    if provenance.flag_values("--data_type") == ["shard"]:
+        kind = "shard"
+    elif provenance.is_language_model:
+        kind = "text"
+    return DataLists(kind=kind, train=tuple(train), valid=tuple(valid))
+
+
+def _first_weights_of(provenance: Provenance) -> FirstWeights | None:
+    sha256 = provenance.sum_of("checkpoint")
+    name = provenance.first_weights()
+    if name is None and sha256 is None:
+        return None
+    if name is None and sha256 == "none":
+        return FirstWeights(kind="random")
+    return FirstWeights(kind="checkpoint", name=name, sha256=sha256)

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sentences about the record of a training, for the log, the live line of a recipe and the report."""
+
+import shlex
+
+from wenet_hs.runs.provenance import SHA256_OF
+from wenet_hs.runs.record import Resources, RunRecord, Steps
+
+_GB = 1e9
+
+
+def describe_resources(resources: Resources) -> str:
+    """The data, the memory and the disk of a training, in one line."""
+    parts = [f"{size.name} {size.utterances:,} utterances, {size.hours:,.2f} h" for size in resources.lists]
+    if resources.lists:
+        memory = f"memory: lists {resources.list_bytes / _GB:.2f} GB"
+        if resources.feature_bytes:
+            memory += f", features {resources.feature_bytes / _GB:.2f} GB that all processes share"
+        parts.append(memory)
+    kept = f"checkpoints at most {resources.kept_bytes / _GB:.2f} GB"
+    each = f"{resources.checkpoint_bytes / _GB:.2f} GB each"
+    parts.append(f"disk: {kept} ({each}), free {resources.free_bytes / _GB:.2f} GB")
+    return f"resources: {' | '.join(parts)}"
+
+
+def describe_duration(steps: Steps, seconds_per_step: float) -> str:
+    """The expected time of an epoch and of all steps, in one line."""
+    seconds = seconds_per_step * steps.planned
+    if steps.max_minutes is not None:
+        seconds = min(seconds, 60 * steps.max_minutes)
+    per_epoch = f"{seconds_per_step * steps.per_epoch / 60:.1f} min per epoch"
+    per_step = f"{seconds_per_step:.3g} s per step"
+    whole = f"{seconds / 3600:.2f} h in all ({describe_limit(steps)})"
+    epoch = f"{per_epoch} ({steps.per_epoch} steps)"
+    return f"duration without validations: {per_step} | {epoch} | {whole}"
+
+
+def describe_limit(steps: Steps) -> str:
+    """The planned steps, and whether a limit of time may end the training before them."""
+    return f"{steps.planned}" if steps.max_minutes is None else f"at most {steps.planned}"
+
+
+def describe_facts(record: RunRecord) -> dict[str, str]:
+    """What a training was started with, as texts by name, for tables that people read."""
+    start = record.last_start
+    facts = {
+        "command": shlex.join(start.command),
+        "git": start.commit,
+        "python": start.python,
+        "machine": start.machine,
+        "processor": "; ".join(record.processors),
+        "ranks": "; ".join(map(str, record.rank_numbers)),
+        **start.packages,
+    }
+    facts |= {f"{SHA256_OF}{name}": sha256 for name, sha256 in record.files.items()}
+    facts[f"{SHA256_OF}training list"] = " ".join(record.lists.train_sums)
+    if record.first_weights is not None:
+        is_random = record.first_weights.kind == "random"
+        facts[f"{SHA256_OF}checkpoint"] = "none" if is_random else record.first_weights.sha256
+        facts["checkpoint"] = record.first_weights.name
+    facts[f"{SHA256_OF}encoder weights"] = record.encoder_sha256
+    return {name: _escape_bytes(text) for name, text in facts.items() if text}
+
+
+def _escape_bytes(text: str) -> str:
+    """The text with escapes for bytes that are not UTF-8, which a command line may contain."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
