@@ -6,7 +6,6 @@ import logging
 import re
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,7 @@ from wenet_hs.experiment import load_experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.model import AsrModel
-from wenet_hs.score.pairing import first_weights
+from wenet_hs.runs.record import FirstWeights, read_run
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import (
     FineTuneReport,
@@ -37,7 +36,6 @@ from wenet_hs.train.finetune import (
     match_units,
     mix_rows,
 )
-from wenet_hs.train.model_folder import _hash_start
 from wenet_hs.tree import NaryTree, Tree
 
 AnyTree = Tree | NaryTree
@@ -340,40 +338,39 @@ def test_a_resume_does_not_load_the_weights_again(tiny_corpus: TinyCorpus, tmp_p
 def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
 ) -> None:
-    def recorded(folder: Path) -> Any:
-        return load_config(folder / "train.yaml").provenance.get("sha256 of checkpoint")
+    def recorded(folder: Path) -> FirstWeights | None:
+        record = read_run(folder)
+        assert record is not None
+        return record.first_weights
 
     base = shutil.copytree(trained, tmp_path / "base")
     folder = tiny_corpus.train(tmp_path / "m", "max_epoch=1", checkpoint=base)
     first = file_sha256(base / "final.pt")
-    assert recorded(folder) == first and recorded(trained) == "none"
-    assert first_weights(load_config(folder / "train.yaml").provenance) == [str(base)]
-    of_hub = replace(tiny_corpus.options(tmp_path / "h", checkpoint=base), written_checkpoint="hf:/user/name")
-    assert _hash_start(of_hub, load_config(folder / "train.yaml"), None)["checkpoint"] == "hf:/user/name"
+    weights_of_base = FirstWeights(kind="checkpoint", name=str(base), sha256=first)
+    assert recorded(folder) == weights_of_base
+    assert recorded(trained) == FirstWeights(kind="random")
     part, older = cut_back(folder, tmp_path / "part", 2), cut_back(folder, tmp_path / "older", 2)
     weights = newest(base) / "model.pt"
     assert hash_weights(weights.parent) == hash_weights(weights) == file_sha256(weights)
     shutil.copy(checkpoint_path(base / "checkpoints", 1) / "model.pt", base / "final.pt")
     now = file_sha256(base / "final.pt")
     for resumed in (folder, part):
-        message = (
-            f"{resumed}/train.yaml: sha256 of checkpoint was {first[:12]}, is now {now[:12]} ({base}); a resumed run"
-        )
-        with pytest.raises(ConfigError, match=f"^{re.escape(message)} must be the same: restore it, or use another"):
+        message = f"sha256 of checkpoint was {first[:12]}, is now {now[:12]} ({base}); a resumed run must be the same: "
+        with pytest.raises(ConfigError, match=rf"^{resumed}/[\w.]+: {re.escape(message)}.*, or use another"):
             tiny_corpus.train(resumed, "max_epoch=1", checkpoint=base)
     with pytest.raises(CheckpointError, match="gone: cannot be read .*; a resumed run needs no --checkpoint$"):
         tiny_corpus.train(part, "max_epoch=1", checkpoint=tmp_path / "gone")
     with pytest.raises(ConfigError, match="sha256 of checkpoint was none, is now"):
         tiny_corpus.train(cut_back(trained, tmp_path / "fresh", 2), checkpoint=base)
-    text = (older / "train.yaml").read_text("utf-8")
-    (older / "train.yaml").write_text(
-        "\n".join(line for line in text.splitlines() if "of checkpoint" not in line) + "\n"
-    )
+    facts = {"processor": "P1"}  # as in a folder of an early version
+    dump_config(load_config(older / "train.yaml"), older / "train.yaml", facts)
+    (older / "run.json").unlink(missing_ok=True)
     tiny_corpus.train(older, "max_epoch=1", checkpoint=base)
-    assert recorded(older) is None, "an older folder records no weights, so they cannot be checked"
+    unchecked = FirstWeights(kind="checkpoint", name=str(base))
+    assert recorded(older) == unchecked, "an older folder records no weights, so they cannot be checked"
     tiny_corpus.train(part, "max_epoch=1")
-    assert first_weights(load_config(part / "train.yaml").provenance) == [str(base)], "that command named no weights"
-    assert recorded(part) == first and outcome(part) == outcome(folder)
+    assert recorded(part) == weights_of_base, "that command named no weights"
+    assert outcome(part) == outcome(folder)
 
 
 # Row mapping between heads with different units, orders and trees

@@ -35,6 +35,7 @@ from wenet_hs.experiment import load_experiment  # noqa: E402
 from wenet_hs.files import file_sha256  # noqa: E402
 from wenet_hs.manifest import Utterance, read_data_list, write_data_list  # noqa: E402
 from wenet_hs.recognizer import load_model  # noqa: E402
+from wenet_hs.runs.record import read_run  # noqa: E402
 from wenet_hs.train import speech  # noqa: E402
 
 slow = pytest.mark.slow
@@ -188,11 +189,13 @@ def test_a_folder_needs_nothing_of_the_original_one(
     config = load_config(moved / "train.yaml")
     assert config.encoder_conf.model_dump()["path"] == "encoder.json"
     assert str(source) not in (moved / "train.yaml").read_text()
-    assert config.provenance["transformers"] == version("transformers")
-    assert config.provenance["sha256 of encoder weights"] == file_sha256(source / "model.safetensors")
-    assert config.provenance["sha256 of encoder.json"] == file_sha256(moved / "encoder.json")
+    record = read_run(moved)
+    assert record is not None
+    assert record.last_start.packages["transformers"] == version("transformers")
+    assert record.encoder_sha256 == file_sha256(source / "model.safetensors")
+    assert record.files["encoder.json"] == file_sha256(moved / "encoder.json")
     (moved / "encoder.json").write_text("{}")
-    with pytest.raises(CheckpointError, match=r"encoder.json: changed since the training \(sha256 in train.yaml\)"):
+    with pytest.raises(CheckpointError, match=r"encoder.json: changed since the training \(sha256 in \S+\)"):
         load_experiment(moved)
 
 
@@ -224,7 +227,7 @@ def test_a_resume_with_another_encoder_or_other_settings_is_refused(
     copy = cut_back(tuned, tmp_path / "m", 5)
     other = shutil.copytree(sources / "wav2vec2", tmp_path / "other")
     (other / "config.json").write_text(json.dumps({**CONFIGS["wav2vec2"], "hidden_dropout": 0.3}))
-    line = r"encoder.json: differs from .*other \(line \d+ is the first\); a resumed run must be the same: restore it"
+    line = r"encoder.json: differs from .*other \(line \d+ is the first\); a resumed run must be the same: "
     with pytest.raises(ConfigError, match=line):
         tiny_corpus.train(copy, *settings_of(other, TUNED))
     for setting, found in (
@@ -255,7 +258,8 @@ def test_a_training_that_starts_from_such_a_folder_and_averages(
         tiny_corpus.train(tmp_path / "o", *settings, checkpoint=tuned)
     base, final = weights_of(tuned), weights_of(folder)
     assert all(torch.equal(final[name], base[name]) for name in base if name.startswith("encoder.pretrained."))
-    assert "sha256 of encoder weights" not in load_config(folder / "train.yaml").provenance
+    record = read_run(folder)
+    assert record is not None and record.encoder_sha256 is None
     copy = shutil.copytree(tuned, tmp_path / "copy")
     assert run_line(average, f"--model_dir {copy} --num 2") == 0
     first, last = map(read_weights, list_checkpoints(copy / "checkpoints"))
