@@ -46,6 +46,7 @@ from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.gpu import is_gpu
 from wenet_hs.manifest import Utterance
+from wenet_hs.runs.record import Steps
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.speech_steps import run_epoch
@@ -139,7 +140,9 @@ def run_loop(
     loaded = batches(dataset, dataset.plan(0), 0, num_workers=num_workers, pin=is_gpu(device))
     with (
         tempfile.TemporaryDirectory() as folder,
-        Monitor(Path(folder), state.progress, config, total_steps=0, steps_per_epoch=1, device=device) as monitor,
+        Monitor(
+            Path(folder), state.progress, config, steps=Steps(planned=0, per_epoch=1, warmup=0), device=device
+        ) as monitor,
     ):
         start, busy, waited, steps = time.perf_counter(), 0.0, 0.0, 0
         for stats in run_epoch(state, loaded, config):

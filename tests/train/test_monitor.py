@@ -26,6 +26,7 @@ from wenet_hs.curves import read_curves
 from wenet_hs.data.dataset import batches
 from wenet_hs.distributed import World
 from wenet_hs.errors import ConfigError
+from wenet_hs.runs.record import Steps
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.speech import load_task
@@ -54,8 +55,12 @@ def config_of(log_interval: int, warmup_steps: int = 0, max_minutes: float | Non
     return ExperimentConfig(log_interval=log_interval, scheduler_conf=schedule, max_minutes=max_minutes)
 
 
+def steps_of(planned: int, per_epoch: int, *, warmup: int = 0, max_minutes: float | None = None) -> Steps:
+    return Steps(planned=planned, per_epoch=per_epoch, warmup=warmup, max_minutes=max_minutes)
+
+
 def monitored(folder: Path, progress: Progress, *, log_interval: int = 1, total_steps: int = 9) -> Monitor:
-    return Monitor(folder, progress, config_of(log_interval), total_steps=total_steps, steps_per_epoch=4, device=CPU)
+    return Monitor(folder, progress, config_of(log_interval), steps=steps_of(total_steps, 4), device=CPU)
 
 
 @pytest.mark.parametrize(("warmup", "early_loss"), [(0, 2.4), (2, 2.6)])
@@ -63,7 +68,7 @@ def test_reports_a_ctc_on_its_plateau_after_a_fifth_of_the_steps_and_the_warmup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, warmup: int, early_loss: float
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"total_steps": 10, "steps_per_epoch": 10, "device": CPU, "plateau_ctc": 3.0}
+    options: dict[str, Any] = {"steps": steps_of(10, 10, warmup=warmup), "device": CPU, "plateau_ctc": 3.0}
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(1, warmup), **options) as monitor:
         for progress.step, loss_ctc in ((1, 3.0), (2, early_loss), (3, 2.6)):
             monitor.valid(dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": loss_ctc, "blank_share": 0.25})
@@ -103,7 +108,7 @@ def test_only_blank_is_a_warning_once_its_share_has_not_fallen_at_three_validati
     losses = dict.fromkeys(LOSSES, 0.5) | {"loss_ctc": 2.6}
     earlier = [losses] * 3  # of a version that did not measure the share
     progress = Progress(step=9, validations=[*earlier, *(losses | {"blank_share": share} for share in shares[:-1])])
-    options: dict[str, Any] = {"total_steps": 10, "steps_per_epoch": 10, "device": CPU, "plateau_ctc": 3.0}
+    options: dict[str, Any] = {"steps": steps_of(10, 10), "device": CPU, "plateau_ctc": 3.0}
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(1), **options) as monitor:
         monitor.valid(losses | {"blank_share": shares[-1]})
     assert f" | blank {100 * shares[-1]:.1f} % | 0 s of training" in caplog.messages[0]
@@ -115,7 +120,7 @@ def test_a_training_loss_that_falls_while_the_validation_loss_rises_is_over_fitt
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     progress = Progress()
-    options: dict[str, Any] = {"total_steps": 10, "steps_per_epoch": 10, "device": CPU, "plateau_ctc": 3.0}
+    options: dict[str, Any] = {"steps": steps_of(10, 10), "device": CPU, "plateau_ctc": 3.0}
     losses = ((1, 3.1, 3.0), (2, 2.0, 3.1), (3, 0.8, 3.6), (4, 0.1, 5.0))
     with caplog.at_level(logging.WARNING), Monitor(tmp_path, progress, config_of(1), **options) as monitor:
         for progress.step, train_ctc, valid_ctc in losses:
@@ -296,7 +301,7 @@ def test_log_lines_have_the_speed_since_the_last_line_and_validations(
 
 def test_each_line_has_the_time_that_is_left_once_it_is_known(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     progress = Progress(step=100, seconds=60.0)  # a resumed run
-    options: dict[str, Any] = {"total_steps": 796, "steps_per_epoch": 796, "device": CPU}
+    options: dict[str, Any] = {"steps": steps_of(796, 796), "device": CPU}
     with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(49), **options) as monitor:
         for progress.step in range(101, 197):
             monitor.step(stats(seconds=90.0 if progress.step < 110 else 3.0))
@@ -305,8 +310,8 @@ def test_each_line_has_the_time_that_is_left_once_it_is_known(tmp_path: Path, ca
     assert caplog.messages[1].endswith(" | 39.8 min per epoch (796 steps) | 0.66 h in all (796)")
     assert ["left" in message for message in caplog.messages] == [False, False, True], "the first steps compile"
     assert caplog.messages[2].endswith("| 30.0 min left")
-    limited = config_of(49, max_minutes=21)
-    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, limited, **options) as monitor:
+    options["steps"] = steps_of(796, 796, max_minutes=21)
+    with caplog.at_level(logging.INFO), Monitor(tmp_path, progress, config_of(49), **options) as monitor:
         for progress.step in range(197, 295):
             monitor.step(stats(seconds=3.0))
     assert caplog.messages[-1].endswith("| 20.0 min left"), "max_minutes comes first"

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import platform
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic
 
 import torch
 from pydantic import BaseModel
@@ -30,10 +29,19 @@ from wenet_hs.devices import has_native_bf16, has_native_fp16
 from wenet_hs.encoders.description import read_description
 from wenet_hs.encoders.weights import hash_pretrained
 from wenet_hs.errors import ConfigError
-from wenet_hs.experiment import SHA256_OF, TREE_FILES, head_confs
+from wenet_hs.experiment import TREE_FILES, head_confs
 from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.gpu import is_gpu
-from wenet_hs.score.pairing import CHECKPOINT, first_weights
+from wenet_hs.runs.record import (
+    RUN_FILE,
+    DataFile,
+    DataLists,
+    FirstWeights,
+    RunRecord,
+    Start,
+    read_run,
+    utc_now,
+)
 from wenet_hs.text.units import UnitTable
 
 logger = logging.getLogger(__name__)
@@ -113,22 +121,39 @@ def resolve_auto(config: Config, options: TrainOptions, device: torch.device, *,
     return config.model_copy(update={"dtype": dtype})
 
 
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What the ranks compute on."""
+
+    processors: tuple[str, ...]
+    """The kinds of processors, without repetition."""
+    ranks: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedFolder(Generic[Config]):
+    """The files of a model folder at the start of a training."""
+
+    config: Config
+    """With base names, which refer to the folder."""
+    hashes: dict[str, str]
+    """SHA-256 of each copied file by name, and of the settings as `config`."""
+    record: RunRecord | None
+    """With this start as its last one; None on a rank that does not write."""
+
+
 def prepare_folder(
-    options: TrainOptions, config: Config, *, is_resumed: bool, hardware: Mapping[str, str] | None
-) -> tuple[Config, dict[str, str], dict[str, str]]:
+    options: TrainOptions, config: Config, *, is_resumed: bool, hardware: Hardware | None
+) -> PreparedFolder[Config]:
     """Copy units, trees, CMVN and BPE model into the model folder.
 
-    With `train.yaml` the folder is complete from the start, so it can be moved and decoded on another machine. That
-    file says with which lists the model in the folder is trained: where there is one, it is written when nothing can be
-    refused any more.
+    With `train.yaml` the folder is complete from the start, so it can be moved and decoded on
+    another machine.
 
     Args:
         is_resumed: whether the folder's own config and files must be equal to these.
-        hardware: processor and number of ranks, for the provenance. A resumed run adds its own to the recorded ones:
-            `A; B`. None: this rank neither writes nor compares the folder.
+        hardware: of the ranks. None: this rank neither writes nor compares the folder.
 
-    Returns: the config with base names; SHA-256 of each copied file by name, and of the settings as `config`; and the
-        provenance for `train.yaml`, empty without `hardware`.
     Raises: ConfigError if a resumed run has another config or file than before.
     """
     model_dir = options.model_dir
@@ -147,29 +172,14 @@ def prepare_folder(
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     hashes = {**sums, "config": _hash_settings(_fixed_settings(config))}
     if hardware is None:
-        return config, hashes, {}
-    before = load_config(model_dir / "train.yaml", (), type(config)).provenance if is_resumed else hardware
+        return PreparedFolder(config=config, hashes=hashes, record=None)
     if is_resumed:
         _refuse_changes(model_dir, config, sources, contents)
-    start = _hash_start(options, config, before if is_resumed else None)
+    record = _make_record(options, config, sums, hardware, is_resumed=is_resumed)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
-    lists = [file_sha256(path) for path in options.train_data if path.is_file()]
-    is_pretrained = isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf)
-    packages = ("wenet_hs", "torch", *(["transformers"] if is_pretrained and find_spec("transformers") else []))
-    provenance = {
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
-        "git": _git_hash(),
-        "python": platform.python_version(),
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores",
-        **{name: _add_part(before.get(name, "unknown"), parts) for name, parts in hardware.items()},
-        **{name: version(name) for name in packages},
-        **{f"{SHA256_OF}{name}": sha256 for name, sha256 in sums.items()},
-        f"{SHA256_OF}training list": " ".join(lists),
-        **start,
-    }
-    return config, hashes, provenance
+    return PreparedFolder(config=config, hashes=hashes, record=record)
 
 
 def pretrained_folder(options: TrainOptions) -> Path:
@@ -180,33 +190,109 @@ def pretrained_folder(options: TrainOptions) -> Path:
     return beside if not path.exists() and beside.exists() else path
 
 
-def _hash_start(options: TrainOptions, config: TrainingConfig, recorded: Mapping[str, Any] | None) -> dict[str, str]:
-    """The provenance of the first weights: path and hash of those of `--checkpoint`, or the hash `none`.
+# ---- what the training is started with
 
-    A resumed run keeps what is `recorded`, which is nothing in older folders, and may omit `--checkpoint`.
-    Raises ConfigError if it names other weights.
+
+def _make_record(
+    options: TrainOptions,
+    config: TrainingConfig,
+    sums: Mapping[str, str],
+    hardware: Hardware,
+    *,
+    is_resumed: bool,
+) -> RunRecord:
+    """The record of this start; that of a resumed run keeps what is recorded of the starts before.
+
+    Raises ConfigError if a resumed run names other weights to start from than the first one.
     """
-    key, checkpoint = f"{SHA256_OF}checkpoint", options.checkpoint
-    now = "none" if checkpoint is None else hash_weights(checkpoint)
-    before = now if recorded is None else recorded.get(key)
-    if checkpoint is not None and before not in (now, None):
-        found = f"{key} was {str(before)[:12]}, is now {now[:12]} ({checkpoint})"
-        raise ConfigError(options.model_dir / "train.yaml", found, _SAME_RUN)
-    start = {} if before is None else {key: str(before)}
+    before = read_run(options.model_dir) if is_resumed else None
+    record = before or RunRecord(starts=(Start(),) if is_resumed else ())
+    is_recogniser = isinstance(config, ExperimentConfig)
+    return record.model_copy(
+        update={
+            "model": "recogniser" if is_recogniser else "language model",
+            "starts": (*record.starts, _describe_start(config, hardware)),
+            "lists": _describe_lists(options, is_recogniser=is_recogniser),
+            "first_weights": _first_weights(options, before, is_resumed=is_resumed),
+            "encoder_sha256": _encoder_sha256(options, config, before, is_resumed=is_resumed),
+            "files": dict(sums),
+            "head": config.head,
+            "ctc_head": config.ctc_conf.head if isinstance(config, ExperimentConfig) else None,
+            "seed": config.seed,
+            "end": None,
+        }
+    )
+
+
+def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
+    packages = ["wenet_hs", "torch"]
+    is_pretrained = isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf)
+    if is_pretrained and find_spec("transformers"):
+        packages.append("transformers")
+    return Start(
+        time=utc_now(),
+        command=(Path(sys.argv[0]).name, *sys.argv[1:]),
+        processors=hardware.processors,
+        ranks=hardware.ranks,
+        machine=f"{platform.machine()}, {os.cpu_count()} cores",
+        python=platform.python_version(),
+        packages={name: version(name) for name in packages},
+        commit=_git_hash(),
+    )
+
+
+def _describe_lists(options: TrainOptions, *, is_recogniser: bool) -> DataLists:
+    return DataLists(
+        kind=options.data_type if is_recogniser else "text",
+        train=tuple(map(_describe_file, options.train_data)),
+        valid=(_describe_file(options.cv_data),),
+    )
+
+
+def _describe_file(path: Path) -> DataFile:
+    return DataFile(path=str(path), sha256=file_sha256(path) if path.is_file() else None)
+
+
+def _first_weights(options: TrainOptions, before: RunRecord | None, *, is_resumed: bool) -> FirstWeights | None:
+    """The weights that the training starts from, or of a resumed one: that it started from.
+
+    A resumed run keeps what is recorded, which is nothing in older folders, and may omit
+    --checkpoint. Raises ConfigError if it names other weights.
+    """
+    checkpoint = options.checkpoint
     written = options.written_checkpoint or (None if checkpoint is None else str(checkpoint))
-    if named := [written] if written else first_weights(recorded or {}):
-        start[CHECKPOINT] = named[0]
-    key, conf = f"{SHA256_OF}encoder weights", config.encoder_conf if isinstance(config, ExperimentConfig) else None
-    if recorded is not None and key in recorded:
-        start[key] = str(recorded[key])
-    elif recorded is None and isinstance(conf, PretrainedConf) and checkpoint is None:
-        start[key] = hash_pretrained(pretrained_folder(options), conf.adapter)
-    return start
+    if not is_resumed:
+        if checkpoint is None:
+            return FirstWeights(kind="random")
+        return FirstWeights(kind="checkpoint", name=written, sha256=hash_weights(checkpoint))
+    recorded = None if before is None else before.first_weights
+    if checkpoint is None:
+        return recorded
+    sha256_now = hash_weights(checkpoint)
+    if recorded is None:
+        return FirstWeights(kind="checkpoint", name=written)
+    sha256_before = "none" if recorded.kind == "random" else recorded.sha256
+    if sha256_before not in (sha256_now, None):
+        found = f"sha256 of checkpoint was {sha256_before[:12]}, is now {sha256_now[:12]} ({checkpoint})"
+        raise ConfigError(options.model_dir / RUN_FILE, found, _SAME_RUN)
+    return recorded.model_copy(update={"name": written})
 
 
-def _add_part(before: str, parts: str) -> str:
-    """Both lists of parts, separated by `; `, each part once."""
-    return "; ".join(dict.fromkeys((*before.split("; "), *parts.split("; "))))
+def _encoder_sha256(
+    options: TrainOptions, config: TrainingConfig, before: RunRecord | None, *, is_resumed: bool
+) -> str | None:
+    """The sum of the weights of a pretrained encoder with which the training starts, or started.
+
+    None with --checkpoint, whose weights replace them.
+    """
+    if is_resumed:
+        return None if before is None else before.encoder_sha256
+    if options.checkpoint is not None or not isinstance(config, ExperimentConfig):
+        return None
+    conf = config.encoder_conf
+    if not isinstance(conf, PretrainedConf):
+        return None
+    return hash_pretrained(pretrained_folder(options), conf.adapter)
 
 
 def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, Path]]:

@@ -38,13 +38,18 @@ from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
 from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.errors import DataError
+from wenet_hs.runs.record import RunProgress, Steps
+from wenet_hs.runs.sentences import describe_duration, describe_limit
 from wenet_hs.train.optim import SMALLEST_SCALE
+from wenet_hs.train.run_recorder import RunRecorder
 from wenet_hs.train.state import Progress
 
 logger = logging.getLogger(__name__)
 
 PROGRESS_FIELDS = ("step", "epoch", "skipped_steps", "bad_clips", "incomplete_clips")
 """Fields of `Progress` in the record of a step."""
+LOSSES = ("loss", "loss_att", "loss_ctc", "bits_per_unit")
+"""Losses in the record of a training."""
 X_VALUES = ("step", "epoch", "plateau_ctc")
 """Numbers that TensorBoard does not show: the axis of its charts, and the constant of a run."""
 CONSTANTS = {"loss_scale": SMALLEST_SCALE, "guide": 0, "skipped_steps": 0, "bad_clips": 0, "incomplete_clips": 0}
@@ -97,24 +102,32 @@ class Monitor:
         progress: Progress,
         config: TrainingConfig,
         *,
-        total_steps: int,
-        steps_per_epoch: int,
+        steps: Steps,
         device: torch.device,
         plateau_ctc: float | None = None,
+        recorder: RunRecorder | None = None,
     ) -> None:
-        """`total_steps`, and `max_minutes` of the config: the end of the training, whichever comes first.
-        `plateau_ctc`: `constant_output_loss` of the validation list, in the unit of `loss_ctc`."""
+        """
+        Args:
+            steps: the planned steps and the limit of time: whichever comes first ends the training.
+            plateau_ctc: `constant_output_loss` of the validation list, in the unit of `loss_ctc`.
+            recorder: gets how far the training is at each log interval and each validation.
+        """
+        self.steps = steps
+        self._recorder = recorder
+        self._run_progress = RunProgress(step=progress.step, epoch=progress.epoch, seconds=progress.seconds)
         self._progress = progress
         self._metrics_path = model_dir / "metrics.jsonl"
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
         earlier = model_dir / "tensorboard"  # of a training that began when the files were there
         self._board = EventFile(earlier if earlier.is_dir() else model_dir, step=progress.step + 1)
-        self._log_interval, self._device, self.total_steps = config.log_interval, device, total_steps
-        self.steps_per_epoch, self._num_steps = steps_per_epoch, 0
-        self._max_seconds = math.inf if config.max_minutes is None else 60 * config.max_minutes
+        self._log_interval = config.log_interval
+        self._device = device
+        self._num_steps = 0
+        self._max_seconds = math.inf if steps.max_minutes is None else 60 * steps.max_minutes
         self._last_seconds = deque[float](maxlen=EXPECTED_AFTER)
         self._plateau_ctc, self._has_warned = plateau_ctc, False
-        self._take_off_step = max(TAKE_OFF_SHARE * total_steps, TAKE_OFF_WARMUPS * config.scheduler_conf.warmup_steps)
+        self._take_off_step = max(TAKE_OFF_SHARE * steps.planned, TAKE_OFF_WARMUPS * steps.warmup)
         console = Console(stderr=True)
         self._bar = ProgressBar(
             TextColumn("epoch {task.fields[epoch]}"),
@@ -125,7 +138,7 @@ class Monitor:
             console=console,
             disable=not console.is_terminal,
         )
-        self._task = self._bar.add_task("train", total=total_steps, completed=progress.step, epoch=0, facts="")
+        self._task = self._bar.add_task("train", total=steps.planned, completed=progress.step, epoch=0, facts="")
         self._recent: list[StepStats] = []
         self._closing = ExitStack()
 
@@ -151,7 +164,8 @@ class Monitor:
             logger.info("step %d: skipped: fp16 overflow at loss scale %g, now halved", step, stats.loss_scale)
         elif stats.suspects:
             suspects = ", ".join(stats.suspects)
-            logger.warning("step %d: skipped: loss or gradient not finite; with %s", step, suspects)
+            message = "step %d: skipped: loss or gradient not finite; with %s"
+            logger.warning(message, step, suspects, extra={"code": "step_skipped"})
         seconds = max(1e-9, sum(one.seconds for one in self._recent))
         throughput = sum(getattr(one, stats.throughput) for one in self._recent) / seconds
         speed = {
@@ -168,30 +182,54 @@ class Monitor:
             for named_in_warnings in ("suspects", "quarantined"):
                 record.pop(named_in_warnings, None)
             logger.info(
-                "step %d of %s%d | %s | lr %.2e%s | grad %.2f | %.0f %s | wait %.0f %%%s",
-                *(step, "at most " if self._max_seconds < math.inf else "", self.total_steps, _losses(record)),
+                "step %d of %s | %s | lr %.2e%s | grad %.2f | %.0f %s | wait %.0f %%%s",
+                *(step, describe_limit(self.steps), _losses(record)),
                 *(stats.lr, "".join(f", {part} {rate:.2e}" for part, rate in stats.lr_of.items())),
                 *(stats.grad_norm, throughput, per_second),
                 *(100 * speed["wait_share"], self._time_left()),
             )
             self._write("train", record | {"peak_memory_mb": peak_memory_bytes(self._device) / 1e6})
+            self._record_progress(
+                losses=losses_of(record),
+                seconds_per_step=self._seconds_per_step(),
+                seconds_left=self._seconds_left(),
+                speed=throughput,
+                speed_unit=per_second,
+            )
             self._recent.clear()
 
     def _log_duration(self) -> None:
         """State the expected time of an epoch and of all steps, once per run."""
-        seconds = median(self._last_seconds)
-        hours = min(seconds * self.total_steps, self._max_seconds) / 3600
-        text = "duration without validations: %.3g s per step | %.1f min per epoch (%d steps) | %.2f h in all (%s%d)"
-        limit = "at most " if self._max_seconds < math.inf else ""
-        values = (seconds, seconds * self.steps_per_epoch / 60, self.steps_per_epoch, hours, limit, self.total_steps)
-        logger.info(text, *values)
+        logger.info("%s", describe_duration(self.steps, median(self._last_seconds)))
+
+    def _seconds_per_step(self) -> float | None:
+        """None before it is known: the first steps are slow."""
+        return median(self._last_seconds) if len(self._last_seconds) == EXPECTED_AFTER else None
+
+    def _seconds_left(self) -> float | None:
+        """The time without validations; None before it is known."""
+        per_step = self._seconds_per_step()
+        if per_step is None:
+            return None
+        of_steps = per_step * (self.steps.planned - self._progress.step)
+        of_limit = self._max_seconds - self._progress.seconds
+        return max(0.0, min(of_steps, of_limit))
 
     def _time_left(self) -> str:
-        """The time without validations, as a field of the log line; empty before it is known."""
-        if len(self._last_seconds) < EXPECTED_AFTER:
-            return ""
-        seconds = median(self._last_seconds) * (self.total_steps - self._progress.step)
-        return f" | {max(0.0, min(seconds, self._max_seconds - self._progress.seconds)) / 60:.1f} min left"
+        """The time that is left, as a field of the log line; empty before it is known."""
+        seconds = self._seconds_left()
+        return "" if seconds is None else f" | {seconds / 60:.1f} min left"
+
+    def _record_progress(self, **changes: object) -> None:
+        """Write how far the training is into its record; what does not change stays as it was."""
+        position = {
+            "step": self._progress.step,
+            "epoch": self._progress.epoch,
+            "seconds": self._progress.seconds,
+        }
+        self._run_progress = self._run_progress.model_copy(update=position | changes)
+        if self._recorder is not None:
+            self._recorder.advance(self._run_progress)
 
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds
@@ -204,6 +242,11 @@ class Monitor:
             record["plateau_ctc"] = self._plateau_ctc
         self._write("valid", record)
         self._diagnose(step, facts)
+        self._record_progress(
+            dev_step=step,
+            dev_losses=losses_of(facts),
+            dev_error_rate=facts.get("ctc_error_rate"),
+        )
 
     def _diagnose(self, step: int, facts: Mapping[str, float]) -> None:
         """Warn if the model over-fits, once, or report that CTC has not taken off although it should have."""
@@ -219,6 +262,7 @@ class Monitor:
                     "step %d: the model over-fits: training loss %.2f, validation loss %.2f (lowest: %.2f); "
                     "add training data or use a smaller model; early_stopping keeps the best checkpoint",
                     *(step, train[-1], valid[-1], min(valid)),
+                    extra={"code": "overfitted"},
                 )
             self._has_warned = True
         elif is_late:
@@ -240,7 +284,8 @@ class Monitor:
             to_do = "; a fine-tuned pretrained encoder often stays there for hundreds of steps"
         message = "step %d: CTC has not taken off: its validation loss is %.2f, that of a constant output is %.2f"
         blank = f"{100 * shares[0]:.1f} % of the frames{trend}{to_do}"
-        logger.log(level, f"{message}; blank: %s", step, facts["loss_ctc"], self._plateau_ctc, blank)
+        values = (step, facts["loss_ctc"], self._plateau_ctc, blank)
+        logger.log(level, f"{message}; blank: %s", *values, extra={"code": "ctc_on_plateau"})
 
     def sync(self) -> int:
         """Fsync metrics.jsonl. Returns its length in bytes, for the checkpoint."""
@@ -256,6 +301,12 @@ class Monitor:
             if value is not None and value != CONSTANTS.get(name) and name not in X_VALUES:
                 self._board.add(f"{board_group(name)}/{name}/{kind}", value, int(record["step"]))
         self._board.flush()
+
+
+def losses_of(facts: Mapping[str, float]) -> dict[str, float | None]:
+    """The losses among the numbers of a step or a validation; None for one that is not finite."""
+    losses = {name: value for name, value in facts.items() if name in LOSSES}
+    return {name: value if math.isfinite(value) else None for name, value in losses.items()}
 
 
 def board_group(name: str) -> str:
@@ -307,7 +358,7 @@ def _open_truncated(path: Path, length: int) -> IO[bytes]:
     missing = length - os.fstat(file.fileno()).st_size
     if missing > 0:  # truncate() would fill them with zeros
         message = "%s: %d bytes of its earlier part are missing; new records are appended to what is there"
-        logger.warning(message, path, missing)
+        logger.warning(message, path, missing, extra={"code": "records_missing"})
     else:
         file.truncate(length)
     return file

@@ -15,6 +15,7 @@ from functools import partial
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import nn
@@ -38,6 +39,7 @@ from wenet_hs.heads.ctc import constant_output_loss
 from wenet_hs.model import AsrModel
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
+from wenet_hs.runs.record import ListSize
 from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
@@ -47,7 +49,7 @@ from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, check_parts, find_part
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.training import Task, train_as_rank
+from wenet_hs.train.training import DataSize, Task, train_as_rank
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +106,8 @@ class SpeechTask(Task):
             load_pretrained(encoder.pretrained, folder, encoder.conf.adapter)
             logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
         elif self.config.freeze:
-            logger.warning("freeze without --checkpoint: frozen parameters keep their random initial values")
+            message = "freeze without --checkpoint: frozen parameters keep their random initial values"
+            logger.warning(message, extra={"code": "random_weights_frozen"})
         num_ctc_only, num_steps = self.config.model_conf.ctc_only_steps, self.config.scheduler_conf.total_steps
         if num_steps is not None and num_ctc_only >= num_steps:
             logger.info("model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained", num_steps)
@@ -122,12 +125,15 @@ class SpeechTask(Task):
         elif self.config.dataset_conf.cache_features:
             open_feature_caches(sets, self.state.world)
 
-    def describe_data(self) -> Sequence[str]:
-        sets = {"training": self.train_set, "validation": self.valid_set}
-        facts = [f"{name} {len(one):,} utterances, {one.durations.sum() / 3600:,.2f} h" for name, one in sets.items()]
-        shared = sum(one.cache.num_bytes for one in sets.values() if one.cache)
-        cache = f", features {shared / 1e9:.2f} GB that all processes share" if shared else ""
-        return [*facts, f"memory: lists {self._lists_bytes / 1e9:.2f} GB{cache}"]
+    def data_size(self) -> DataSize:
+        return DataSize(
+            lists=(_size_of("training", self.train_set), _size_of("validation", self.valid_set)),
+            list_bytes=self._lists_bytes,
+            feature_bytes=_cache_bytes(self.train_set) + _cache_bytes(self.valid_set),
+        )
+
+    def num_ctc_only_steps(self) -> int:
+        return self.config.model_conf.ctc_only_steps
 
     def num_batches(self) -> int:
         return len(self.train_set.plan(self.state.progress.epoch))
@@ -185,6 +191,15 @@ class SpeechTask(Task):
 
     def _check_bad_clips(self, num_bad: int, num_drawn: int, *, at_end: bool) -> None:
         self._quarantine.check_share(num_bad, num_drawn, self.config.dataset_conf.max_bad_clips, at_end=at_end)
+
+
+def _size_of(name: Literal["training", "validation"], dataset: SpeechDataset) -> ListSize:
+    return ListSize(name=name, utterances=len(dataset), hours=dataset.durations.sum() / 3600)
+
+
+def _cache_bytes(dataset: SpeechDataset) -> int:
+    """The memory of the features that are kept."""
+    return 0 if dataset.cache is None else dataset.cache.num_bytes
 
 
 def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> SpeechTask:
@@ -317,17 +332,20 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
         raise DataError(flag, f"none of its {total} utterances can be used: {listed}", f"see {path}")
     if dataset.rejected:
         message = "%s: %d of %d utterances are not used: %s; see %s"
-        logger.warning(message, flag, len(dataset.rejected), total, listed, path)
+        code = {"code": "utterances_not_used"}
+        logger.warning(message, flag, len(dataset.rejected), total, listed, path, extra=code)
     else:
         logger.info("%s: all %d utterances are used", flag, total)
     if dataset.unused_marked:
         what = "units.txt: units in no transcript: %s; a unit with a special meaning must be %s, <sos>, <eos>, %s or %s"
         names = list_names(dataset.unused_marked, " ")
-        logger.warning(what, names, ", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE)
+        code = {"code": "units_not_used"}
+        logger.warning(what, names, ", ".join(SPECIAL_UNITS), SPACE, OTHER_SPACE, extra=code)
     if dataset.unknown:
         often = ", ".join(f"{unit!r} {count}" for unit, count in dataset.unknown.most_common(5))
         num = dataset.unknown.total()
-        logger.warning("%s: %d units of transcripts are not in units.txt and become <unk>: %s", flag, num, often)
+        message = "%s: %d units of transcripts are not in units.txt and become <unk>: %s"
+        logger.warning(message, flag, num, often, extra={"code": "unknown_units"})
 
 
 def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:

@@ -11,8 +11,9 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -36,7 +37,10 @@ from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.devices import processor_name
 from wenet_hs.distributed import World
 from wenet_hs.errors import CheckpointError, Stopped
+from wenet_hs.experiment import tree_paths
 from wenet_hs.files import locked, write_atomic
+from wenet_hs.runs.record import ListSize, Resources, Steps
+from wenet_hs.runs.sentences import describe_facts, describe_resources
 from wenet_hs.train.average import (
     average_weights,
     checkpoints_to_keep,
@@ -44,10 +48,18 @@ from wenet_hs.train.average import (
     is_out_of_patience,
     write_final,
 )
-from wenet_hs.train.model_folder import TrainOptions, prepare_folder, resolve_auto
+from wenet_hs.train.model_folder import (
+    Hardware,
+    PreparedFolder,
+    TrainOptions,
+    prepare_folder,
+    resolve_auto,
+)
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
+from wenet_hs.train.run_recorder import RunRecorder
 from wenet_hs.train.state import TrainState
+from wenet_hs.tree.tree import load_tree
 
 logger = logging.getLogger(__name__)
 
@@ -94,6 +106,15 @@ class StopRequest:
             os.kill(os.getpid(), number)
 
 
+@dataclass(frozen=True)
+class DataSize:
+    """The amount of the data of a training, and its memory."""
+
+    lists: tuple[ListSize, ...] = ()
+    list_bytes: int = 0
+    feature_bytes: int = 0
+
+
 class Task(ABC):
     """What differs between the trainings of recognisers and of language models: the batches of a step."""
 
@@ -108,9 +129,13 @@ class Task(ABC):
     def prepare(self) -> None:  # noqa: B027
         """Called once before the first step. A signal waits until it is done."""
 
-    def describe_data(self) -> Sequence[str]:
-        """The amount of the data and its memory, for the first lines of the log."""
-        return ()
+    def data_size(self) -> DataSize:
+        """The amount of the data and its memory."""
+        return DataSize()
+
+    def num_ctc_only_steps(self) -> int:
+        """The steps of a first part that trains CTC only."""
+        return 0
 
     @abstractmethod
     def num_batches(self) -> int:
@@ -135,8 +160,10 @@ class Task(ABC):
 class Training:
     """A training in progress."""
 
-    def __init__(self, model_dir: Path, task: Task) -> None:
+    def __init__(self, model_dir: Path, task: Task, recorder: RunRecorder | None = None) -> None:
+        """`recorder`: of rank 0."""
         self.model_dir, self.task, self.stop = model_dir, task, StopRequest()
+        self._recorder = recorder
         self.config, self.state, self.world = task.config, task.state, task.state.world
         self._checkpoints = model_dir / "checkpoints"
         stop = self.stop  # not self: a cycle of references would keep the model beyond its process group
@@ -152,12 +179,21 @@ class Training:
         is_finished = final.exists() and finished.exists() and finished.read_text("utf-8") == self._ending
         if self.world.any(self.world.is_first and is_finished and self._is_over()):
             logger.info("%s: trained already (%d steps)", final, progress.step)
+            if self._recorder is not None:
+                self._recorder.confirm_end()
             return
+        if self._recorder is not None:
+            self._recorder.follow(progress)
+            self._recorder.begin()
         monitoring = self._monitor() if self.world.is_first else nullcontext()
         with monitoring as monitor, self.stop, matmul_precision(self.config.matmul_precision, self.state.device):
             self.task.prepare()
             if monitor is not None:
-                self._log_resources(-(-monitor.total_steps // (self.config.save_interval or monitor.steps_per_epoch)))
+                num_saves = -(-monitor.steps.planned // (self.config.save_interval or monitor.steps.per_epoch))
+                resources = self._find_resources(num_saves)
+                self._log_resources(resources)
+                if self._recorder is not None:
+                    self._recorder.plan(monitor.steps, resources, self._tree_kinds())
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
@@ -166,7 +202,8 @@ class Training:
             if self.world.is_first:
                 if 0 < progress.step <= self.config.scheduler_conf.warmup_steps:
                     message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
-                    logger.warning(message, progress.step, self.config.scheduler_conf.warmup_steps)
+                    warmup_steps = self.config.scheduler_conf.warmup_steps
+                    logger.warning(message, progress.step, warmup_steps, extra={"code": "ended_in_warmup"})
                 self._write_final()
                 write_atomic(finished, self._ending)
 
@@ -203,31 +240,58 @@ class Training:
 
     def _monitor(self) -> Monitor:
         steps_per_epoch = -(-self.task.num_batches() // (self.task.accum_grad * self.world.size))
-        total_steps = self._count_steps(steps_per_epoch)
+        steps = Steps(
+            planned=self._count_steps(steps_per_epoch),
+            per_epoch=steps_per_epoch,
+            warmup=self.config.scheduler_conf.warmup_steps,
+            ctc_only=self.task.num_ctc_only_steps(),
+            max_minutes=self.config.max_minutes,
+        )
         return Monitor(
             self.model_dir,
             self.state.progress,
             self.config,
-            total_steps=total_steps,
-            steps_per_epoch=steps_per_epoch,
+            steps=steps,
             device=self.state.device,
             plateau_ctc=self.task.plateau_ctc(),
+            recorder=self._recorder,
         )
 
-    def _log_resources(self, num_saves: int) -> None:
-        """One line: the data, and the checkpoints that are kept, of `num_saves`, against the free disk."""
-        config, each = self.config, self.state.checkpoint_bytes()
+    def _tree_kinds(self) -> dict[str, str]:
+        """The kind of each tree in the model folder by the name of its file."""
+        paths = [self.model_dir / name for name in tree_paths(self.config).values()]
+        return {path.name: load_tree(path).kind for path in paths}
+
+    def _find_resources(self, num_saves: int) -> Resources:
+        """The data, and the checkpoints that are kept, of `num_saves`, against the free disk."""
+        config = self.config
+        data = self.task.data_size()
+        each = self.state.checkpoint_bytes()
         num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
         kept = each * min(num_saves, config.keep_checkpoints + num_best)
         if config.keep_checkpoints_gb is not None:
             kept = min(kept, max(each, round(1e9 * config.keep_checkpoints_gb)))
-        there = sum(file.stat().st_size for path in list_checkpoints(self._checkpoints) for file in path.iterdir())
-        free = shutil.disk_usage(self.model_dir).free
-        lacks_disk = kept + each > there + free  # the next one is written before another is deleted
-        disk = f"disk: checkpoints at most {kept / 1e9:.2f} GB ({each / 1e9:.2f} GB each), free {free / 1e9:.2f} GB"
-        to_do = "; free some space, or set keep_checkpoints_gb" if lacks_disk else ""
-        level = logging.WARNING if lacks_disk else logging.INFO
-        logger.log(level, "resources: %s%s", " | ".join([*self.task.describe_data(), disk]), to_do)
+        return Resources(
+            lists=data.lists,
+            list_bytes=data.list_bytes,
+            feature_bytes=data.feature_bytes,
+            checkpoint_bytes=each,
+            kept_bytes=kept,
+            free_bytes=shutil.disk_usage(self.model_dir).free,
+        )
+
+    def _log_resources(self, resources: Resources) -> None:
+        """One line, which is a warning if the checkpoints do not fit on the disk."""
+        folders = list_checkpoints(self._checkpoints)
+        written_bytes = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
+        # The next checkpoint is written before another one is deleted.
+        needed_bytes = resources.kept_bytes + resources.checkpoint_bytes
+        text = describe_resources(resources)
+        if needed_bytes > written_bytes + resources.free_bytes:
+            to_do = "free some space, or set keep_checkpoints_gb"
+            logger.warning("%s; %s", text, to_do, extra={"code": "disk_too_small"})
+        else:
+            logger.info("%s", text)
 
     def _count_steps(self, steps_per_epoch: int) -> int:
         """The steps that will run without a time limit. Warns if `max_epoch` ends the training before its schedule."""
@@ -238,6 +302,7 @@ class Training:
                 "%d steps will run, all in the warm-up of %d: the learning rate only rises to %.1e; "
                 "lower scheduler_conf.warmup_steps",
                 *(steps, warmup, learning_rate(steps, config)),
+                extra={"code": "all_in_warmup"},
             )
         if planned is None or planned <= of_epochs:
             return planned or of_epochs
@@ -246,6 +311,7 @@ class Training:
             "is still %.1e there; set max_epoch: %d for all steps, or total_steps: %d for a rate that falls to 0",
             *(config.max_epoch, of_epochs, planned, learning_rate(of_epochs, config)),
             *(-(-planned // steps_per_epoch), of_epochs),
+            extra={"code": "ends_before_schedule"},
         )
         return of_epochs
 
@@ -308,11 +374,14 @@ class Training:
         logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
 
 
+TaskLoader = Callable[[Config, TrainOptions, Mapping[str, str], World], Task]
+
+
 def train_as_rank(
     options: TrainOptions,
     world: World,
     kind: type[Config],
-    load_task: Callable[[Config, TrainOptions, Mapping[str, str], World], Task],
+    load_task: TaskLoader[Config],
 ) -> None:
     """Train on this rank: lock and write the folder, load or resume the task, and run it.
 
@@ -326,30 +395,52 @@ def train_as_rank(
     checkpoints = options.model_dir / "checkpoints"
     lock = locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
     with report_full_disk(options.model_dir, checkpoints), lock if world.is_first else nullcontext():
-        config, hashes, provenance, resume_from = _prepare_folder(options, world, kind)
-        describe = partial(dump_config, config, options.model_dir / "train.yaml", provenance=provenance)
-        if world.is_first and resume_from is None:
-            describe()
-        task = load_task(config, options, hashes, world)
-        state = task.state
-        world.check_equal_across_ranks(state.fingerprint)
-        if resume_from is not None:
-            state.restore(resume_from)
-            logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
-            if world.is_first:  # nothing is refused any more
-                set_aside_newer(resume_from)
-                describe()
-        task.begin(options, is_resumed=resume_from is not None)
-        logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
-        if world.size > 1:
-            logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
-        Training(options.model_dir, task).run()
+        folder, resume_from = _prepare_folder(options, world, kind)
+        recorder = None
+        if folder.record is not None:
+            recorder = RunRecorder(options.model_dir, folder.record)
+        with recorder or nullcontext():
+            _train_in_folder(options, world, folder, resume_from, recorder, load_task)
+
+
+def _train_in_folder(
+    options: TrainOptions,
+    world: World,
+    folder: PreparedFolder[Config],
+    resume_from: Path | None,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> None:
+    """Load or resume the task, and run it.
+
+    train.yaml and run.json say with which lists the model in the folder is trained. So a new training
+    writes them at once, a resumed one when nothing can be refused any more.
+    """
+    facts = {} if folder.record is None else describe_facts(folder.record)
+    write_config = partial(dump_config, folder.config, options.model_dir / "train.yaml", facts)
+    if recorder is not None and resume_from is None:
+        write_config()
+        recorder.begin()
+    task = load_task(folder.config, options, folder.hashes, world)
+    state = task.state
+    world.check_equal_across_ranks(state.fingerprint)
+    if resume_from is not None:
+        state.restore(resume_from)
+        logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
+        if world.is_first:  # nothing is refused any more
+            set_aside_newer(resume_from)
+            write_config()
+    task.begin(options, is_resumed=resume_from is not None)
+    logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
+    if world.size > 1:
+        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
+    Training(options.model_dir, task, recorder).run()
 
 
 def _prepare_folder(
     options: TrainOptions, world: World, kind: type[Config]
-) -> tuple[Config, dict[str, str], dict[str, str], Path | None]:
-    """Write the folder on rank 0. Returns what `prepare_folder` returns, and the checkpoint to resume from."""
+) -> tuple[PreparedFolder[Config], Path | None]:
+    """Write the folder on rank 0. Returns it, and the checkpoint to resume from."""
     checkpoints = options.model_dir / "checkpoints"
     config = load_config(options.config, options.override_config, kind)
     found = None
@@ -363,13 +454,13 @@ def _prepare_folder(
     is_resumed = newest is not None
     config = resolve_auto(config, options, world.device, is_resumed=is_resumed)
     processors = sorted(set(world.all_gather(processor_name(world.device))))
-    hardware = {"processor": "; ".join(processors), "ranks": str(world.size)} if world.is_first else None
+    hardware = Hardware(processors=tuple(processors), ranks=world.size) if world.is_first else None
     with world.first_before_others():
-        config, hashes, provenance = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
+        folder = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
-    sha256 = hashlib.sha256(config.model_dump_json().encode()).hexdigest()
-    world.check_equal_across_ranks({**hashes, "config": sha256, **versions})
-    return config, hashes, provenance, None if newest is None else checkpoints / newest
+    sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
+    world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
+    return folder, None if newest is None else checkpoints / newest
 
 
 def find_resume(options: TrainOptions) -> Path | None:
