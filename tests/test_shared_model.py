@@ -80,7 +80,7 @@ def test_a_zip_and_the_hub_give_the_same_text(
         assert load_model(reference).transcribe(clip) == expected
     assert hub == [("user/name", None), ("user/name", "refs/pr/1")]
     (unpacked,) = cache.iterdir()
-    assert {path.name for path in unpacked.iterdir()} == {"README.md", "train.yaml", "units.txt", WEIGHTS}
+    assert {path.name for path in unpacked.iterdir()} == {"README.md", "run.json", "train.yaml", "units.txt", WEIGHTS}
 
 
 def test_an_unpacked_model_is_on_the_disk_before_it_has_its_name_and_a_damaged_one_is_named(

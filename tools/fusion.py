@@ -12,8 +12,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from wenet_hs.config.load import load_config
 from wenet_hs.files import write_atomic
+from wenet_hs.runs.record import RunRecord, read_run
+from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.tables import markdown_table
 
 
@@ -33,8 +34,9 @@ def main() -> None:
     if len({*names}) < len(names):
         parser.error(f"--lm: {' '.join(names)}: give at most one n-gram model and one recurrent model")
     rows = [_row(args, head, mode) for head in args.head for mode in args.modes]
-    of_models = load_config(args.exp / args.head[0] / "train.yaml").provenance
-    made = ", ".join(f"{name} {of_models.get(name, 'unknown')}" for name in ("processor", "torch", "git"))
+    run = read_run(args.exp / args.head[0]) or RunRecord()
+    facts = describe_facts(run)
+    made = ", ".join(f"{name} {facts.get(name, 'unknown')}" for name in ("processor", "torch", "git"))
     header = ["recogniser", "mode", "no language model", *(f"{name} (weight)" for name in names)]
     text = (
         "## With language models of the training sentences (simulated speech)\n\n"

@@ -32,6 +32,7 @@ from wenet_hs.frontends.build import build_frontend
 from wenet_hs.gpu import is_gpu
 from wenet_hs.interop.weights import check_num_units, convert_state_dict, is_wenet
 from wenet_hs.model import AsrModel
+from wenet_hs.runs.record import RUN_FILE, RunRecord, read_run
 from wenet_hs.shared_model import WEIGHTS, resolve_model, unpacked_models
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable, check_special
@@ -57,12 +58,6 @@ def tree_paths(config: TrainingConfig) -> dict[str, str]:
     return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
 
 
-SHA256_OF = "sha256 of "
-"""Prefix of the keys in the provenance of a `train.yaml` that end with the name of a file of the folder."""
-OVERFITTED = "overfitted"
-"""Key in the provenance of a packed model, which has no records of its training: `yes`, or it is not there."""
-
-
 @dataclass(frozen=True)
 class Experiment:
     """A trained model with its config and tokenizer."""
@@ -72,8 +67,10 @@ class Experiment:
     model: AsrModel
     """In evaluation mode."""
     model_dir: Path
+    run: RunRecord
+    """What its training was started with; without any fact if that is not recorded."""
     is_overfitted: bool = False
-    """By the records of its training; its confidences are too high then."""
+    """By the curves of its training; its confidences are too high then."""
 
     @property
     def frontend(self) -> Frontend:
@@ -116,8 +113,24 @@ def load_experiment(
         found = f"describes a model that cannot be built ({one_line(error)})"
         raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
     load_weights(model, state, str(path))
-    is_overfitted = config.provenance.get(OVERFITTED) == "yes" or is_model_overfitted(model_dir, path)
-    return Experiment(config, tokenizer, model.to(device).eval(), model_dir, is_overfitted)
+    run = run_of(model_dir, config) or RunRecord()
+    return Experiment(
+        config=config,
+        tokenizer=tokenizer,
+        model=model.to(device).eval(),
+        model_dir=model_dir,
+        run=run,
+        is_overfitted=run.is_overfitted or is_model_overfitted(model_dir, path),
+    )
+
+
+def run_of(model_dir: Path, config: TrainingConfig) -> RunRecord | None:
+    """The record of the training in this folder; None for a model of WeNet.
+
+    `config`: of its train.yaml, where earlier versions have the facts.
+    """
+    settings = {"provenance": config.provenance, "head": config.head, "seed": config.seed}
+    return read_run(model_dir, settings)
 
 
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
@@ -209,17 +222,22 @@ def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentCon
 
 
 def check_files(model_dir: Path, config: TrainingConfig) -> None:
-    """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in `train.yaml`.
+    """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in its run record.
 
     With other units of the same number every word would be wrong.
     """
     is_unpacked = model_dir.parent == unpacked_models()
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
     refuse_lfs_pointer(model_dir / WEIGHTS)
+    run = run_of(model_dir, config)
+    sums = {} if run is None else run.files
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
-        expected, path = config.provenance.get(SHA256_OF + name), model_dir / name
-        if expected and path.is_file() and file_sha256(path) != expected:
-            raise CheckpointError(path, "changed since the training (sha256 in train.yaml)", to_do)
+        path = model_dir / name
+        if name not in sums or not path.is_file():
+            continue
+        if file_sha256(path) != sums[name]:
+            recorded_in = RUN_FILE if (model_dir / RUN_FILE).is_file() else "train.yaml"
+            raise CheckpointError(path, f"changed since the training (sha256 in {recorded_in})", to_do)
 
 
 def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
@@ -286,7 +304,7 @@ def find_table(model_dir: Path, config: ExperimentConfig) -> Path:
     """
     named = config.tokenizer_conf.symbol_table_path
     names = [Path(named).name] if named else []
-    if config.provenance:  # one of our trainings, which copied the table
+    if run_of(model_dir, config) is not None:  # one of our trainings, which copied the table
         return in_folder(model_dir, *names, "units.txt")
     for name in (*names, *_TABLES):
         if (model_dir / name).is_file():

@@ -23,7 +23,7 @@ from wenet_hs.files import fsync_path
 WEIGHTS = "model.safetensors"
 MODEL_FILES = (
     *("train.yaml", WEIGHTS, "units.txt", "tree.json", "ctc_tree.json", "bpe.model", "global_cmvn", "encoder.json"),
-    *("README.md", "LICENSE"),
+    *("run.json", "README.md", "LICENSE"),
 )
 """All files that a packed model may have."""
 MAX_BYTES, MAX_RATIO, MAX_ENTRIES = 20 * 10**9, 100, 1000

@@ -133,7 +133,7 @@ def test_the_same_line_everywhere(name: str, tmp_path: Path, monkeypatch: pytest
     lines = []
     for read in (
         read_description,
-        lambda path: import_model(path, Path("out"), None, command=""),
+        lambda path: import_model(path, Path("out"), None, command=()),
         wenet_hs.load_model,
     ):
         with pytest.raises(WenetHsError) as caught:
@@ -149,7 +149,7 @@ def test_a_name_of_the_hub_that_is_no_folder(tmp_path: Path, monkeypatch: pytest
     expected = (
         "facebook/mms-300m: no such folder; if it is a name on the Hugging Face Hub, `hf download facebook/mms-300m"
     )
-    for read in (read_description, lambda path: import_model(path, Path("out"), None, command="")):
+    for read in (read_description, lambda path: import_model(path, Path("out"), None, command=())):
         with pytest.raises(WenetHsError, match=f"^{expected} --local-dir mms-300m` downloads it$"):
             read(name)
     expected = "no such file or folder; give the --model_dir of a training, or hf://facebook/mms-300m if it is a packed"

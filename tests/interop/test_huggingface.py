@@ -277,7 +277,7 @@ def test_a_failure_leaves_nothing_and_the_same_command_works(
         assert "final.pt: disk full; free some space" in error_line(run_import(tmp_path, tmp_path / "ours"), capsys)
     assert [*(tmp_path / "ours").iterdir()] == []
     assert run_import(tmp_path, tmp_path / "ours") == 0
-    names = {"encoder.json", "final.json", "final.pt", "train.yaml", "units.txt"}
+    names = {"encoder.json", "final.json", "final.pt", "run.json", "train.yaml", "units.txt"}
     assert {path.name for path in (tmp_path / "ours").iterdir()} == names
 
 

@@ -32,6 +32,7 @@ from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.recognizer import load_model
 from wenet_hs.report.card import PackOptions, read_scorings, write_card
 from wenet_hs.report.pack import PRIVATE_PATH, TRAINING_FILES, blank_texts, pack_model, without_folders
+from wenet_hs.runs.record import FirstWeights, RunRecord, read_run
 from wenet_hs.score import Rules, report_to_json, score
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
@@ -87,9 +88,12 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
             assert word.encode() not in path.read_bytes(), (path.name, word)
     found = load_config(packed / "train.yaml")
     assert found.dataset_conf.noise_conf is not None and found.dataset_conf.noise_conf.list == "noise.list"
-    assert {key: found.provenance[key] for key in kept} == kept
-    names = {key.removeprefix("sha256 of ") for key in found.provenance if key.startswith("sha256 of ")}
-    assert names == {"checkpoint", WEIGHTS, "units.txt", "tree.json", "encoder.json"}
+    published = read_run(packed)
+    assert published is not None
+    assert (published.torch, published.processors) == ("2.11.0", ["Intel(R) Xeon(R)"])
+    assert published.first_weights == FirstWeights(kind="random")
+    assert published.last_start.commit is None, "it was a path"
+    assert set(published.files) == {WEIGHTS, "units.txt", "tree.json", "encoder.json"}
     assert json.loads((packed / "encoder.json").read_text("utf-8")) == {"config": {"file": "w.bin", **sizes}}
     assert load_tree(packed / "tree.json").options == {"seed": 1}
 
@@ -214,7 +218,7 @@ def test_scores_of_other_weights_are_left_out(
     experiment = load_experiment(scored)
     monkeypatch.setattr("wenet_hs.report.card.file_sha256", lambda path: "another")
     monkeypatch.setattr("wenet_hs.report.trained_on.file_sha256", lambda path: "another")
-    card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), {}, "mit")
+    card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), RunRecord(), "mit")
     assert "the folder of the model has no scores of these weights" in card and "model-index" not in card
     assert "hours" not in card, "the list may have changed too"
     assert (
@@ -381,7 +385,7 @@ def test_only_the_safetensors_of_a_packed_model_are_read(tmp_path: Path) -> None
     content[-3] ^= 1
     (packed / WEIGHTS).write_bytes(content)
     for options in ({"model_dir": packed}, {"model_dir": tmp_path / "exp", "checkpoint": packed}):
-        with pytest.raises(CheckpointError, match=r"model.safetensors: changed since the training \(sha256 in train"):
+        with pytest.raises(CheckpointError, match=r"model.safetensors: changed since the training \(sha256 in run.json"):
             load_experiment(**options)
     (packed / WEIGHTS).write_bytes(LFS_POINTER)
     with pytest.raises(CheckpointError, match="model.safetensors: a pointer of Git LFS; run `git lfs pull` in this"):
@@ -418,7 +422,7 @@ def test_it_is_uploaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     for out in ("packed", "packed.zip"):
         options = PackOptions(model_dir=folder, out=tmp_path / out, license="MIT", push="hf://user/name@dev")
         assert pack_model(options).exists()
-        files = {"README.md", "train.yaml", "units.txt", WEIGHTS}
+        files = {"README.md", "run.json", "train.yaml", "units.txt", WEIGHTS}
         assert uploads == [("user/name", False), ("dev", True), ("user/name", "dev", files)]
         uploads.clear()
     options = PackOptions(model_dir=folder, out=tmp_path / "b", license="MIT", push="hf://user/taken")
@@ -454,7 +458,7 @@ def test_a_pretrained_encoder_is_packed_without_the_folders_of_its_training(tmp_
     with ZipFile(packed) as zipped:
         content = {Path(name).name: zipped.read(name) for name in zipped.namelist()}
     assert str(tmp_path).encode() not in content["train.yaml"] + content["README.md"] + content["encoder.json"]
-    assert b"sha256 of encoder weights" in content["train.yaml"] and b"cache: null" in content["train.yaml"]
+    assert json.loads(content["run.json"])["encoder_sha256"] and b"cache: null" in content["train.yaml"]
     assert b"a pretrained encoder of the kind wav2vec2, weights with SHA-256" in content["README.md"]
     assert sum(map(len, content.values())) < len(content["model.safetensors"]) + 1e6
 

@@ -11,12 +11,18 @@ from wenet_hs.bin import lm, report
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import dump_config
 from wenet_hs.report.results import Results, collect_lm_results, read_results, write_results
+from wenet_hs.runs.record import RunRecord, Start
 
 
 def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Path:
     scores = {"valid perplexity": perplexity, "test perplexity": 2 * perplexity, "bits per word, test": 7.5}
     settings = {"head": system, "optim_conf.lr": 0.001 if seed == 0 else 0.002, "grad_clip": 1.0}
-    cost = {"steps": 100, "train_hours": None, "train_seconds": 3600.0, "provenance": {"processor": "P"}}
+    cost = {
+        "steps": 100,
+        "train_hours": None,
+        "train_seconds": 3600.0,
+        "run": RunRecord(starts=(Start(processors=("P",)),)),
+    }
     return write_results(Results(system=system, seed=seed, settings=settings, scores=scores, **cost), folder)
 
 
@@ -98,8 +104,10 @@ def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(t
     target = write_results(collect_lm_results(folder), tmp_path / "results")
     assert target.name == "tree-seed777.json" and str(tmp_path) not in target.read_text()
     found = read_results(target)
-    assert found.provenance["command"].endswith("--train_text train.txt --override_config head_conf.tree=t.json")
-    assert found.provenance["processor"] == "P/2"
+    command = ("--train_text", "train.txt", "--override_config", "head_conf.tree=t.json")
+    assert found.run.last_start.command[-4:] == command
+    assert found.run.lists.train_paths == ["train.txt"]
+    assert found.run.processors == ["P/2"]
     assert (found.steps, found.train_seconds) == (2, 2.0)
     assert found.scores == {"test perplexity": 8.5, "bits per word, test": 3.1}
     line = f"--exp {folder} --out {tmp_path}/x.html"

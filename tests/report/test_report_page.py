@@ -306,7 +306,7 @@ def test_the_error_rate_of_validations_is_drawn_in_percent(tmp_path: Path) -> No
 def test_all_input_is_escaped(tmp_path: Path) -> None:
     folder = write_experiment(tmp_path / "<b>&x", attention={"ca1": "<script>alert(1)</script>", "ca2": '<i>"'})
     with (folder / "train.yaml").open("a") as file:
-        file.write('  note: "<img src=x onerror=1>"\n')
+        file.write('  machine: "<img src=x onerror=1>"\n')
     stats = write_data(tmp_path / "data", corpus="<em>", licence="<u>")
     page = build(folder, title="<u>&", mode="attention", stats=stats)
     text_of(page)

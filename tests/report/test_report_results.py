@@ -78,8 +78,9 @@ def test_a_results_file_has_the_counts_and_no_transcripts(tmp_path: Path) -> Non
     found = read_results(path)
     assert (found.system, found.seed, found.steps, found.train_seconds) == ("hsoftmax-0.5", 3, 50, 300.0)
     assert found.train_hours == pytest.approx(6 * 1.8 / 3600, abs=1e-4)
-    assert found.settings.keys() <= {"dtype"} and found.provenance["processor"] == "P1"
-    assert "--train_data train.list" in found.provenance["command"] and str(tmp_path) not in path.read_text("utf-8")
+    assert found.settings.keys() <= {"dtype"} and found.run.processors == ["P1"]
+    assert found.run.lists.train_paths == ["train.list"]
+    assert str(tmp_path) not in path.read_text("utf-8")
     mode = found.modes["ctc_greedy_search"]
     # bon dia → on di; adéu → adeu; салам дүйнө → салам дуйно; кыргыз → nothing. Spaces do not count.
     assert (found.units, mode.errors) == ({"ca": [6, 4], "ky": [10, 6]}, {"ca": [2, 1], "ky": [2, 6]})
@@ -256,7 +257,7 @@ def test_systems_with_other_languages_are_in_one_table_but_not_compared(study: P
     ("file", "old", "new", "message"),
     [
         ("hsoftmax-0.5-seed2.json", '"P1"', '"P2"', "seed2 and hsoftmax-0.5-seed2: processor 'P1' and 'P2'; "),
-        ("hsoftmax-0.5-seed2.json", "wenet_hs.results/2", "x", "seed2.json: not written by `report --results`"),
+        ("hsoftmax-0.5-seed2.json", "wenet_hs.results/3", "x", "seed2.json: not written by `report --results`"),
         ("hsoftmax-0.5-seed2.json", '"system":"hsoftmax-0.5"', '"system":"x"', "results of x, which "),
         ("table.yaml", "title:", "titel:", "table.yaml: title: Field required"),
         ("hsoftmax-0.5-seed2.json", '"keys":"', '"keys":"0', "attention: .* have different test sets; score"),

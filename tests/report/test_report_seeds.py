@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from wenet_hs.report.collect import ExperimentResults, compare_systems, group_seeds
+from wenet_hs.runs.record import RunRecord, run_of_settings
 from wenet_hs.score import Rules, score
 
 REF = {f"xx{i}": "abcdefghij" for i in range(8)}
@@ -17,9 +18,10 @@ def experiment(name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp3
     report = score(REF, hypothesis, rules=Rules(metric="cer"), num_resamples=0)
     settings = {"head": name[0], "dtype": dtype} | ({} if seed is None else {"seed": seed})
     provenance = {key.replace("_", " "): text for key, text in facts.items()}
+    run = run_of_settings({"provenance": provenance}) or RunRecord()
     files: dict[str, Any] = {"curves": {}, "tree": None, "rtf": {}, "absent": (), "outdated": ()}
     scores = {"joint": report}
-    return ExperimentResults(name=name, folder=Path(), settings=settings, provenance=provenance, scores=scores, **files)
+    return ExperimentResults(name=name, folder=Path(), settings=settings, run=run, scores=scores, **files)
 
 
 def trainings(name: str, wrong: tuple[int, ...], **facts: str) -> list[ExperimentResults]:

@@ -9,6 +9,7 @@ import pytest
 from lock_holder import holder
 
 from wenet_hs.errors import DataError
+from wenet_hs.runs.provenance import Provenance
 from wenet_hs.runs.record import (
     DataFile,
     End,
@@ -174,3 +175,11 @@ def test_the_file_is_plain_json(tmp_path: Path) -> None:
     values = json.loads((tmp_path / "run.json").read_text("utf-8"))
     assert values["format"] == "wenet_hs.run/1"
     assert values["lists"]["train"][0] == {"path": "a.list", "sha256": B}
+
+
+def test_values_of_flags_in_the_command_of_an_earlier_version() -> None:
+    command = "train --train_data a.list 'b c.list' --seed 1 --train_data=d.list --checkpoint exp/base --resume never"
+    values = Provenance({"command": command}).flag_values("--train_data", "--checkpoint")
+    assert values == ["a.list", "b c.list", "d.list", "exp/base"]
+    assert Provenance({"command": command + " 'x"}).flag_values("--checkpoint") == []
+    assert Provenance({}).flag_values("--checkpoint") == []

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which trainings are pairs: seed, processor, dtype, training list, units and ranks, read from train.yaml."""
+"""Which trainings are pairs: seed, processor, dtype, training list, units and ranks."""
 
 from pathlib import Path
 
 import pytest
 
 from wenet_hs.errors import DataError
-from wenet_hs.score.pairing import Training, check_pair, check_system, command_values, read_training, training_of
+from wenet_hs.runs.record import run_of_settings
+from wenet_hs.score.pairing import Training, check_pair, check_system, read_training, training_of
 
 HASH = "0123456789ab" + 52 * "c"
 FACTS = {
@@ -24,7 +25,8 @@ ADVICE += "weights of --checkpoint"
 
 def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **changes: str | None) -> Training:
     facts = FACTS | {key.replace("_", " "): value for key, value in changes.items()}
-    return training_of(name, {"seed": seed, "dtype": dtype}, {key: value for key, value in facts.items() if value})
+    provenance = {key: value for key, value in facts.items() if value}
+    return training_of(name, {"seed": seed, "dtype": dtype}, run_of_settings({"provenance": provenance}))
 
 
 @pytest.mark.parametrize(
@@ -76,24 +78,14 @@ def test_trainings_with_other_ctc_heads_start_from_models_of_their_own() -> None
         )
         settings = {"seed": 1, "dtype": "fp32", "ctc_conf": {"head": head}}
         flat = {"seed": 1, "dtype": "fp32", "ctc_conf.head": head}
-        return training_of("x", flat if start == "d" else settings, provenance)
+        run = run_of_settings({"provenance": provenance})
+        return training_of("x", flat if start == "d" else settings, run)
 
     assert check_pair(with_ctc("softmax", HASH), with_ctc("hsoftmax", "d")) == []
     assert check_pair(with_ctc("hsoftmax", HASH, ctc_tree="1"), with_ctc("hsoftmax", "d", ctc_tree="2")) == []
     for head in ("softmax", "hsoftmax"):
         with pytest.raises(DataError, match="x and x: weights of --checkpoint '0123456789ab' and 'd'; pair"):
             check_pair(with_ctc(head, HASH, ctc_tree="1"), with_ctc(head, "d", ctc_tree="1"))
-
-
-def test_values_of_flags_in_a_command() -> None:
-    command = "train --train_data a.list 'b c.list' --seed 1 --train_data=d.list --checkpoint exp/base --resume never"
-    assert command_values({"command": command}, "--train_data", "--checkpoint") == [
-        "a.list",
-        "b c.list",
-        "d.list",
-        "exp/base",
-    ]
-    assert command_values({"command": command + " 'x"}, "--checkpoint") == command_values({}, "--checkpoint") == []
 
 
 def test_a_system_has_each_seed_once() -> None:

@@ -7,7 +7,6 @@ Its outputs are those of transformers. `transcribe`, `recognize`, `align` and `t
 """
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 
@@ -25,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    command = shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]])
+    command = [Path(sys.argv[0]).name, *sys.argv[1:]]
     table, tokenizer = import_model(args.hf, args.out, args.lang, command=command)
     print(f"{args.out}: {len(table)} units, {'phones' if tokenizer == 'phone' else 'characters'}")
     letters = "".join(unit for unit in table.units if len(unit) == 1)

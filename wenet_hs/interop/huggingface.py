@@ -6,7 +6,7 @@ MMS by language), and perhaps `added_tokens.json`, `special_tokens_map.json`, `t
 `adapter.LANG.safetensors`. Unit i of our table is token i, so the rows of `lm_head` keep their order.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -22,8 +22,8 @@ from wenet_hs.encoders.description import EncoderDescription, read_description, 
 from wenet_hs.encoders.kinds import make_pretrained
 from wenet_hs.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names
-from wenet_hs.experiment import SHA256_OF
 from wenet_hs.files import file_sha256, fsync_path, write_atomic
+from wenet_hs.runs.record import RunRecord, Start, write_run
 from wenet_hs.text.units import BLANK, EOS, SOS, SOS_EOS, SPACE, UNK, SpecialIds, UnitTable
 from wenet_hs.train.average import write_final
 
@@ -38,13 +38,13 @@ class Vocabulary(NamedTuple):
     tokenizer: Literal["char", "phone"]
 
 
-def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> Vocabulary:
+def import_model(folder: Path, out: Path, lang: str | None, *, command: Sequence[str]) -> Vocabulary:
     """Write a model folder (`decoder: none`) with the outputs of the fine-tuned model in `folder`.
 
     Args:
         out: the folder to write, `train.yaml` last.
         lang: the language whose adapters and output layer are used, for MMS.
-        command: the command line, for the provenance.
+        command: the words of the command line, for the run record.
     Raises: ConfigError, DataError or CheckpointError: one line with the file or flag that does not fit.
     """
     if taken := [name for name in ("train.yaml", "units.txt", "encoder.json", "final.pt") if (out / name).exists()]:
@@ -81,10 +81,14 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: str) -> 
             write_final(new / "final.pt", state, (), by="import")
         except CheckpointError as error:
             raise CheckpointError(out / "final.pt", error.found, error.to_do) from error
-        provenance = {f"{SHA256_OF}{name}": file_sha256(new / name) for name in ("units.txt", "encoder.json")}
-        provenance |= {"command": command, f"{SHA256_OF}encoder weights": hash_pretrained(folder, adapter)}
+        run = RunRecord(
+            starts=(Start(command=tuple(command)),),
+            encoder_sha256=hash_pretrained(folder, adapter),
+            files={name: file_sha256(new / name) for name in ("units.txt", "encoder.json")},
+        )
+        write_run(new, run)
         config = config.model_copy(update={"tokenizer": vocabulary.tokenizer})
-        dump_config(config, new / "train.yaml", provenance=provenance)
+        dump_config(config, new / "train.yaml")
         for path in sorted(new.iterdir(), key=lambda path: path.name == "train.yaml"):  # that one last
             path.rename(out / path.name)
     fsync_path(out)

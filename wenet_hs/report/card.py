@@ -4,7 +4,8 @@
 import json
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,21 +19,39 @@ from wenet_hs.corpus.consent import CONSENT
 from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import DataError, list_names, one_line
-from wenet_hs.experiment import SHA256_OF, Experiment
+from wenet_hs.experiment import Experiment
 from wenet_hs.files import file_sha256, read_lines
 from wenet_hs.options import REQUIRED, option
 from wenet_hs.report.collect import SIMULATED_KEY, read_json, sort_modes
 from wenet_hs.report.trained_on import read_training_lists
+from wenet_hs.runs.provenance import SHA256_OF
+from wenet_hs.runs.record import RunRecord
+from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
-from wenet_hs.score.pairing import first_weights
 from wenet_hs.score.tables import read_report
 from wenet_hs.shared_model import WEIGHTS, is_packed, split_hub_name
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN = "unknown: ask the author"
+WEIGHTS_KEY = "weights_sha256"
+"""Key in the front matter of a card with the SHA-256 of the weights that its error rates belong to."""
 SPDX = re.compile(r"[A-Za-z0-9.+-]+")
 """The name of a licence."""
+_FACTS_OF_TRAINING = (
+    f"{SHA256_OF}encoder weights",
+    "git",
+    "python",
+    "processor",
+    "ranks",
+    "wenet_hs",
+    "torch",
+    "transformers",
+    "overfitted",
+    f"{SHA256_OF}training list",
+    f"{SHA256_OF}checkpoint",
+)
+"""Facts in a card, beside the sums of the files."""
 _quote = partial(json.dumps, ensure_ascii=False)  # a text in YAML, whose escapes are those of JSON
 
 
@@ -102,29 +121,23 @@ def renew_consent(card: str, lines: Sequence[str]) -> str:
 def write_card(
     experiment: Experiment,
     options: PackOptions,
-    published: Mapping[str, str],
+    published: RunRecord,
     license_id: str,
     consent: Sequence[str] = (),
 ) -> str:
     """The text of the card.
 
     Args:
-        published: the provenance of the packed model.
+        published: the run record of the packed model.
         license_id: that of the hub: an SPDX name, `other` for a text in LICENSE, or `unknown`.
         consent: of `summarise_consent`.
     """
-    recorded, model_dir, model = experiment.config.provenance, experiment.model_dir, experiment.model
-    scorings, clips = read_scorings(model_dir), read_training_lists(recorded, model_dir)
+    model = experiment.model
+    scorings = read_scorings(experiment.model_dir)
+    clips = read_training_lists(experiment.run, experiment.model_dir)
     langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
     ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
-    named = [split_hub_name(one)[0] for one in first_weights(recorded) if one.startswith("hf:")]
-    encoder = model.encoder.description if isinstance(model.encoder, PretrainedEncoder) else None
-    sha256 = recorded.get(f"{SHA256_OF}checkpoint") if encoder is None else recorded.get(f"{SHA256_OF}encoder weights")
-    base = options.base_model or next(iter(named), None)
-    start = base or {None: UNKNOWN, "none": "random weights"}.get(sha256, "another model")
-    if base is None and encoder is not None:
-        start = f"a pretrained encoder of the kind {encoder.kind}"
-    start += f", weights with SHA-256 {sha256}" if sha256 not in (None, "none") else ""
+    base = options.base_model or _hub_base(experiment.run)
     durations = [clip.duration or 0.0 for clip in clips]
     found = f"{sum(durations) / 3600:.2f} hours in {len(clips):,} utterances" if clips and all(durations) else None
     loader = PackageLoader("wenet_hs.report")
@@ -139,7 +152,7 @@ def write_card(
         languages=options.languages or sorted(langs - {ALL}),
         found=found,
         base=base,
-        start=start,
+        start=_describe_start(experiment, base),
         name=model_name(options.out),
         reference=reference(options),
         scorings=scorings,
@@ -148,9 +161,43 @@ def write_card(
         percent=percent,
         interval=format_interval,
         modes=[one for one in MODES if (0 < ctc < 1 if one in needs_both else ctc < 1 if one == "attention" else ctc)],
-        published=published,
+        published=_published_facts(published),
+        weights_sha256=published.files.get(WEIGHTS),
         consent=consent,
     )
+
+
+def _published_facts(run: RunRecord) -> dict[str, str]:
+    """The facts of a published record by name: of the training, then the sums of the files by name."""
+    facts = describe_facts(run)
+    if run.is_overfitted:
+        facts["overfitted"] = "yes"
+    of_files = [f"{SHA256_OF}{name}" for name in sorted(run.files)]
+    of_training = [name for name in _FACTS_OF_TRAINING if name in facts]
+    return {name: facts[name] for name in (*of_training, *of_files)}
+
+
+def _hub_base(run: RunRecord) -> str | None:
+    """The model of the hub from which the training began; None for any other."""
+    name = run.base_name
+    return split_hub_name(name)[0] if name is not None and name.startswith("hf:") else None
+
+
+def _describe_start(experiment: Experiment, base: str | None) -> str:
+    """The weights with which the training began. `base`: the model of the hub, if it is known."""
+    encoder = experiment.model.encoder
+    is_pretrained = isinstance(encoder, PretrainedEncoder)
+    weights = experiment.run.first_weights
+    sha256 = experiment.run.encoder_sha256 if is_pretrained else weights and weights.sha256
+    if base is not None:
+        start = base
+    elif isinstance(encoder, PretrainedEncoder):
+        start = f"a pretrained encoder of the kind {encoder.description.kind}"
+    elif weights is None:
+        start = UNKNOWN
+    else:
+        start = "random weights" if weights.kind == "random" else "another model"
+    return start if sha256 is None else f"{start}, weights with SHA-256 {sha256}"
 
 
 def model_name(out: Path) -> str:
@@ -165,16 +212,17 @@ def reference(options: PackOptions) -> str:
 # ---- a card that was edited
 
 
-def read_card(options: PackOptions, published: Mapping[str, str], license_id: str) -> str:
+def read_card(options: PackOptions, published: RunRecord, license_id: str) -> str:
     """The text of an edited card, in which the name of the draft's file becomes that of the model.
 
     Raises DataError if it names other weights, whose error rates are not those of this model, or differs from a flag.
     """
     path = options.card or Path()
-    text, key = "\n".join(read_lines(path)).rstrip() + "\n", f"{SHA256_OF}{WEIGHTS}"
-    if (found := re.search(rf"{key}: ([0-9a-f]{{64}})", text)) and found[1] != published[key]:
-        raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
+    text = "\n".join(read_lines(path)).rstrip() + "\n"
     front = _front_matter(path, text)
+    made_for = front.get(WEIGHTS_KEY, published.files[WEIGHTS])
+    if made_for != published.files[WEIGHTS]:
+        raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
     flags = {"license": options.license and license_id, "languages": [*options.languages]}
     flags |= {"datasets": [*options.datasets], "base_model": options.base_model}
     for flag, value in flags.items():
@@ -188,6 +236,13 @@ def read_card(options: PackOptions, published: Mapping[str, str], license_id: st
     for old, new in ((f"# {draft}\n", f"# {name}\n"), (f"- name: {_quote(draft)}", f"- name: {_quote(name)}")):
         text = text.replace(f"\n{old}", f"\n{new}", 1)
     return re.sub(rf"(?<![\w.-]){re.escape(draft)}\.zip(?![\w-])", lambda _: reference(options), text)
+
+
+def is_card(path: Path) -> bool:
+    """Whether a Markdown file is the card of a model of wenet_hs, by its front matter."""
+    with suppress(DataError):
+        return _front_matter(path, "\n".join(read_lines(path))).get("library_name") == "wenet_hs"
+    return False
 
 
 def _front_matter(path: Path, text: str) -> dict[str, Any]:

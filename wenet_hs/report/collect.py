@@ -16,9 +16,10 @@ from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import read_lines
 from wenet_hs.manifest import Utterance, read_data_list, read_text
+from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.error_rate import UNDEFINED, Report, count_of
-from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, command_values, first_weights, training_of
+from wenet_hs.score.pairing import SAME_COMPUTATION, Training, check_pair, training_of
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, compare_reports, correct_p
 from wenet_hs.score.tables import read_report
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
@@ -38,9 +39,9 @@ class ExperimentResults:
     test: str = "test"
     """The sub-folder of the decoding results."""
     settings: dict[str, Any]
-    """train.yaml without its provenance."""
-    provenance: dict[str, Any]
-    """Command, commit and versions of the training."""
+    """train.yaml, without the facts about the training that earlier versions wrote there."""
+    run: RunRecord
+    """What the training was started with; without any fact if that is not recorded."""
     curves: dict[str, list[dict[str, float]]]
     """Records of metrics.jsonl by kind, "train" and "valid"."""
     tree: Tree | NaryTree | None
@@ -62,7 +63,7 @@ class ExperimentResults:
     @property
     def training(self) -> Training:
         """What two paired trainings must have in common."""
-        return training_of(self.name, self.settings, self.provenance)
+        return training_of(self.name, self.settings, self.run)
 
     @property
     def speeds(self) -> dict[str, dict[str, Any]]:
@@ -72,7 +73,7 @@ class ExperimentResults:
     @property
     def is_pretrained_on_simulated(self) -> bool:
         """Whether the training began from a model of simulated speech, which recipes name `…simulated…`."""
-        return any("simulated" in value for value in first_weights(self.provenance))
+        return "simulated" in (self.run.base_name or "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +148,8 @@ def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[Exp
 
 def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     settings = dict(read_yaml(folder / "train.yaml").values) if (folder / "train.yaml").is_file() else {}
+    run = read_run(folder, settings) or RunRecord()
+    settings.pop("provenance", None)
     curves = read_curves(folder / "metrics.jsonl")
     modes = sort_modes(path.parent.name for path in (folder / test).glob("*/score.json"))
     scores = {mode: read_report(folder / test / mode / "score.json") for mode in modes}
@@ -177,8 +180,8 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
         name=name,
         folder=folder,
         test=test,
-        provenance=settings.pop("provenance", None) or {},
         settings=settings,
+        run=run,
         curves=curves,
         tree=tree,
         scores=scores,
@@ -258,10 +261,10 @@ def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str
         if mode not in found.scores or found.scores[mode].macro.rate is None:
             continue
         seed = str(found.settings.get("seed", UNDEFINED))
-        files = {key: value for key, value in found.provenance.items() if str(key).startswith("sha256")}
-        # Each seed may start from weights of its own.
-        files["sha256 of checkpoint"] = bool(first_weights(found.provenance))
-        settings = repr((found.settings | {"seed": None}, sorted(files.items())))
+        run = found.run
+        # Each seed may start from weights of its own, so only whether it starts from some counts.
+        files = (sorted(run.files.items()), run.lists.train_sums, run.encoder_sha256, run.base_name is not None)
+        settings = repr((found.settings | {"seed": None}, files))
         key = (settings, used[settings + seed]) if "seed" in found.settings else found.name
         used[settings + seed] += 1  # a second experiment with equal settings and seed is another system
         groups.setdefault(key, (found.name.removesuffix(f"-seed{seed}"), {}))[1][seed] = found
@@ -333,9 +336,9 @@ def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
 def _find_stats(experiments: Sequence[ExperimentResults]) -> list[Path]:
     """The stats.json of each training corpus that still exists.
 
-    `prepare` writes OUT/stats.json and OUT/train/data.list; train.yaml contains the command with its lists.
+    `prepare` writes OUT/stats.json and OUT/train/data.list; the run record has the paths of the lists.
     """
-    lists = (path for one in experiments for path in command_values(one.provenance, "--train_data", "--cv_data"))
+    lists = [path for one in experiments for path in (*one.run.lists.train_paths, *one.run.lists.valid_paths)]
     found = dict.fromkeys(Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list"))
     return [path for path in found if path.is_file()]
 

@@ -21,22 +21,29 @@ from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.consent import summarise_consent
 from wenet_hs.errors import ConfigError, DataError, list_names, one_line
-from wenet_hs.experiment import OVERFITTED, SHA256_OF, TREE_FILES, Experiment, in_folder, load_experiment
+from wenet_hs.experiment import TREE_FILES, Experiment, in_folder, load_experiment
 from wenet_hs.files import file_sha256, fsync_path, open_atomic, write_atomic
-from wenet_hs.report.card import SPDX, UNKNOWN, PackOptions, known_license, read_card, renew_consent, write_card
+from wenet_hs.report.card import (
+    SPDX,
+    UNKNOWN,
+    PackOptions,
+    is_card,
+    known_license,
+    read_card,
+    renew_consent,
+    write_card,
+)
 from wenet_hs.report.collect import read_json
 from wenet_hs.report.trained_on import read_consents
+from wenet_hs.runs.record import DataFile, DataLists, RunProgress, RunRecord, Start, write_run
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, is_packed, open_hub, split_hub_name
 from wenet_hs.train.model_folder import FOLDER_NAMES
 from wenet_hs.tree import load_tree
 
 logger = logging.getLogger(__name__)
 
-_PUBLISHED = (
-    *(f"{SHA256_OF}encoder weights", "git", "python", "processor", "ranks", "wenet_hs", "torch", "transformers"),
-    *(OVERFITTED, f"{SHA256_OF}training list", f"{SHA256_OF}checkpoint"),
-)
-"""Keys of the provenance that are published, beside the sums of the files. The command and the machine are not."""
+_PUBLISHED_WARNINGS = ("overfitted", "ctc_on_plateau", "ended_in_warmup", "all_in_warmup", "ends_before_schedule")
+"""Codes of warnings that are published: their sentences name no path and no utterance."""
 PRIVATE_PATH = re.compile(
     r"(?<![\w/.])(?:file:/+[\w.-]|~(?:[A-Za-z_]\w*)?/\w|\.\./[\w.]|\$\{?[A-Za-z_]\w*\}?/|/[\w.-]{2,}/[\w.-]|[A-Za-z]:\\+\w|\\\\\w)[^\s\"')]*"
 )
@@ -109,7 +116,7 @@ def _is_replaceable(out: Path) -> bool:
     if out.is_dir() == (out.suffix.lower() in (".md", ".zip")):
         return False
     if out.suffix.lower() == ".md":
-        return "\nlibrary_name: wenet_hs\n" in out.read_text("utf-8", "replace")
+        return is_card(out)
     return is_packed(out) or (out.is_dir() and not any(out.iterdir()))
 
 
@@ -128,10 +135,10 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
         to_do = "free some space, or name another disk"
         raise DataError(f"--out {options.out}", f"cannot be written ({one_line(error)})", to_do) from error
     (folder / WEIGHTS).chmod((folder / "units.txt").stat().st_mode)  # save_file gives no rights to others
-    recorded = experiment.config.provenance | ({OVERFITTED: "yes"} if experiment.is_overfitted else {})
-    published = {key: str(recorded[key]) for key in _PUBLISHED if key in recorded}
-    published |= {f"{SHA256_OF}{path.name}": file_sha256(path) for path in sorted(folder.iterdir())}
-    published = {key: value for key, value in published.items() if not PRIVATE_PATH.search(value)}
+    published = publish_run(experiment.run, is_overfitted=experiment.is_overfitted)
+    sums = {path.name: file_sha256(path) for path in sorted(folder.iterdir())}
+    published = published.model_copy(update={"files": sums})
+    write_run(folder, published)
     consents = read_consents(experiment, options.consent)
     lines = summarise_consent(consents)
     license_id = _write_license(folder, options.license or known_license(experiment.model_dir, options.card))
@@ -141,8 +148,56 @@ def _write_files(folder: Path, experiment: Experiment, options: PackOptions) -> 
     if found := PRIVATE_PATH.search(card):
         raise ConfigError("the model card", f"would publish the path {found[0]}", "remove it from the texts")
     write_atomic(folder / "README.md", card)
-    config = ExperimentConfig.model_validate({**without_folders(settings), "provenance": published})
+    config = ExperimentConfig.model_validate(without_folders(settings))
     dump_config(config, folder / "train.yaml")
+
+
+def publish_run(run: RunRecord, *, is_overfitted: bool) -> RunRecord:
+    """The facts of a record that are published: versions, kinds of processors, sums, steps and warnings.
+
+    Paths, commands, the machine and the times of the starts are not.
+    """
+    steps_done = None
+    if run.progress is not None:
+        progress = run.progress
+        steps_done = RunProgress(step=progress.step, epoch=progress.epoch, seconds=progress.seconds)
+    weights = run.first_weights
+    if weights is not None and not (weights.name or "").startswith("hf:"):
+        weights = weights.model_copy(update={"name": None})
+    return RunRecord(
+        model=run.model,
+        starts=tuple(map(_publish_start, run.starts)),
+        lists=DataLists(
+            kind=run.lists.kind,
+            train=tuple(DataFile(path=None, sha256=sha256) for sha256 in run.lists.train_sums),
+        ),
+        first_weights=weights,
+        encoder_sha256=run.encoder_sha256,
+        head=run.head,
+        ctc_head=run.ctc_head,
+        trees=run.trees,
+        seed=run.seed,
+        steps=run.steps,
+        progress=steps_done,
+        warnings=tuple(warning for warning in run.warnings if warning.code in _PUBLISHED_WARNINGS),
+        is_overfitted=is_overfitted,
+    )
+
+
+def _publish_start(start: Start) -> Start:
+    """Processors, ranks and versions; a text with a path is left out."""
+    return Start(
+        step=start.step,
+        processors=tuple(kind for kind in start.processors if not PRIVATE_PATH.search(kind)),
+        ranks=start.ranks,
+        python=_publish_text(start.python),
+        packages={name: text for name, text in start.packages.items() if not PRIVATE_PATH.search(text)},
+        commit=_publish_text(start.commit),
+    )
+
+
+def _publish_text(text: str | None) -> str | None:
+    return None if text is None or PRIVATE_PATH.search(text) else text
 
 
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:

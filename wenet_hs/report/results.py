@@ -3,13 +3,13 @@
 
 A results file is JSON. Of a recogniser it has per decoding mode the errors of every utterance, their kinds, and the
 counts of the units by their frequency in training; of a language model the perplexities. Both have the cost of the
-training, its provenance, and the settings that paired trainings must share.
+training, its run record, and the settings that paired trainings must share.
 """
 
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from hashlib import sha256
 from importlib.util import find_spec
@@ -27,15 +27,18 @@ from wenet_hs.errors import DataError
 from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments, read_json
+from wenet_hs.runs.record import DataFile, RunRecord, read_run, run_of_settings
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report, ScoredUtterance
-from wenet_hs.score.pairing import Training, command_values, first_weights, training_of
+from wenet_hs.score.pairing import Training, training_of
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import split_units
 from wenet_hs.train.monitor import TAKE_OFF_NATS
 
-FORMAT = "wenet_hs.results/2"
+FORMAT = "wenet_hs.results/3"
+EARLIER_FORMAT = "wenet_hs.results/2"
+"""With the facts about the training as texts, below the key `provenance`."""
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
 # Of these the first two are in the name of a system.
@@ -94,8 +97,8 @@ class Results(TrainingPart):
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)
     """Settings of train.yaml by dotted name."""
-    provenance: dict[str, str] = field(default_factory=dict)
-    """That of train.yaml; paths are relative to the folder of the recipe, two above the experiment's."""
+    run: RunRecord = RunRecord()
+    """What the training was started with; paths are relative to the recipe, two folders above the experiment."""
     first: TrainingPart | None = None
     """The training whose folder `--checkpoint` names."""
     units: dict[str, list[int]] = field(default_factory=dict)
@@ -131,7 +134,7 @@ class Results(TrainingPart):
     @property
     def training(self) -> Training:
         """What two paired trainings must have in common."""
-        return training_of(self.name, self.settings | {"seed": self.seed}, self.provenance)
+        return training_of(self.name, self.settings | {"seed": self.seed}, self.run)
 
     def rates(self, mode: str, *, only_plausible: bool = False) -> dict[str, float]:
         """The error rate of each language and of MACRO and MICRO, also without the clips of implausible duration."""
@@ -155,13 +158,13 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
 
     Raises DataError if it has no train.yaml with a seed, or no scores.
     """
-    settings, provenance = flatten(experiment.settings), experiment.provenance
+    settings = flatten(experiment.settings)
     if "seed" not in settings or not experiment.scores:
         what = "no train.yaml with a seed, or no scores"
         raise DataError(experiment.folder, what, "train, decode and score first")
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
-    names = _identify(experiment.folder, int(settings["seed"]), provenance)
+    names = _identify(experiment.folder, int(settings["seed"]), experiment.run)
     size, left = (experiment.rtf.get(name) for name in _CHUNKS[:2])
     if size not in (None, -1):
         names["system"] += f"-chunk{size}" + ("" if left in (None, -1) else f"-{left}")
@@ -169,7 +172,7 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         **names,
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
         **asdict(_part_of(experiment, clips)),
-        first=_read_first_part(provenance),
+        first=_read_first_part(experiment.run),
         units={lang: [one.counts.num_units for one in of.values()] for lang, of in _by_language(first).items()},
         modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
         decoding={key: experiment.rtf[key] for key in _DECODING if key not in _CHUNKS and experiment.rtf.get(key)},
@@ -199,7 +202,7 @@ def collect_lm_results(model_dir: Path) -> Results:
     if "test" in found:
         scores["bits per word, test"] = found["test"]["bits_per_unit"]
     return Results(
-        **_identify(model_dir, config.seed, config.provenance),
+        **_identify(model_dir, config.seed, read_run(model_dir) or RunRecord()),
         settings={key: value for key, _, value in config_changes(LmConfig(), config) if key != "seed"},
         steps=int(curve[-1]["step"]),
         train_hours=None,
@@ -211,21 +214,46 @@ def collect_lm_results(model_dir: Path) -> Results:
 _SCORE_AGAIN = "run `wenet-hs lm score --json`"
 
 
-def _identify(folder: Path, seed: int, provenance: Mapping[str, Any]) -> dict[str, Any]:
+def _identify(folder: Path, seed: int, run: RunRecord) -> dict[str, Any]:
     """The fields that name a training."""
     folder = folder.resolve()
     of_exp = folder.parent.name.removeprefix("exp")  # what the option --exp of a recipe adds
-    near = {key: str(value).replace(f"{folder.parents[1]}/", "") for key, value in provenance.items()}
     return {
         "system": folder.name.removesuffix(f"-seed{seed}") + (of_exp if of_exp.startswith("-") else ""),
         "seed": seed,
-        "provenance": {key: _FOLDERS.sub("", value) for key, value in near.items()},
+        "run": _without_folders(run, folder.parents[1]),
     }
+
+
+def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
+    """The facts of a record that belong to a study, without folders of one machine.
+
+    Paths below the folder of the recipe are relative to it; of others only the name is kept.
+    """
+
+    def shorten(text: str) -> str:
+        return _FOLDERS.sub("", text.replace(f"{recipe}/", ""))
+
+    def shorten_path(file: DataFile) -> DataFile:
+        return file if file.path is None else file.model_copy(update={"path": shorten(file.path)})
+
+    starts = [start.model_copy(update={"command": tuple(map(shorten, start.command))}) for start in run.starts]
+    lists = run.lists.model_copy(
+        update={
+            "train": tuple(map(shorten_path, run.lists.train)),
+            "valid": tuple(map(shorten_path, run.lists.valid)),
+        }
+    )
+    weights = run.first_weights
+    if weights is not None and weights.name is not None:
+        weights = weights.model_copy(update={"name": shorten(weights.name)})
+    kept = run.model_copy(update={"starts": tuple(starts), "lists": lists, "first_weights": weights})
+    return kept.model_copy(update={"resources": None, "progress": None, "warnings": (), "end": None})
 
 
 def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
     """The utterances of the training lists that still exist."""
-    lists = map(Path, command_values(experiment.provenance, "--train_data"))
+    lists = map(Path, experiment.run.lists.train_paths)
     return [clip for path in lists if path.is_file() for clip in read_data_list(path)]
 
 
@@ -251,13 +279,14 @@ def _take_off(curves: Curves) -> float | None:
     return round(max(below), 4) if below else None
 
 
-def _read_first_part(provenance: Mapping[str, Any]) -> TrainingPart | None:
+def _read_first_part(run: RunRecord) -> TrainingPart | None:
     """The training of the folder that `--checkpoint` names; None if it is no folder of a training."""
-    for folder in map(Path, first_weights(provenance)):
-        if (folder / "train.yaml").is_file() and (folder / "metrics.jsonl").is_file():
-            (first,) = read_experiments([folder])
-            return _part_of(first, _read_lists(first))
-    return None
+    folder = Path(run.base_name or "")
+    is_training = (folder / "train.yaml").is_file() and (folder / "metrics.jsonl").is_file()
+    if run.base_name is None or not is_training:
+        return None
+    (first,) = read_experiments([folder])
+    return _part_of(first, _read_lists(first))
 
 
 def _find_implausible(report: Report, data_folders: Iterable[Path]) -> dict[str, list[int]] | None:
@@ -312,6 +341,7 @@ def write_results(results: Results, folder: Path) -> Path:
     path = folder / f"{results.name}.json"
     defaults = asdict(Results(system="", seed=-1, steps=-1, train_hours=-1, train_seconds=-1))
     found = {key: value for key, value in asdict(results).items() if value != defaults[key]}
+    found["run"] = results.run.model_dump(mode="json", exclude_defaults=True)
     text = json.dumps({"format": FORMAT, **found}, ensure_ascii=False, separators=(",", ":"))
     write_atomic(path, text.replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
     return path
@@ -321,10 +351,15 @@ def read_results(path: Path) -> Results:
     """Read a results file. Raises DataError if it is not one."""
     record = read_json(path, "write it again with `report --results`")
     try:
-        if record.pop("format", None) != FORMAT:
+        written_format = record.pop("format", None)
+        if written_format not in (FORMAT, EARLIER_FORMAT):
             raise ValueError(f"no format {FORMAT!r}")
+        if written_format == EARLIER_FORMAT:
+            run = run_of_settings({"provenance": record.pop("provenance", {})}) or RunRecord()
+        else:
+            run = RunRecord.model_validate(record.pop("run"))
         modes = {mode: ModeResults(**found) for mode, found in record.pop("modes", {}).items()}
         first = record.pop("first", None)
-        return Results(**record, modes=modes, first=first and TrainingPart(**first))
+        return Results(**record, run=run, modes=modes, first=first and TrainingPart(**first))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(path, f"not written by `report --results` ({error})", "write it again") from error

@@ -18,6 +18,7 @@ from wenet_hs.files import file_sha256
 from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
 from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
+from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
 from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
@@ -161,7 +162,7 @@ def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
     if without := [found.name for found in timed if not seconds.get(found.name, {}).get("encoder")]:
         return f"Speeds are not shown: rtf.json of {list_names(without)} has no encoder time. Decode again."
     for pair in combinations(timed, 2):
-        ctc = [(found.settings.get("ctc_conf"), found.provenance.get("sha256 of units.txt")) for found in pair]
+        ctc = [(found.settings.get("ctc_conf"), found.run.files.get("units.txt")) for found in pair]
         shared = ("features", "encoder", *(["ctc"] if ctc[0] == ctc[1] else []))
         work = [stage for stage in shared if all(stage in seconds[found.name] for found in pair)]
         (fast, first), (slow, last) = sorted(
@@ -341,14 +342,14 @@ _SHOWN_SETTINGS = ("seed", "encoder", "encoder_conf.layers", "encoder_conf.freez
 
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
-    """Signatures and counts of the error rates, the provenance of the models, and the hashes of all input files."""
+    """Signatures and counts of the error rates, the facts about the trainings, and the hashes of all input files."""
     scores, files, provenance = list[Record](), list[Record](), dict[str, Record]()
     for found in data.experiments:
         for mode, report in found.scores.items():
             record = {"experiment": found.name, "mode": mode, "signature": report.signature}
             record |= {"counts": format_counts(report.micro), "resamples": f"{report.num_resamples:,}"}
             scores.append(record | {"missing": f"{len(report.missing):,}"})
-        facts = found.provenance | {
+        facts = describe_facts(found.run) | {
             key: value for key, value in flatten(found.settings).items() if key in _SHOWN_SETTINGS
         }
         provenance[found.name] = {str(key): str(value) for key, value in facts.items()}

@@ -209,8 +209,8 @@ def _format_trainings(table: StudyTable) -> str:
             record |= {"steps": _each(steps), "hours of audio": _each(hours)}
             record["minutes"] = " + ".join(f"{fmean(one.train_seconds for one in of) / 60:.1f}" for of in parts if of)
             record["on the plateau"] = " ".join(on_plateau) or ("none" if is_known else UNDEFINED)
-            for name, key in (("processor", "processor"), ("commit", "git")):
-                record[name] = _each(one.provenance.get(key, UNDEFINED) for one in found)
+            record["processor"] = _each("; ".join(one.run.processors) or UNDEFINED for one in found)
+            record["commit"] = _each(one.run.last_start.commit or UNDEFINED for one in found)
             records.append(record)
     return _format_records(records)
 

@@ -1,36 +1,37 @@
 # SPDX-License-Identifier: Apache-2.0
 """The recordings with which a model was trained, and whether it may be shared by their consent."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-from wenet_hs.config.load import load_config
 from wenet_hs.corpus.consent import CONSENT, Consent, find_unmatched, join_consents, match_consent, read_consent
 from wenet_hs.corpus.output import read_rejected
 from wenet_hs.errors import DataError, list_names
-from wenet_hs.experiment import SHA256_OF, Experiment
+from wenet_hs.experiment import Experiment
 from wenet_hs.files import file_sha256
 from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.score.error_rate import count_of
-from wenet_hs.score.pairing import command_values, first_weights
 from wenet_hs.shared_model import WEIGHTS, unpacked_models
 
 
-def read_training_lists(provenance: Mapping[str, Any], model_dir: Path) -> list[Utterance]:
+def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
     """The utterances of the training lists; empty for lists of shards, or unless all of them still exist unchanged.
 
     A list that has moved is found in another folder of the project, such as data-old-1/train/data.list.
     """
-    paths, sums = command_values(provenance, "--train_data"), str(provenance.get(f"{SHA256_OF}training list"))
-    project, found = model_dir.resolve().parent.parent, list[Path]()
-    if command_values(provenance, "--data_type") == ["shard"]:
+    if run.lists.kind == "shard":
         return []
-    for path in map(Path, paths):
+    sums = run.lists.train_sums
+    project = model_dir.resolve().parent.parent
+    unchanged = list[Path]()
+    for path in map(Path, run.lists.train_paths):
         candidates = (path, *sorted(project.glob(f"*/{path.parent.name}/{path.name}")))
-        found += [one for one in candidates if one.is_file() and file_sha256(one) in sums][:1]
-    return [clip for path in found for clip in read_data_list(path)] if len(found) == len(sums.split()) else []
+        unchanged += [one for one in candidates if one.is_file() and file_sha256(one) in sums][:1]
+    if len(unchanged) != len(sums):
+        return []
+    return [clip for path in unchanged for clip in read_data_list(path)]
 
 
 def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
@@ -46,10 +47,10 @@ def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:
         raise DataError(path, "no such file", "give the consent.tsv of the project, or leave --consent out")
     recordings, unknown, files = dict[str, None](), list[Path](), dict[Path, None]()
     projects = list[Path]()
-    for folder, recorded in _trace_training(experiment):
+    for folder, run in _trace_training(experiment):
         projects.append(folder.resolve().parent.parent)
         files[path or projects[-1] / CONSENT] = None
-        clips = read_training_lists(recorded, folder)
+        clips = read_training_lists(run, folder)
         recordings |= dict.fromkeys(clip.wav for clip in clips)
         unknown += [] if clips or (folder / WEIGHTS).is_file() else [folder]  # a packed model was checked before
     # Recordings of two projects may have one name: then one `no` is enough.
@@ -81,16 +82,34 @@ def _list_recordings(projects: Sequence[Path]) -> set[str]:
     return known | {one.path for path in rejected for one in read_rejected(path)}
 
 
-def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-    """Folder and provenance of the training, and of those whose weights it started from; empty where it is not here."""
-    folder, recorded, seen = experiment.model_dir, experiment.config.provenance, set[Path]()
-    while folder not in seen:
-        yield folder, recorded
+def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, RunRecord]]:
+    """Folder and record of the training, and of those whose weights it started from.
+
+    The record has no fact where the training is not on this machine.
+    """
+    folder: Path | None = experiment.model_dir
+    run = experiment.run
+    seen = set[Path]()
+    while folder is not None and folder not in seen:
+        yield folder, run
         seen.add(folder)
-        named = [one for one in first_weights(recorded) if not one.startswith("hf:")]
-        for start in (Path(one) for one in named if not one.lower().endswith(".zip")):
-            if start.is_relative_to(unpacked_models()):
-                continue
-            places = (start, *start.parents[:2], folder.parent / start.name)
-            config = next((one / "train.yaml" for one in places if (one / "train.yaml").is_file()), None)
-            folder, recorded = (config.parent, load_config(config).provenance) if config else (start, {})
+        start = _local_start(run)
+        if start is None:
+            return
+        folder = _find_training(start, folder) or start
+        run = read_run(folder) or RunRecord()
+
+
+def _local_start(run: RunRecord) -> Path | None:
+    """The folder or file of the weights that a training started from; None for random and for packed ones."""
+    name = run.base_name
+    if name is None or name.startswith("hf:") or name.lower().endswith(".zip"):
+        return None
+    path = Path(name)
+    return None if path.is_relative_to(unpacked_models()) else path
+
+
+def _find_training(start: Path, folder: Path) -> Path | None:
+    """The model folder of the weights `start` from which the training in `folder` began; None if it is not here."""
+    places = (start, *start.parents[:2], folder.parent / start.name)
+    return next((place for place in places if (place / "train.yaml").is_file()), None)

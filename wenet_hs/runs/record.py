@@ -263,19 +263,23 @@ def write_run(model_dir: Path, record: RunRecord) -> None:
     write_atomic(model_dir / RUN_FILE, text.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def read_run(model_dir: Path) -> RunRecord | None:
+def read_run(model_dir: Path, settings: Mapping[str, Any] | None = None) -> RunRecord | None:
     """The record of a model folder; None if the folder has none.
 
     A folder that an earlier version trained has the facts in its train.yaml, from which a record is made.
+
+    Args:
+        settings: the content of that train.yaml, where the caller has read it already.
+
     Raises DataError if run.json is damaged or of a newer version, ConfigError for a damaged train.yaml.
     """
     path = model_dir / RUN_FILE
     if path.is_file():
         return parse_run(path, "\n".join(read_lines(path)))
+    if settings is not None:
+        return run_of_settings(settings)
     config = model_dir / "train.yaml"
-    if not config.is_file():
-        return None
-    return run_of_settings(dict(read_yaml(config).values))
+    return run_of_settings(dict(read_yaml(config).values)) if config.is_file() else None
 
 
 def run_of_settings(settings: Mapping[str, Any]) -> RunRecord | None:

@@ -1,16 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checks that trainings may be compared seed by seed: what their train.yaml must have in common.
+"""Checks that trainings may be compared seed by seed: what their settings and run records must have in common.
 
 Trainings that started with `--checkpoint` must have started from the same weights, unless their CTC heads differ: then
 each has a first model of its own.
 
-a, b = training_of("exp/softmax", settings, provenance), read_training(Path("exp/hsoftmax/test/joint/text"))
+a, b = training_of("exp/softmax", settings, run), read_training(Path("exp/hsoftmax/test/joint/text"))
 check_pair(a, b)
 check_system([a, another_seed_of_a])
 """
 
-import re
-import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,75 +17,84 @@ from typing import Any
 from wenet_hs.config.load import flatten
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import DataError
+from wenet_hs.runs.record import RunRecord, read_run
 
-_LIST, _LIST_PATHS, _START = "training list", "paths of the training list", "weights of --checkpoint"
-_RECORDED = {
-    "processor": "processor",
-    "number of ranks": "ranks",
-    _LIST: "sha256 of training list",
-    "units": "sha256 of units.txt",
-    "torch": "torch",
-    _START: "sha256 of checkpoint",
-}
-"""What a pair has in common → its key in the provenance."""
-CHECKPOINT = "checkpoint"
-"""The key of the weights that a training started with, as they were written."""
+_LIST = "training list"
+_LIST_PATHS = "paths of the training list"
+_START = "weights of --checkpoint"
 SAME_COMPUTATION = ("seed", "dtype", "processor", "torch")
 """What also systems with other training data or units have in common."""
-_SHA256 = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+_SHOWN_DIGITS = 12
+"""Of a SHA-256 in a message."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """What two paired trainings must have in common; None where train.yaml does not record it."""
+    """What two paired trainings must have in common; None where it is not recorded."""
 
     name: str
     """For messages: a folder or a file."""
     facts: Mapping[str, str | None]
     ctc: str = ""
     """The settings and the tree of the CTC head."""
+    changed: frozenset[str] = frozenset()
+    """The facts that were not the same in all starts of this training, such as its processor."""
 
     @property
     def seed(self) -> str | None:
         return self.facts["seed"]
 
 
-def command_values(provenance: Mapping[str, Any], *flags: str) -> list[str]:
-    """The values of these flags in the recorded command; empty if it cannot be split."""
-    try:
-        words = shlex.split(str(provenance.get("command", "")))
-    except ValueError:  # an unclosed quote in an edited train.yaml
-        return []
-    values, is_asked = [], False
-    for word in words:
-        flag, _, value = word.partition("=") if word.startswith("--") else ("", "", word)
-        is_asked = flag in flags if flag else is_asked
-        values += [value] if is_asked and value else []
-    return values
+def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -> Training:
+    """The facts in the settings, nested or by dotted name, and in the run record of a training."""
+    run = run or RunRecord()
+    processors = run.processors
+    rank_numbers = [str(number) for number in run.rank_numbers]
+    texts = {
+        "seed": _text_of(settings.get("seed")),
+        "dtype": _text_of(settings.get("dtype")),
+        "processor": "; ".join(processors),
+        "number of ranks": "; ".join(rank_numbers),
+        _LIST: " ".join(sha256[:_SHOWN_DIGITS] for sha256 in run.lists.train_sums),
+        "units": run.files.get("units.txt", "")[:_SHOWN_DIGITS],
+        "torch": run.torch,
+        _START: _describe_first_weights(run),
+        _LIST_PATHS: " ".join(run.lists.train_paths),
+    }
+    several = {"processor": processors, "number of ranks": rank_numbers}
+    settings_of_ctc = [item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")]
+    return Training(
+        name=name,
+        facts={what: text or None for what, text in texts.items()},
+        ctc=repr((sorted(settings_of_ctc), run.files.get("ctc_tree.json"))),
+        changed=frozenset(what for what, values in several.items() if len(values) > 1),
+    )
 
 
-def first_weights(provenance: Mapping[str, Any]) -> list[str]:
-    """The `--checkpoint` with which a training started; its last command may be a resume without it. At most one."""
-    return [str(provenance[CHECKPOINT])] if CHECKPOINT in provenance else command_values(provenance, "--checkpoint")
+def _text_of(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
-def training_of(name: str, settings: Mapping[str, Any], provenance: Mapping[str, Any]) -> Training:
-    """The facts in the settings and the provenance of a train.yaml, or in a results file."""
-    facts = {key: settings.get(key) for key in ("seed", "dtype")}
-    facts |= {what: provenance.get(key) for what, key in _RECORDED.items()}
-    facts[_LIST_PATHS] = " ".join(command_values(provenance, "--train_data")) or None
-    texts = {what: None if value is None else _SHA256.sub(r"\1", str(value)) for what, value in facts.items()}
-    ctc = [item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")]
-    return Training(name, texts, repr((sorted(ctc), provenance.get("sha256 of ctc_tree.json"))))
+def _describe_first_weights(run: RunRecord) -> str | None:
+    """The beginning of their SHA-256, or `none` for random ones; None if it is not recorded."""
+    weights = run.first_weights
+    if weights is None:
+        return None
+    if weights.kind == "random":
+        return "none"
+    return None if weights.sha256 is None else weights.sha256[:_SHOWN_DIGITS]
 
 
 def read_training(hypothesis: Path) -> Training | None:
     """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml."""
-    path = hypothesis.resolve().parents[2] / "train.yaml" if len(hypothesis.resolve().parents) > 2 else Path()
-    if not path.is_file():
+    path = hypothesis.resolve()
+    if len(path.parents) < 3:
         return None
-    settings = dict(read_yaml(path).values)
-    return training_of(str(hypothesis), settings, settings.get("provenance") or {})
+    model_dir = path.parents[2]
+    if not (model_dir / "train.yaml").is_file():
+        return None
+    settings = dict(read_yaml(model_dir / "train.yaml").values)
+    return training_of(str(hypothesis), settings, read_run(model_dir, settings))
 
 
 def check_pair(a: Training, b: Training, only: Collection[str] | None = None) -> list[str]:
@@ -102,11 +109,12 @@ def check_pair(a: Training, b: Training, only: Collection[str] | None = None) ->
     if a.ctc != b.ctc:
         del both[_START]
     both = {what: values for what, values in both.items() if only is None or what in only}
-    faults = [
-        f"{what} {of_a!r} and {of_b!r}"
-        for what, (of_a, of_b) in both.items()
-        if None not in (of_a, of_b) and (of_a != of_b or "; " in str(of_a))
-    ]
+    faults = []
+    for what, (of_a, of_b) in both.items():
+        is_known = of_a is not None and of_b is not None
+        is_the_same = of_a == of_b and what not in a.changed
+        if is_known and not is_the_same:
+            faults.append(f"{what} {of_a!r} and {of_b!r}")
     if faults:
         raise DataError(f"{a.name} and {b.name}", "; ".join(faults), f"pair trainings with equal {', '.join(both)}")
     return [what for what, values in both.items() if None in values]

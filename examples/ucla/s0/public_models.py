@@ -23,9 +23,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.config.load import load_config
 from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import write_atomic
+from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.score import Rules, score
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.error_rate import format_interval, percent
@@ -219,12 +219,13 @@ def read_implausible(path: Path, words: Iterable[Word]) -> set[str]:
 
 
 def read_conditions(experiment: Path) -> str:
-    """Processor, versions and commit of our trainings, from the train.yaml of each seed."""
+    """Processor, versions and commit of our trainings, from the run record of each seed."""
     facts = dict[str, None]()
     for seed in SEEDS:
-        provenance = load_config(experiment_of_seed(experiment, seed) / "train.yaml").provenance
-        parts = (provenance["processor"], f"torch {provenance['torch']}", f"commit {provenance['git']}")
-        facts[", ".join(map(str, parts))] = None
+        run = read_run(experiment_of_seed(experiment, seed)) or RunRecord()
+        processors = "; ".join(run.processors)
+        parts = (processors, f"torch {run.torch}", f"commit {run.last_start.commit}")
+        facts[", ".join(parts)] = None
     return f"seeds {' '.join(map(str, SEEDS))}; {'; '.join(facts)}"
 
 
