@@ -94,18 +94,17 @@ name_of() {
 }
 
 # ---- trainings side by side
-declare -A running=(); logs=() progress=""; trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives the recipe
+declare -A running=(); progress=""; trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives the recipe
 beside() {  # LOG COMMAND…: starts a training as soon as fewer than $jobs run
   wait_below "$jobs"
   [ ! -f "$1" ] || mv "$1" "$1.old"
   OMP_NUM_THREADS=$threads "${@:2}" > "$1" 2>&1 &
-  running[$!]=$1 logs+=("$1") _count=$((${#experiments[@]} + (${base_steps:-0} ? $(wc -w <<< "$seeds") : 0)))  # and first parts
-  [ -n "$progress" ] || { python "$root/tools/progress.py" --jobs "$jobs" --total "$_count" "$exp" & progress=$!; }
+  running[$!]=$1 _count=$((${#experiments[@]} + (${base_steps:-0} ? $(wc -w <<< "$seeds") : 0)))  # and first parts
+  [ -n "$progress" ] || { wenet-hs progress --jobs "$jobs" --total "$_count" "$exp" & progress=$!; }
 }
-wait_for_trainings() {  # then prints the warnings of their logs
+wait_for_trainings() {  # and for their last warnings
   wait_below 1
   [ -z "$progress" ] || { kill "$progress"; wait "$progress"; } 2> /dev/null || true
-  [ ${#logs[@]} = 0 ] || grep -hE 'WARNING (training ended|step [0-9]+: the model over-fits)' "${logs[@]}" || true
 }
 wait_below() {  # waits until fewer than $1 trainings run; one that failed ends the recipe with the end of its log
   while [ ${#running[@]} -ge "$1" ]; do

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from app_client import App, write_elan
+from made_up_runs import write_progress_of
 from test_models import recipe, state
 from waiting import within
 
@@ -119,11 +120,11 @@ def test_a_limit_of_the_time_is_in_words(app: App, monkeypatch: pytest.MonkeyPat
     write_atomic(model / "train.yaml", "max_epoch: 3\nmax_minutes: 2.0\n")
     records = [{"kind": "valid", "step": step, "loss": 1.0, "ctc_error_rate": 0.5} for step in (50, 105)]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    write_atomic(model.with_name("softmax.log"), "10:00 INFO step 100 of at most 3000 | loss 0.09 | 0.5 min left\n")
+    write_progress_of(model, 105, 3000, minutes_left=0.5, max_minutes=2.0)
     html = app.get("/p/first/live?training=exp/softmax").text
     assert "Ended by the limit of 2 min, after step 105 of 3,000." in html and "<progress" not in html
     monkeypatch.setattr(projects, "lock_holder", lambda _: 1)
     html = app.get("/p/first/live?training=exp/softmax").text
-    assert "Step 100; this part ends after 2 min, less than a minute left" in html
+    assert "Step 105; this part ends after 2 min, less than a minute left" in html
     assert '<progress max="1" value="0.75"' in html and "Wrong letters or phones of the dev set over" in html
     assert html.index("Dev set: 50.00 %") < html.index("<details>") and "<details open" not in html

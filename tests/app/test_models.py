@@ -12,6 +12,7 @@ from zipfile import ZipFile
 import pytest
 from app_client import ORIGIN, App, write_audio, write_transcript
 from lock_holder import holder
+from made_up_runs import write_progress_of
 from model_folders import write_model_folder
 from pympi import Eaf
 from waiting import within
@@ -19,6 +20,7 @@ from waiting import within
 from wenet_hs.app import projects
 from wenet_hs.files import write_atomic
 from wenet_hs.jobs import start_job
+from wenet_hs.runs.record import RunWarning
 from wenet_hs.score.error_rate import score
 from wenet_hs.score.rules import Rules
 from wenet_hs.score.tables import report_to_json
@@ -115,8 +117,8 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
     records = [{"kind": "train", "step": step, "loss": 9.0 / step} for step in (50, 100)]
     records += [{"kind": "valid", "step": step, "ctc_error_rate": rate} for step, rate in ((50, 0.3), (100, 0.4321))]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
-    log = "10:00:00 INFO step 100 of at most 3000 | loss 0.09 | 4.3 min left\n10:00:01 WARNING step 100: over-fits\n"
-    write_atomic(model.with_name("softmax.log"), log)
+    warnings = (RunWarning(code="overfitted", step=100, text="step 100: over-fits"),)
+    write_progress_of(model, 100, 3000, minutes_left=4.3, warnings=warnings)
     with holder(model) as process:
         answer = app.get("/p/first/live?training=exp-mine/softmax")
         assert answer.headers["x-state"] == "running"
@@ -125,8 +127,7 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
         assert "Dev set: 43.21 % of the letters or phones are wrong (lowest: 30.00 %)" in answer.text
         assert "Unit error rate of the validation set, greedy CTC search" in answer.text
         assert "Stop exp-mine/softmax" in app.get("/p/first/train").text
-        log = log.replace("4.3 min", "0.2 min")
-        write_atomic(model.with_name("softmax.log"), log)
+        write_progress_of(model, 100, 3000, minutes_left=0.2)
         assert "less than a minute left in this part" in app.get("/p/first/live?training=exp-mine/softmax").text
         job = start_job(
             app.project / ".app/jobs", "train", ["sh", "-c", "sleep 60", "--exp", str(model.parent)], folder=app.home

@@ -25,7 +25,7 @@ MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     """A checkout with the recipes, and a bin/wenet-hs that appends its arguments to calls.txt."""
-    for name in (*(f"examples/{name}/s0/run.sh" for name in RECIPES), "tools/recipe.sh", "tools/progress.py"):
+    for name in (*(f"examples/{name}/s0/run.sh" for name in RECIPES), "tools/recipe.sh"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "conf").symlink_to(ROOT / "conf")
@@ -42,7 +42,7 @@ def set_command(checkout: Path, script: str) -> None:
 
 
 def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str, list[list[str]]]:
-    """Runs a recipe; returns its stderr and the arguments of each `wenet-hs` call after check-options."""
+    """Runs a recipe; returns its stderr and the arguments of each `wenet-hs` call of a stage."""
     (checkout / "calls.txt").write_text("")
     script = checkout / "examples" / recipe / "s0" / "run.sh"
     folders = (checkout / "bin", Path(sys.executable).parent, os.environ["PATH"])
@@ -50,7 +50,7 @@ def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str
     done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert done.returncode == code, done.stderr
     lines = (checkout / "calls.txt").read_text("utf-8").replace(f"{script.parent}/", "").splitlines()
-    return done.stderr, [words for words in map(shlex.split, lines) if words[0] != "check-options"]
+    return done.stderr, [words for words in map(shlex.split, lines) if words[0] not in ("check-options", "progress")]
 
 
 def flag(arguments: list[str], name: str) -> str:
@@ -186,7 +186,6 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
     (checkout / "bin" / "python").write_text('#!/bin/sh\nexec "$(dirname "$0")/wenet-hs" torchrun "$@"\n')
     (checkout / "bin" / "python").chmod(0o755)
     _, calls = call(checkout, "mini", "--nproc", "3", "--stage", "4", "--stop_stage", "4")
-    calls = [arguments for arguments in calls if not arguments[1].endswith("progress.py")]
     assert [flag(arguments, "--nproc_per_node") for arguments in calls] == ["3", "3"]
     assert load_config(ROOT / "conf/mini.yaml").dataset_conf.batch_conf.max_frames_in_batch == 1500
     assert all("dataset_conf.batch_conf.max_frames_in_batch=500" in arguments for arguments in calls)

@@ -64,8 +64,7 @@ def show_live(request: Request) -> Response:
         answer, state = render(request, "live_job.html", job=job, **values), live_state(project, job)
     else:
         training = project.training(query.get("training", ""))
-        job_of = next((job for job in project.jobs("train") if job.is_running), None)
-        live = read_state(training.folder, job_of.tail(400) if job_of else [])
+        live = read_state(training.folder)
         answer = render(request, "live_training.html", training=training, live=live, **values)
         state = "running" if training.process else "done"
     answer.headers["X-State"] = quote(state)

@@ -2,7 +2,6 @@
 """Projects: folders with the layout of examples/own/s0, and what is in them."""
 
 import os
-import re
 import signal
 import threading
 from contextlib import ExitStack, suppress
@@ -15,8 +14,9 @@ import wenet_hs
 from wenet_hs.annotation.corrections import CORRECTIONS
 from wenet_hs.app.places import TARGETS, Places, check_name, choose
 from wenet_hs.checkpoint import weights_path
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import lock_holder, locked, one_field, read_lines
+from wenet_hs.config.yaml_file import read_yaml
+from wenet_hs.errors import ConfigError, DataError, WenetHsError
+from wenet_hs.files import lock_holder, locked, one_field, read_cached, read_lines
 from wenet_hs.jobs import Job, read_jobs
 
 RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
@@ -59,10 +59,11 @@ class Training:
 
     @property
     def max_minutes(self) -> float | None:
-        """The limit of its time, if it has one."""
-        text = (self.folder / "train.yaml").read_text("utf-8", "replace")
-        found = re.search(r"(?m)^max_minutes: (\d+(?:\.\d*)?(?:e[+-]?\d+)?)$", text)
-        return float(found[1]) if found else None
+        """The limit of its time; None without one, or if train.yaml cannot be read."""
+        with suppress(WenetHsError, OSError):
+            value = read_cached(read_yaml, self.folder / "train.yaml").values.get("max_minutes")
+            return float(value) if isinstance(value, int | float) else None
+        return None
 
     def stop(self) -> None:
         """Ask the process that trains to save and end."""

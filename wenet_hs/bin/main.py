@@ -36,6 +36,7 @@ COMMANDS = {
     "shards": "pack a data list into tars",
     "check-options": "check the options of a recipe before its first stage",
     "train": "train a model",
+    "progress": "show how far the trainings of a recipe are",
     "average": "average checkpoints into final.pt",
     "import": "make a model folder from a fine-tuned model in Hugging Face's layout",
     "lm": "n-gram and recurrent language models: estimate, train, score, sample, count",

@@ -1,39 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a training that runs, from its log and metrics.jsonl: step, time left, warnings, curves."""
+"""The state of a training, from its run record and metrics.jsonl: step, time left, warnings, curves."""
 
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from wenet_hs.curves import read_curves
+from wenet_hs.errors import WenetHsError
 from wenet_hs.files import read_cached
 from wenet_hs.jobs import tail
 from wenet_hs.report.sections import curve_charts
+from wenet_hs.runs.progress import read_progress
+from wenet_hs.runs.record import RunRecord, read_run
 
-_STEP = re.compile(r"step (\d+) of (?:at most )?(\d+) \|.*?(?:\| ([\d.]+) min left)?$")
-_ALL_PARTS = re.compile(r"all (\d+) trainings: about (\d+) min")
-_DIAGNOSIS = re.compile(r"WARNING (.*)")
+MAX_WARNINGS, LOG_LINES = 5, 12
 
 
-def read_state(model: Path, recipe_lines: Sequence[str]) -> dict[str, Any]:
-    """The variables of a page about a model folder. `recipe_lines`: the end of the log of its recipe."""
-    lines = tail(model.with_name(f"{model.name}.log"), 400)
-    steps = [found for line in lines if (found := _STEP.search(line))]
-    of_all = [float(found[2]) for line in recipe_lines if (found := _ALL_PARTS.search(line))]
-    diagnoses = dict.fromkeys(found[1] for line in lines if (found := _DIAGNOSIS.search(line)))
-    metrics = model / "metrics.jsonl"
-    curves: dict[str, list[dict[str, float]]] = read_cached(read_curves, metrics, {})
+@dataclass(frozen=True, kw_only=True)
+class LiveTraining:
+    """What a page shows about a training."""
+
+    step: int = 0
+    """Optimizer steps done."""
+    total: int = 0
+    """The planned ones; 0 before they are known."""
+    max_minutes: float | None = None
+    """A limit of time, which may end the training before them."""
+    minutes_left: float | None = None
+    minutes_of_all: float | None = None
+    """Until all trainings of the recipe have ended."""
+    diagnoses: Sequence[str] = ()
+    """The last warnings, each once, and the error by which it ended."""
+    charts: Sequence[tuple[str, str]] = ()
+    """Caption and SVG of each curve."""
+    num_valid: int = 0
+    """Validations so far."""
+    error_rates: Sequence[float] = field(default_factory=list)
+    """Of the dev set at each validation: the share of wrong units."""
+    lines: Sequence[str] = ()
+    """The end of the log."""
+
+
+def read_state(model: Path) -> LiveTraining:
+    """The state of the training of a model folder; of one of a recipe its log is beside the folder."""
+    curves: dict[str, list[dict[str, float]]] = read_cached(read_curves, model / "metrics.jsonl", {})
     valid = curves.get("valid", [])
-    return {
-        "step": int(steps[-1][1]) if steps else 0,
-        "last_step": int(max((one["step"] for of_kind in curves.values() for one in of_kind), default=0)),
-        "total": int(steps[-1][2]) if steps else 0,
-        "minutes_left": float(steps[-1][3]) if steps and steps[-1][3] else None,
-        "minutes_of_all": of_all[-1] if of_all else None,
-        "diagnoses": [*diagnoses][-5:],
-        "charts": curve_charts([curves], "steps") if curves else [],
-        "num_valid": len(valid),
-        "error_rates": [one["ctc_error_rate"] for one in valid if "ctc_error_rate" in one],
-        "lines": lines[-12:],
-    }
+    try:
+        record = read_run(model) or RunRecord()
+        of_all = read_progress(model.parent)
+        diagnoses = _diagnoses(record)
+    except WenetHsError as error:
+        record, of_all = RunRecord(), None
+        diagnoses = [str(error)]
+    seconds_left = None if record.progress is None else record.progress.seconds_left
+    seconds_of_all = None if of_all is None else of_all.seconds_left
+    return LiveTraining(
+        step=_last_step(record, curves),
+        total=0 if record.steps is None else record.steps.planned,
+        max_minutes=None if record.steps is None else record.steps.max_minutes,
+        minutes_left=_minutes(seconds_left),
+        minutes_of_all=_minutes(seconds_of_all),
+        diagnoses=diagnoses,
+        charts=curve_charts([curves], "steps") if curves else [],
+        num_valid=len(valid),
+        error_rates=[record_of["ctc_error_rate"] for record_of in valid if "ctc_error_rate" in record_of],
+        lines=tail(model.with_name(f"{model.name}.log"), LOG_LINES),
+    )
+
+
+def _minutes(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds / 60
+
+
+def _last_step(record: RunRecord, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> int:
+    """The last step of the record, or for a folder of an earlier version that of the curves."""
+    if record.progress is not None:
+        return record.progress.step
+    steps = [point["step"] for points in curves.values() for point in points]
+    return int(max(steps, default=0))
+
+
+def _diagnoses(record: RunRecord) -> list[str]:
+    texts = [*dict.fromkeys(warning.text for warning in record.warnings)][-MAX_WARNINGS:]
+    if record.end is not None and record.end.state == "failed":
+        texts.append(record.end.text)
+    return texts

@@ -154,6 +154,8 @@ class RunProgress(_Entry):
     """Of the last validation."""
     dev_error_rate: float | None = None
     """Share of wrong units of the greedy CTC search at the last validation."""
+    first_seconds_per_step: float | None = None
+    """The first median of this start, from which the expected duration follows."""
     seconds_per_step: float | None = None
     """Median of the last steps; None before it is known."""
     seconds_left: float | None = None

@@ -200,7 +200,9 @@ class Monitor:
 
     def _log_duration(self) -> None:
         """State the expected time of an epoch and of all steps, once per run."""
-        logger.info("%s", describe_duration(self.steps, median(self._last_seconds)))
+        seconds_per_step = median(self._last_seconds)
+        logger.info("%s", describe_duration(self.steps, seconds_per_step))
+        self._record_progress(first_seconds_per_step=seconds_per_step)
 
     def _seconds_per_step(self) -> float | None:
         """None before it is known: the first steps are slow."""

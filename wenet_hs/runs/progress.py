@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far the trainings of an experiment folder are, and the time that is left of all.
+
+A recipe trains several models side by side: EXP/NAME is the model folder of each. The tool that shows their progress
+writes EXP/progress.json, which the page reads.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from wenet_hs.errors import DataError
+from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.runs.record import RUN_FILE, RunRecord, RunState, read_run
+from wenet_hs.runs.sentences import describe_duration, describe_limit, describe_resources
+
+PROGRESS_FILE = "progress.json"
+FORMAT: Literal["wenet_hs.progress/1"] = "wenet_hs.progress/1"
+
+
+class ExperimentProgress(BaseModel):
+    """The content of EXP/progress.json."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    format: Literal["wenet_hs.progress/1"] = FORMAT
+    num_trainings: int
+    """All trainings of the recipe, also those that have not begun."""
+    seconds_left: float | None
+    """Until all have ended; None before it is known."""
+
+
+def write_progress(folder: Path, progress: ExperimentProgress) -> None:
+    """Write EXP/progress.json, whole or not at all."""
+    write_atomic(folder / PROGRESS_FILE, json.dumps(progress.model_dump(), indent=1) + "\n")
+
+
+def read_progress(folder: Path) -> ExperimentProgress | None:
+    """The content of EXP/progress.json; None if there is none. Raises DataError if it is damaged."""
+    path = folder / PROGRESS_FILE
+    if not path.is_file():
+        return None
+    try:
+        return ExperimentProgress.model_validate_json("\n".join(read_lines(path)))
+    except ValidationError as error:
+        raise DataError(path, "is damaged, or of a newer version", "remove it") from error
+
+
+@dataclass(frozen=True)
+class ShownTraining:
+    """A training whose progress is shown."""
+
+    name: str
+    """EXP/NAME, by the last two folders."""
+    record: RunRecord
+    state: RunState
+    seconds_elapsed: float
+    """Since its last start."""
+
+    @property
+    def is_running(self) -> bool:
+        return self.state == "running"
+
+    @property
+    def seconds_left(self) -> float | None:
+        """None before it is known."""
+        return None if self.record.progress is None else self.record.progress.seconds_left
+
+
+def read_trainings(folder: Path, *, since: float) -> list[ShownTraining]:
+    """The trainings in the folders below `folder` whose record was written after the time `since`.
+
+    A record that cannot be read is left out: `train` itself reports it.
+    """
+    trainings = []
+    for path in sorted(folder.glob(f"*/{RUN_FILE}")):
+        if path.stat().st_mtime < since:
+            continue
+        try:
+            record = read_run(path.parent)
+        except DataError:
+            continue
+        if record is not None:
+            trainings.append(_show(path.parent, record))
+    return trainings
+
+
+def _show(model_dir: Path, record: RunRecord) -> ShownTraining:
+    begun = record.last_start.time
+    elapsed = 0.0
+    if begun is not None:
+        elapsed = (datetime.now(UTC) - datetime.fromisoformat(begun)).total_seconds()
+    return ShownTraining(
+        name=f"{model_dir.parent.name}/{model_dir.name}",
+        record=record,
+        state=record.state(model_dir),
+        seconds_elapsed=elapsed,
+    )
+
+
+def seconds_of_all(trainings: Sequence[ShownTraining], *, jobs: int, num_trainings: int) -> float | None:
+    """The time until all of `num_trainings` have ended, `jobs` at a time; None before one of them has a time.
+
+    One that has not begun is expected to take as long as the longest one that runs.
+    """
+    left = list[float]()
+    longest = 0.0
+    for training in trainings:
+        if training.is_running and training.seconds_left is not None:
+            left.append(training.seconds_left)
+            longest = max(longest, training.seconds_left + training.seconds_elapsed)
+    if not left:
+        return None
+    num_over = sum(not training.is_running for training in trainings)
+    num_waiting = num_trainings - len(left) - num_over
+    return max(max(left), (sum(left) + num_waiting * longest) / jobs)
+
+
+def describe_progress(training: ShownTraining) -> str | None:
+    """Step, loss and time left of a training that runs, on one line; None before its first steps are logged."""
+    record = training.record
+    if not training.is_running or record.progress is None or record.steps is None:
+        return None
+    if not record.progress.losses:
+        return None
+    loss = record.progress.losses.get("loss")
+    parts = [
+        f"{training.name}: step {record.progress.step} of {describe_limit(record.steps)}",
+        "loss nan" if loss is None else f"loss {loss:.3f}",
+    ]
+    if training.seconds_left is not None:
+        parts.append(f"{training.seconds_left / 60:.0f} min left")
+    return " | ".join(parts)
+
+
+def statements(training: ShownTraining) -> Iterator[str]:
+    """What a training states once: its resources, its expected duration, and each kind of warning."""
+    record = training.record
+    if record.resources is not None:
+        yield describe_resources(record.resources)
+    if record.steps is not None and record.progress is not None and record.progress.first_seconds_per_step is not None:
+        yield describe_duration(record.steps, record.progress.first_seconds_per_step)
+    seen = set[str]()
+    for warning in record.warnings:
+        kind = warning.text if warning.code == "general" else warning.code
+        if kind not in seen:
+            seen.add(kind)
+            yield f"WARNING {warning.text}"
