@@ -11,10 +11,11 @@ import pytest
 import torch
 import yaml
 from model_folders import HSOFTMAX, TABLE, write_model_folder
+from older_versions import write_facts
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
 from wenet_hs.build import AnyTree, build_model
-from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
 from wenet_hs.encoders.stack import EncoderStack
@@ -340,7 +341,7 @@ def test_a_folder_of_each_head_loads_unless_its_trees_were_changed(tmp_path: Pat
     for path, tree in ((tmp_path / "tree.json", BINARY), (tmp_path / "ctc_tree.json", CLASSES)):
         tree.save(path)
         sums[f"sha256 of {path.name}"] = hashlib.sha256(path.read_bytes()).hexdigest()
-    dump_config(config, tmp_path / "train.yaml", provenance=sums)
+    write_facts(config, tmp_path / "train.yaml", sums)
     TABLE.write(tmp_path / "units.txt")
     model = built(config, BINARY, CLASSES).eval()
     torch.save(model.state_dict(), tmp_path / "final.pt")

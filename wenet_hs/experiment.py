@@ -67,7 +67,7 @@ class Experiment:
     model: AsrModel
     """In evaluation mode."""
     model_dir: Path
-    run: RunRecord
+    run: RunRecord = RunRecord()
     """What its training was started with; without any fact if that is not recorded."""
     is_overfitted: bool = False
     """By the curves of its training; its confidences are too high then."""

@@ -8,9 +8,10 @@ from zipfile import ZipFile
 import pytest
 from app_client import App, write_lists
 from model_folders import write_model_folder
+from older_versions import write_facts
 from waiting import within
 
-from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.config.load import load_config
 from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.manifest import Utterance
 
@@ -98,7 +99,7 @@ def test_a_card_is_edited_only_where_one_was_made(app: App) -> None:
 def test_an_edited_card_is_packed_and_a_recording_that_is_not_allowed_blocks_it(app: App) -> None:
     model, path = write_model_folder(app.project / "exp/softmax"), app.project / "data/train/data.list"
     provenance = {"command": f"wenet-hs train --train_data {path}", "sha256 of training list": file_sha256(path)}
-    dump_config(load_config(model / "train.yaml"), model / "train.yaml", provenance=provenance)
+    write_facts(load_config(model / "train.yaml"), model / "train.yaml", provenance)
 
     def run(number: int, **fields: str | list[str]) -> str:
         app.post("/p/first/pack", model="exp/softmax", name="mine", license="mit", **fields)

@@ -18,6 +18,7 @@ from command_line import Capsys, error_line, run_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import HSOFTMAX, TABLE, write_model_folder
+from older_versions import write_facts
 from pretrained_folders import write_folder
 from safetensors import SafetensorError
 from tiny_corpus import write_tiny_corpus
@@ -51,7 +52,7 @@ def front_matter(folder: Path) -> dict[str, Any]:
 
 def record(folder: Path, **provenance: str) -> None:
     """Write a provenance into train.yaml."""
-    dump_config(load_config(folder / "train.yaml"), folder / "train.yaml", provenance=provenance)
+    write_facts(load_config(folder / "train.yaml"), folder / "train.yaml", provenance)
 
 
 @pytest.mark.parametrize("sections", [{}, HSOFTMAX, BOTH, {"wenet": True}], ids=["softmax", "tree", "both", "wenet"])

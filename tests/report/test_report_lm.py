@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Capsys, error_line, run_line
+from older_versions import write_facts
 
 from wenet_hs.bin import lm, report
 from wenet_hs.config.lm import LmConfig
@@ -81,7 +82,7 @@ def test_without_a_table_yaml_all_systems_are_rows_and_published_ones_are_compar
 @pytest.mark.parametrize(("name", "remedy"), [("test.json", "lm score --json"), ("texts.json", "lm count")])
 def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, remedy: str, capsys: Capsys) -> None:
     folder = tmp_path / "tree-seed777"
-    dump_config(LmConfig(), folder / "train.yaml", provenance={})
+    dump_config(LmConfig(), folder / "train.yaml")
     (folder / "metrics.jsonl").write_text('{"kind": "valid", "step": 1, "loss": 1, "perplexity": 9, "seconds": 1}\n')
     (folder / "test.json").write_text("{}")
     write_result(folder, "tree", 1, 90.0)
@@ -96,7 +97,7 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, remedy: str, caps
 def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(tmp_path: Path, capsys: Capsys) -> None:
     folder = tmp_path / "exp" / "tree-seed777"
     command = f"wenet-hs lm train --train_text {tmp_path}/train.txt --override_config head_conf.tree={tmp_path}/t.json"
-    dump_config(LmConfig(), folder / "train.yaml", provenance={"command": command, "processor": "P/2"})
+    write_facts(LmConfig(), folder / "train.yaml", {"command": command, "processor": "P/2"})
     points = [{"kind": "valid", "step": n, "loss": 5.0 - n, "perplexity": 9, "seconds": n} for n in (1, 2)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     score = {"model": str(folder), "text": [f"{tmp_path}/test.txt"], "perplexity": 8.5, "bits_per_unit": 3.1}

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import wenet_state_dict
+from older_versions import write_facts
 from small_models import CTC_ONLY, SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
@@ -248,7 +249,7 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
         ({}, {"sha256 of units.txt": "0"}, TABLE, "exp/units.txt: changed since the training .*; put the old file"),
         ({}, {}, others, "final.pt: trained with 11 units, but .*units.txt has 6; use the same"),
     ):
-        dump_config(small_config(**config), exp / "train.yaml", sums)
+        write_facts(small_config(**config), exp / "train.yaml", sums)
         table.write(exp / "units.txt")
         with pytest.raises(CheckpointError, match=message):
             loaded(exp, (BINARY, None), HSOFTMAX)
@@ -363,7 +364,7 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     with pytest.raises(ConfigError, match="sha256 of checkpoint was none, is now"):
         tiny_corpus.train(cut_back(trained, tmp_path / "fresh", 2), checkpoint=base)
     facts = {"processor": "P1"}  # as in a folder of an early version
-    dump_config(load_config(older / "train.yaml"), older / "train.yaml", facts)
+    write_facts(load_config(older / "train.yaml"), older / "train.yaml", facts)
     (older / "run.json").unlink(missing_ok=True)
     tiny_corpus.train(older, "max_epoch=1", checkpoint=base)
     unchecked = FirstWeights(kind="checkpoint", name=str(base))

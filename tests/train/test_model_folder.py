@@ -21,13 +21,14 @@ import pytest
 import torch
 import yaml
 from lock_holder import holder
+from older_versions import write_facts
 from pydantic import BaseModel
 from small_models import small_batch, small_config, small_model
 from thread_ranks import run_on_ranks
 from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.config.encoders import PretrainedConf
-from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data import features
 from wenet_hs.devices import find_device, processor_name
@@ -231,8 +232,7 @@ def test_a_resumed_run_names_all_processors_and_numbers_of_ranks(
         tiny_corpus.train(copy)
         assert processors(copy) == [processor, *expected]
     copy = cut_back(copy, tmp_path / "older", 3)
-    config = load_config(copy / "train.yaml").model_copy(update={"provenance": {}})
-    dump_config(config, copy / "train.yaml", {"git": "1a2b3c4"})
+    write_facts(load_config(copy / "train.yaml"), copy / "train.yaml", {"git": "1a2b3c4"})
     (copy / "run.json").unlink(missing_ok=True)
     tiny_corpus.train(copy)
     assert processors(copy) == ["unknown", "B9"], "recorded by an older version"

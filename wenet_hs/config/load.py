@@ -97,12 +97,10 @@ def load_config(
     return config
 
 
-def dump_config(config: TrainingConfig, path: Path | str, provenance: Mapping[str, str] | None = None) -> None:
-    """Writes every setting, so that `load_config` gives an equal config; `provenance` replaces the config's own."""
-    if provenance:  # a command line may contain bytes that are not UTF-8
-        escaped = {key: text.encode("utf-8", "backslashreplace").decode("utf-8") for key, text in provenance.items()}
-        config = config.model_copy(update={"provenance": escaped})
-    settings = config.model_dump(mode="json")
+def dump_config(config: TrainingConfig, path: Path | str) -> None:
+    """Writes every setting, so that `load_config` gives an equal config."""
+    is_of_earlier_version = bool(config.provenance)
+    settings = config.model_dump(mode="json", exclude=None if is_of_earlier_version else {"provenance"})
     write_atomic(path, f"# Every setting of this experiment, as it was run.\n{dump_yaml(settings)}")
 
 

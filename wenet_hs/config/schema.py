@@ -199,7 +199,7 @@ class TrainingConfig(Section):
     seed: CountOrZero = 777
     """Seed of the initial weights, the order of the data and every augmentation."""
     provenance: dict[str, str] = Field(default_factory=dict)
-    """What wrote this file: versions, commit, command line, machine. For information only."""
+    """Not written any more: earlier versions have here what run.json has now."""
     trained_by: ClassVar[str] = "train"
     """The command of `wenet-hs` that writes the folder of such a model."""
     has_equal_epochs: ClassVar[bool] = False

@@ -40,7 +40,7 @@ from wenet_hs.errors import CheckpointError, Stopped
 from wenet_hs.experiment import tree_paths
 from wenet_hs.files import locked, write_atomic
 from wenet_hs.runs.record import ListSize, Resources, Steps
-from wenet_hs.runs.sentences import describe_facts, describe_resources
+from wenet_hs.runs.sentences import describe_resources
 from wenet_hs.train.average import (
     average_weights,
     checkpoints_to_keep,
@@ -416,8 +416,8 @@ def _train_in_folder(
     train.yaml and run.json say with which lists the model in the folder is trained. So a new training
     writes them at once, a resumed one when nothing can be refused any more.
     """
-    facts = {} if folder.record is None else describe_facts(folder.record)
-    write_config = partial(dump_config, folder.config, options.model_dir / "train.yaml", facts)
+    config_to_write = folder.config.model_copy(update={"provenance": {}})
+    write_config = partial(dump_config, config_to_write, options.model_dir / "train.yaml")
     if recorder is not None and resume_from is None:
         write_config()
         recorder.begin()
@@ -429,6 +429,8 @@ def _train_in_folder(
         logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
         if world.is_first:  # nothing is refused any more
             set_aside_newer(resume_from)
+            if recorder is not None:
+                recorder.preserve_earlier()
             write_config()
     task.begin(options, is_resumed=resume_from is not None)
     logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
