@@ -101,13 +101,15 @@ def run_recipe(checkout: Path, recipe: str, *options: str, code: int = 0) -> Rec
         check=False,
     )
     assert done.returncode == code, done.stdout + done.stderr
-    commands = [read_command(line, checkout, folder) for line in record.read_text("utf-8").splitlines()]
+    lines = record.read_text("utf-8").splitlines()
+    commands = [read_command(line, checkout, folder) for line in lines]
     return RecipeRun(done.stdout, done.stderr, tuple(commands))
 
 
 def read_command(line: str, checkout: Path, folder: Path) -> Command:
     record = json.loads(line)
-    relative = [
-        argument.replace(f"{folder}/", "").replace(str(checkout), "CHECKOUT") for argument in record["arguments"]
-    ]
-    return Command(record["program"], tuple(relative), record["threads"])
+    arguments = []
+    for argument in record["arguments"]:
+        below_folder = argument.replace(f"{folder}/", "")
+        arguments.append(below_folder.replace(str(checkout), "CHECKOUT"))
+    return Command(record["program"], tuple(arguments), record["threads"])

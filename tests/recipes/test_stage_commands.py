@@ -52,7 +52,7 @@ def commands_of(folder: Path, recipe: str, options: str) -> list[str]:
 
 
 def by_flags(command: str) -> dict[str, list[str]]:
-    """The values of each flag, in any order of the flags; words before the first one have "" as key."""
+    """The values of each flag, in any order; words before the first flag have "" as key."""
     values: dict[str, list[str]] = {"": []}
     flag = ""
     for word in shlex.split(command):
