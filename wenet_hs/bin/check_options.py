@@ -4,6 +4,9 @@
 Example: wenet-hs check-options --config conf/mini.yaml --head softmax hsoftmax --tree brown --unit char --seeds 1 2
 
 Data and units need not exist yet. `--tree` is a kind of tree or the path of a tree.json.
+
+A recipe also gives its options as `--values NAME=VALUE …`. Their values are checked, and folders
+that were made with other options (`wenet-hs keep-options`) are refused.
 """
 
 import argparse
@@ -11,6 +14,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
 from wenet_hs.bin.main import main_of
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.heads import HEADS
@@ -20,6 +24,8 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import CTC_MODES, MODES
 from wenet_hs.errors import ConfigError
+from wenet_hs.recipes.folder_options import check_folder_options, portable_values
+from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
@@ -40,9 +46,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--inventory", type=Path, metavar="FILE", help="known units of each language, for decoding")
     add("--place_unseen", metavar="HOW", help="where units of --inventory are placed that the model does not have")
     add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="settings of trainings")
+    recipe = parser.add_argument_group("options of a recipe")
+    add_option_arguments(recipe)
+    add = recipe.add_argument
+    add("--program", default="", help="run.sh as it was called; error lines begin with it")
+    add("--last_stage", type=int, default=8, help="the number of its last stage (default: 8)")
+    add("--data_options", nargs="*", default=[], metavar="NAME", help="those that the data folder depends on")
+    add("--exp_options", nargs="*", default=[], metavar="NAME", help="those that the experiments depend on")
 
 
 def run(args: argparse.Namespace) -> None:
+    if args.values:
+        _check_recipe_options(args)
     _check_names("--head", args.head, HEADS)
     _check_names("--ctc_head", [args.ctc_head], HEADS)
     _check_names("--modes", args.modes, MODES)
@@ -76,6 +91,16 @@ def run(args: argparse.Namespace) -> None:
         config = load_config(args.config, [*of_head, *of_ctc, *args.override_config], kind)
         if isinstance(config, ExperimentConfig) and config.decoder == "none":
             _check_names("decoder: none, --modes", args.modes, CTC_MODES)
+
+
+def _check_recipe_options(args: argparse.Namespace) -> None:
+    """Raise ConfigError for a wrong value, or for a folder that was made with other options."""
+    values = parse_values(args.values)
+    check_option_values(values, args.last_stage, args.program)
+    for folder, names in (("data", args.data_options), ("exp", args.exp_options)):
+        if names:
+            portable = portable_values(select_values(values, names), args.recipe_dir)
+            check_folder_options(f"--{folder}", Path(values[folder]), portable, args.program)
 
 
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:
