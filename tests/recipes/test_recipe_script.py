@@ -8,9 +8,11 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from forked_commands import forked_commands
 
 from wenet_hs.bin import check_options
 from wenet_hs.bin.main import run_command
@@ -34,6 +36,25 @@ def checkout(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.fixture(scope="module")
+def forked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a `wenet-hs` that starts fast."""
+    with forked_commands(tmp_path_factory.mktemp("bin")) as folder:
+        yield folder
+
+
+@pytest.fixture
+def checked(checkout: Path, forked: Path) -> Path:
+    """The same checkout; its `wenet-hs` checks and keeps options, and records other commands."""
+    set_checked_command(checkout, forked, f'line=$(printf "%q " "$@"); echo "$line" >> {checkout}/calls.txt')
+    return checkout
+
+
+def set_checked_command(checkout: Path, forked: Path, script: str) -> None:
+    """A `wenet-hs` whose commands about options are the real ones; the others run `script`."""
+    set_command(checkout, f'case $1 in check-options | keep-options) exec {forked}/wenet-hs "$@" ;; esac\n{script}')
+
+
 def set_command(checkout: Path, script: str) -> None:
     command = checkout / "bin" / "wenet-hs"
     command.parent.mkdir(exist_ok=True)
@@ -42,7 +63,7 @@ def set_command(checkout: Path, script: str) -> None:
 
 
 def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str, list[list[str]]]:
-    """Runs a recipe; returns its stderr and the arguments of each `wenet-hs` call after check-options."""
+    """Runs a recipe; returns its stderr and the arguments of each `wenet-hs` call but those about options."""
     (checkout / "calls.txt").write_text("")
     script = checkout / "examples" / recipe / "s0" / "run.sh"
     folders = (checkout / "bin", Path(sys.executable).parent, os.environ["PATH"])
@@ -50,7 +71,8 @@ def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str
     done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert done.returncode == code, done.stderr
     lines = (checkout / "calls.txt").read_text("utf-8").replace(f"{script.parent}/", "").splitlines()
-    return done.stderr, [words for words in map(shlex.split, lines) if words[0] != "check-options"]
+    about_options = ("check-options", "keep-options")
+    return done.stderr, [words for words in map(shlex.split, lines) if words[0] not in about_options]
 
 
 def flag(arguments: list[str], name: str) -> str:
@@ -123,8 +145,8 @@ def test_help_lists_each_option_with_its_meaning(checkout: Path, recipe: str) ->
     names = [line.split()[0] for line in options]
     assert {"--stage", "--seeds", "--config", "--data", "--exp"} <= {*names} and len(names) == len({*names})
     for line in script.read_text("utf-8").partition("read_options")[0].splitlines():
-        name, equals, _ = line.partition("=")
-        if equals and name.isidentifier() and name.islower() and name not in ("here", "head"):
+        name, equals, _ = line.removeprefix("option ").replace(" ", "=", 1).partition("=")
+        if equals and name.isidentifier() and name.islower() and name not in ("here", "head", "set"):
             assert f"--{name}" in names, f"{line}: needs a comment"
 
 
@@ -155,31 +177,27 @@ def test_word_pieces_have_a_model_in_every_command(checkout: Path) -> None:
     assert {flag(one, "--bpe_model") for one in (units, tree, train)} == {"data/bpe.model"}
 
 
-@pytest.mark.slow
-def test_folders_made_with_other_options_are_refused_by_the_flag(checkout: Path) -> None:
+def test_folders_made_with_other_options_are_refused_by_the_flag(checked: Path, forked: Path) -> None:
     for _ in range(2):  # the same options may be given again
-        call(checkout, "mini", "--stop_stage", "4")
-    error, calls = call(checkout, "mini", "--langs", "es it", code=2)
-    place = checkout / "examples/mini/s0"
-    made = f"{place}/data was made with --langs cs es it ky tr uk"
+        call(checked, "mini", "--stop_stage", "4")
+    folder = checked / "examples/mini/s0"
+    error, calls = call(checked, "mini", "--langs", "es it", code=2)
+    made = f"{folder}/data was made with --langs cs es it ky tr uk"
     remedy = "repeat this, give another --data, or remove the folder\n"
-    assert error == f"{place}/run.sh: --langs es it: {made}; {remedy}" and not calls
+    assert error == f"{folder}/run.sh: --langs es it: {made}; {remedy}" and not calls
     for option, other in (("--unit", "phone"), ("--config", "conf/ucla.yaml"), ("--hours", "1"), ("--data", "d")):
-        error, calls = call(checkout, "mini", option, other, "--stage", "4", code=2)
+        error, calls = call(checked, "mini", option, other, "--stage", "4", code=2)
         assert f"{option} " in error and "was made with" in error and not calls
-    options = (place / "exp/options.txt").read_text("utf-8")
-    for text in ("", options.replace("--config", "--other")):
-        (place / "exp/options.txt").write_text(text, "utf-8")
-        error, _ = call(checkout, "mini", code=2)
-        assert "exp was made with another recipe, without --" in error
-    (place / "exp/options.txt").write_text(options, "utf-8")
-    shutil.rmtree(place / "data")  # to prepare it again
-    call(checkout, "mini", "--stop_stage", "4")
-    data = ["--data", str(checkout / "D"), "--exp", str(checkout / "E")]
-    set_command(checkout, "[ $1 = check-options ] || exit 2")
-    call(checkout, "mini", "--hours", "3", *data, code=2)  # stage 0 failed, so the folder has no options yet
-    set_command(checkout, "")
-    call(checkout, "mini", "--hours", "2", *data, "--stop_stage", "0")
+    shutil.rmtree(folder / "data")  # to prepare it again
+    call(checked, "mini", "--stop_stage", "4")
+
+
+def test_a_folder_has_no_options_before_its_stage_is_done(checked: Path, forked: Path) -> None:
+    data = ["--data", str(checked / "D"), "--exp", str(checked / "E")]
+    set_checked_command(checked, forked, "exit 2")
+    call(checked, "mini", "--hours", "3", *data, code=2)
+    set_checked_command(checked, forked, "exit 0")
+    call(checked, "mini", "--hours", "2", *data, "--stop_stage", "0")
 
 
 def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(checkout: Path) -> None:
@@ -217,17 +235,17 @@ def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(c
         ("--unit", "option '--unit' needs a value"),
     ],
 )
-def test_wrong_options_are_one_line(checkout: Path, options: str, message: str) -> None:
+def test_wrong_options_are_one_line(checked: Path, options: str, message: str) -> None:
     for recipe in ("mini", "own"):
-        error, calls = call(checkout, recipe, *shlex.split(options), code=2)
+        error, calls = call(checked, recipe, *shlex.split(options), code=2)
         assert (calls, error.strip().partition(": ")[2]) == ([], message)
 
 
-def test_a_number_of_steps_is_not_evaluated(checkout: Path) -> None:
-    evil = f"experiments[$(touch {checkout}/evil; echo 0)]"
-    error, calls = call(checkout, "own", "--corpus", "c", "--base_steps", evil, code=2)
+def test_a_number_of_steps_is_not_evaluated(checked: Path) -> None:
+    evil = f"experiments[$(touch {checked}/evil; echo 0)]"
+    error, calls = call(checked, "own", "--corpus", "c", "--base_steps", evil, code=2)
     assert calls == [] and error.strip().endswith(f"--base_steps {evil}: must be a whole number")
-    assert not (checkout / "evil").exists()
+    assert not (checked / "evil").exists()
 
 
 def test_modules_in_the_working_folder_are_not_imported(
@@ -315,7 +333,10 @@ def test_training_reads_tars_if_asked_and_all_other_stages_the_lists(checkout: P
         *("data/train/shards/data.list", "data/dev/shards/data.list", "shard"),
     )
     assert (flag(cmvn, "--data_list"), flag(report, "--data_list")) == ("data/train/data.list", "data/test/data.list")
-    error, _ = call(checkout, "commonvoice", "--corpus", "c", "--shards", "0", code=2)
+
+
+def test_a_number_of_shards_is_checked(checked: Path) -> None:
+    error, _ = call(checked, "commonvoice", "--corpus", "c", "--shards", "0", code=2)
     assert "--shards 0: must be a whole number from 1 on, or empty" in error
 
 
@@ -400,19 +421,28 @@ def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
         "10",
     )
     assert [one[0] for one in calls[2:]] == ["units", "tree", "cmvn", "train", "train"]
-    for other in (("--prepare", "--tier words"), ("--unit", "phone"), ("--elan", str(checkout / "y"))):
-        error, _ = call(checkout, "own", *options, *other, code=2)
+
+
+def test_own_lists_of_other_options_are_refused(checked: Path) -> None:
+    options = [*own_data(checked, 1.0), "--stop_stage", "0"]
+    call(checked, "own", *options)
+    for other in (("--prepare", "--tier words"), ("--unit", "phone"), ("--elan", str(checked / "y"))):
+        error, _ = call(checked, "own", *options, *other, code=2)
         assert f"{' '.join(other)}: " in error and "/data was made with" in error
-    new = ["--data", f"{checkout}/d", "--exp", f"{checkout}/e"]
-    for code, expected in ((3, 0), (2, 2), (130, 130)):
-        set_command(checkout, f"[ $1 != check ] || exit {code}")
-        call(checkout, "own", *options, *new, "--stop_stage", "0", code=expected)
-    error, _ = call(checkout, "own", *options, "--kaldi", "y", "--data", "n", "--exp", "m", code=2)
+    new = ["--data", f"{checked}/d", "--exp", f"{checked}/e"]
+    error, _ = call(checked, "own", *options, "--kaldi", "y", *new, code=2)
     assert "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder" in error
-    error, _ = call(
-        checkout, "own", "--elan", "x", "--prepare", "--tier 'utt", *new, "--data", "n", "--exp", "m", code=2
-    )
+    error, _ = call(checked, "own", "--elan", "x", "--prepare", "--tier 'utt", *new, code=2)
     assert "--prepare --tier 'utt: a quote has no end" in error
+    error, _ = call(checked, "own", *options, "--size", "adapted", "--exp", f"{checked}/y", code=2)
+    assert "--size adapted: must be tiny, small, medium, large or auto" in error
+
+
+@pytest.mark.parametrize(("code", "expected"), [(3, 0), (2, 2), (130, 130)])
+def test_faults_that_the_check_of_own_lists_leaves_out_do_not_end_it(checkout: Path, code: int, expected: int) -> None:
+    options = own_data(checkout, 1.0)
+    set_command(checkout, f"[ $1 != check ] || exit {code}")
+    call(checkout, "own", *options, "--stop_stage", "0", code=expected)
 
 
 def test_adapting_a_trained_model_keeps_its_layers(checkout: Path) -> None:
@@ -485,8 +515,6 @@ def test_an_own_model_without_a_first_part_and_without_lists(checkout: Path) -> 
     new = ["--data", f"{checkout}/none", "--exp", f"{checkout}/x"]
     error, calls = call(checkout, "own", *options, "--stage", "4", *new, code=2)
     assert f"no lists in {checkout}/none; run stage 0" in error and not calls
-    error, _ = call(checkout, "own", *options, "--size", "adapted", "--exp", f"{checkout}/y", code=2)
-    assert "--size adapted: must be tiny, small, medium, large or auto" in error
 
 
 # ---- examples/wikitext
