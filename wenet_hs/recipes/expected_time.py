@@ -28,8 +28,7 @@ from wenet_hs.frontends.build import build_frontend
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.train.model_folder import TrainOptions, resolve_auto
-from wenet_hs.train.optim import Optimizer, Precision, build_optimizer
-from wenet_hs.train.speech import freeze
+from wenet_hs.train.optim import Optimizer, Precision, build_optimizer, freeze
 
 CLIP_S = 10
 """Seconds of a clip of the measured batch."""
