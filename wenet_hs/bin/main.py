@@ -35,6 +35,7 @@ COMMANDS = {
     "cmvn": "compute the global feature statistics",
     "shards": "pack a data list into tars",
     "check-options": "check the options of a recipe before its first stage",
+    "plan": "decide size, steps and settings of a training, and how long it takes here",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
     "import": "make a model folder from a fine-tuned model in Hugging Face's layout",

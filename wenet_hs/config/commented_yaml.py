@@ -30,14 +30,14 @@ class SettingSource:
     """The settings, as `key=value`."""
 
 
-def comment_lines(text: str, indent: str = "") -> list[str]:
-    """The text as lines of a comment."""
+def comment_lines(text: str, indent: str = "", *, later: str = "") -> list[str]:
+    """The text as lines of a comment. `later`: an indent of all lines but the first."""
     prefix = f"{indent}# "
     return textwrap.wrap(
         text,
         width=WIDTH,
         initial_indent=prefix,
-        subsequent_indent=prefix,
+        subsequent_indent=prefix + later,
         break_long_words=False,
         break_on_hyphens=False,
     )
