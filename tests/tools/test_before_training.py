@@ -5,7 +5,6 @@ import importlib.util
 import json
 import runpy
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,65 +72,6 @@ def test_a_config_without_a_pretrained_encoder_is_refused(tool: Any, tmp_path: P
     with pytest.raises(ConfigError, match=r"mini.yaml: encoder: conformer; give a YAML with encoder: pretrained"):
         tool.choose_config(folder, "o", CONF / "mini.yaml")
     assert tool.choose_config(folder, "o", CONF / "finetune_wav2vec2.yaml")[0] == str(CONF / "finetune_wav2vec2.yaml")
-
-
-@pytest.mark.parametrize(
-    ("config", "encoder", "expected"),
-    [  # a clip of 10 s and a batch of 4 take 2 s each; 1 h at three speeds, 4 x 16 values per 20 ms
-        ("whisper", "hubert", "36 min for the outputs of the encoder, once (0.07 GB in o), 100 min for 3000 steps"),
-        ("mms", "mms", "4.4 h for 400 steps"),
-        ("w2vbert", "w2v-bert", "33.3 h for 3000 steps"),
-    ],
-)
-def test_the_expected_time_of_a_training(
-    config: str, encoder: str, expected: str, tool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def seconds(call: Callable[[], object]) -> float:
-        call()
-        return 2.0
-
-    monkeypatch.setattr(tool, "measure_seconds", seconds)
-    path, folder = CONF / f"finetune_{config}.yaml", describe(tmp_path / "e", encoder)
-    smaller = [] if config == "mms" else ["encoder_conf.upper={output_size: 16, linear_units: 16, num_blocks: 1}"]
-    cached = ["encoder_conf.cache=o"] if config == "whisper" else []
-    line = tool.expected_time(
-        load_config(path, [f"encoder_conf.path={folder}", "dtype=fp32", *smaller, *cached]), path, 1.0
-    )
-    assert line.startswith(f"expected time of a training: {expected} (measured with 4 clips of 10 s on ")
-    monkeypatch.setattr(tool, "measure_seconds", lambda call: 2.0)
-    limited = load_config(path, [f"encoder_conf.path={folder}", "dtype=fp32", "max_minutes=20", *smaller, *cached])
-    first = "20 min for the outputs of the encoder, once (0.07 GB in o), " if cached else ""
-    steps = limited.scheduler_conf.total_steps
-    assert f": {first}20 min for at most {steps} steps (" in tool.expected_time(limited, path, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("first_steps", "settings", "expected"),
-    [  # a step takes 2 s
-        (300, [], "10 min + 20 min for 300 + 600 steps"),
-        (0, ["accum_grad=2"], "40 min for 600 steps"),
-        (300, ["max_minutes=15"], "10 min + 15 min for at most 300 + 600 steps"),
-    ],
-)
-def test_the_expected_time_of_a_training_from_nothing(
-    first_steps: int, settings: list[str], expected: str, tool: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    weights = list[float]()
-
-    def seconds(call: Callable[[], object]) -> float:
-        call()
-        return 2.0
-
-    def add_gradients(model: Any, *_: object) -> None:
-        weights.append(model.loss_weights.ctc)
-
-    monkeypatch.setattr(tool, "measure_seconds", seconds)
-    monkeypatch.setattr(tool, "add_gradients", add_gradients)
-    config = load_config(CONF / "own.yaml", ["scheduler_conf.total_steps=600", *settings])
-    line = tool.time_of_steps(config, CONF / "own.yaml", first_steps)
-    assert line.startswith(f"expected time of a training: {expected} (measured with 2 clips of 10 s on ")
-    final = config.model_conf.ctc_weight
-    assert weights == [1.0] * 5 * (first_steps > 0) + [final] * 5, "the first part is trained by CTC only"
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ COMMANDS = {
     "shards": "pack a data list into tars",
     "check-options": "check the options of a recipe before its first stage",
     "keep-options": "write into a folder of a recipe with which options it is made",
+    "plan": "decide size, steps and settings of a training, and how long it takes here",
     "train": "train a model",
     "average": "average checkpoints into final.pt",
     "import": "make a model folder from a fine-tuned model in Hugging Face's layout",
