@@ -106,9 +106,9 @@ def test_the_first_option_that_differs_is_refused(
         check_folder_options("--exp", folder, values)
         return
     with pytest.raises(ConfigError) as caught:
-        check_folder_options("--exp", folder, values, program="./run.sh")
+        check_folder_options("--exp", folder, values)
     to_do = "repeat this, give another --exp, or remove the folder"
-    assert str(caught.value) == f"./run.sh: {line}{to_do}".replace(" F ", f" {folder} ")
+    assert str(caught.value) == f"{line}{to_do}".replace(" F ", f" {folder} ")
 
 
 @pytest.mark.parametrize(

@@ -39,11 +39,16 @@ def test_values_are_checked(tmp_path: Path, capsys: Capture) -> None:
     assert check(tmp_path / "data", nproc="2") == 0
     assert check(tmp_path / "data", nproc="0") == 2
     assert check(tmp_path / "data", stage="9") == 2
+    line = ["--config", str(MINI), "--program", "./run.sh", "--head", "x"]
+    assert run_command(check_options, line) == 2
+    assert run_command(check_options, ["--config", "none.yaml", "--program", "./run.sh"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines == [
+    assert lines[:2] == [
         "./run.sh: --nproc 0: must be a whole number from 1 on",
         "./run.sh: --stage 9: must be from 0 to 8",
     ]
+    assert lines[2].startswith("./run.sh: --head x: must be one of softmax, ")
+    assert lines[3].startswith("none.yaml: ") and len(lines) == 4
 
 
 def test_folders_are_those_of_the_same_options(tmp_path: Path, capsys: Capture) -> None:

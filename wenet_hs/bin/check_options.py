@@ -49,13 +49,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     recipe = parser.add_argument_group("options of a recipe")
     add_option_arguments(recipe)
     add = recipe.add_argument
-    add("--program", default="", help="run.sh as it was called; error lines begin with it")
+    add("--program", default="", help="run.sh as it was called; lines about its options begin with it")
     add("--last_stage", type=int, default=8, help="the number of its last stage (default: 8)")
     add("--data_options", nargs="*", default=[], metavar="NAME", help="those that the data folder depends on")
     add("--exp_options", nargs="*", default=[], metavar="NAME", help="those that the experiments depend on")
 
 
 def run(args: argparse.Namespace) -> None:
+    try:
+        _check(args)
+    except ConfigError as error:
+        is_about_option = error.where.startswith("--")
+        if args.program and is_about_option:
+            where = f"{args.program}: {error.where}"
+            raise ConfigError(where, error.found, error.to_do) from error
+        raise
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ConfigError for the first fault."""
     if args.values:
         _check_recipe_options(args)
     _check_names("--head", args.head, HEADS)
@@ -96,11 +108,11 @@ def run(args: argparse.Namespace) -> None:
 def _check_recipe_options(args: argparse.Namespace) -> None:
     """Raise ConfigError for a wrong value, or for a folder that was made with other options."""
     values = parse_values(args.values)
-    check_option_values(values, args.last_stage, args.program)
+    check_option_values(values, args.last_stage)
     for folder, names in (("data", args.data_options), ("exp", args.exp_options)):
         if names:
             portable = portable_values(select_values(values, names), args.recipe_dir)
-            check_folder_options(f"--{folder}", Path(values[folder]), portable, args.program)
+            check_folder_options(f"--{folder}", Path(values[folder]), portable)
 
 
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:

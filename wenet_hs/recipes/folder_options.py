@@ -125,7 +125,6 @@ def check_folder_options(
     flag: str,
     folder: Path,
     values: Mapping[str, str],
-    program: str = "",
 ) -> None:
     """Raise ConfigError for the first option with another value than the one that made the folder.
 
@@ -135,7 +134,6 @@ def check_folder_options(
         flag: the option of the recipe that names the folder, such as `--exp`.
         folder: the folder.
         values: of this run, in the form of `portable_values`.
-        program: how the recipe was called, the beginning of the error line.
     """
     made_with = read_folder_options(folder)
     if made_with is None:
@@ -146,7 +144,7 @@ def check_folder_options(
             if name in made_with.values:
                 before = f"--{name} {made_with.values[name]}"
             raise ConfigError(
-                where_in(program, f"--{name} {value}".removesuffix(" ")),
+                f"--{name} {value}".removesuffix(" "),
                 f"{folder} was made with {before}",
                 f"repeat this, give another {flag}, or remove the folder",
             )
@@ -157,8 +155,3 @@ def _differs(name: str, value: str, made_with: Mapping[str, str]) -> bool:
     if name in made_with:
         return made_with[name] != value
     return value != ""
-
-
-def where_in(program: str, flag: str) -> str:
-    """The beginning of an error line about an option of a recipe."""
-    return f"{program}: {flag}" if program else flag

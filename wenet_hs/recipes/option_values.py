@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from wenet_hs.errors import ConfigError
-from wenet_hs.recipes.folder_options import where_in
 from wenet_hs.recipes.prepare_words import has_open_quote
 
 
@@ -27,17 +26,13 @@ RULES = {
     "eval_set": Rule(r"test|dev", "must be test or dev"),
     "base_steps": Rule(r"[0-9]*", "must be a whole number"),
     "shards": Rule(r"([1-9][0-9]*)?", "must be a whole number from 1 on, or empty"),
-    "size": Rule(
-        r"auto|tiny|small|medium|large",
-        "must be tiny, small, medium, large or auto",
-    ),
 }
 """Option → its rule. `stage`, `stop_stage`, `chunk`, `seeds` and `prepare` are checked apart."""
 CHUNK = r"([1-9][0-9]* [0-9]+)?"
 STAGE = r"[0-9]{1,9}"
 
 
-def check_option_values(values: Mapping[str, str], last_stage: int, program: str = "") -> None:
+def check_option_values(values: Mapping[str, str], last_stage: int) -> None:
     """Raise ConfigError for the first option whose value is wrong.
 
     Options without a rule may have any value.
@@ -45,29 +40,28 @@ def check_option_values(values: Mapping[str, str], last_stage: int, program: str
     Args:
         values: options by name.
         last_stage: of the recipe; its first stage is 0.
-        program: how the recipe was called, the beginning of the error line.
     """
-    _check_stages(values, last_stage, program)
+    _check_stages(values, last_stage)
     for name, rule in RULES.items():
         value = values.get(name)
         if value is not None and not re.fullmatch(rule.pattern, value):
-            raise ConfigError(where_in(program, f"--{name} {value}"), rule.requirement)
+            raise ConfigError(f"--{name} {value}", rule.requirement)
     chunk = values.get("chunk", "")
     if not re.fullmatch(CHUNK, chunk):
-        raise ConfigError(where_in(program, f"--chunk '{chunk}'"), "must be two numbers, as '16 4'")
+        raise ConfigError(f"--chunk '{chunk}'", "must be two numbers, as '16 4'")
     if "seeds" in values and not values["seeds"].split():
-        raise ConfigError(where_in(program, "--seeds"), "give at least one seed")
+        raise ConfigError("--seeds", "give at least one seed")
     prepare = values.get("prepare", "")
     if has_open_quote(prepare):
-        raise ConfigError(where_in(program, f"--prepare {prepare}"), "a quote has no end")
+        raise ConfigError(f"--prepare {prepare}", "a quote has no end")
 
 
-def _check_stages(values: Mapping[str, str], last_stage: int, program: str) -> None:
+def _check_stages(values: Mapping[str, str], last_stage: int) -> None:
     """Raise ConfigError unless 0 <= stage <= last_stage and stage <= stop_stage."""
     stage = values["stage"]
     if not re.fullmatch(STAGE, stage) or int(stage) > last_stage:
-        raise ConfigError(where_in(program, f"--stage {stage}"), f"must be from 0 to {last_stage}")
+        raise ConfigError(f"--stage {stage}", f"must be from 0 to {last_stage}")
     stop_stage = values["stop_stage"]
     if not re.fullmatch(STAGE, stop_stage) or int(stop_stage) < int(stage):
         requirement = f"must be a stage from {stage} on"
-        raise ConfigError(where_in(program, f"--stop_stage {stop_stage}"), requirement)
+        raise ConfigError(f"--stop_stage {stop_stage}", requirement)
