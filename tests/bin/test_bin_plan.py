@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from command_line import Capsys, error_line, run_line
-from test_plan import write_stats
+from recipe_projects import write_stats
 
 from wenet_hs.bin import plan
 from wenet_hs.config.load import load_config

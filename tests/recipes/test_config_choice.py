@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which config a training gets by `--config`, `--base`, `--encoder` and the machine."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from model_folders import write_model_folder
 from pretrained_folders import CONFIGS
+from recipe_projects import write_description
 
 from wenet_hs.config.load import load_config
 from wenet_hs.encoders.description import EncoderDescription
@@ -24,15 +24,6 @@ TRAINED_ON_GPU = {
     "w2v-bert-adapter": "finetune_w2vbert.yaml",
 }
 """Kind → its config where there is a GPU; that of the others is finetune_wav2vec2.yaml."""
-
-
-def write_description(folder: Path, name: str) -> Path:
-    """The folder of an encoder whose weights are an empty file."""
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(CONFIGS[name]))
-    (folder / "preprocessor_config.json").write_text("{}")
-    (folder / "model.safetensors").write_bytes(b"")
-    return folder
 
 
 def set_gpu(monkeypatch: pytest.MonkeyPatch, has_gpu: bool) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_config_choice import write_description
+from recipe_projects import write_description
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is decided for a training; a plan is the config that a command line would give."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import pytest
 from model_folders import write_model_folder
 from pretrained_folders import write_folder
-from test_config_choice import write_description
+from recipe_projects import write_description, write_stats
 
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
@@ -54,14 +53,6 @@ SMALL_STEPS = ["scheduler_conf.total_steps=4800", "save_interval=400"]
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
     return write_stats(tmp_path / "data", 0.25)
-
-
-def write_stats(folder: Path, hours: float) -> Path:
-    """A folder of lists with these hours of training speech."""
-    folder.mkdir(exist_ok=True)
-    content = {"total": {"hours": {"train": hours}}}
-    (folder / "stats.json").write_text(json.dumps(content))
-    return folder
 
 
 def draft(data: Path, chosen_before: str | None = None, **options: Any) -> Draft:
