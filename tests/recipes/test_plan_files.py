@@ -219,6 +219,18 @@ def test_other_settings_are_left_to_trainings_that_have_begun(project: Experimen
 # ---- made again
 
 
+def test_a_first_part_that_goes_on_has_the_other_settings(project: Experiment) -> None:
+    project.update()
+    project.begin_training()
+    plan = project.plan.read_bytes()
+    project.update(overrides=["log_interval=3", "scheduler_conf.total_steps=900"])
+    first_part = load_config(project.first_part)
+    assert (first_part.log_interval, first_part.scheduler_conf.total_steps) == (3, 3000)
+    assert project.plan.read_bytes() == plan
+    project.update(overrides=["head_conf.bias=true"])  # of a head that the first part does not have
+    assert load_config(project.first_part).log_interval == load_config(project.plan).log_interval
+
+
 def test_other_inputs_make_the_plan_again(project: Experiment) -> None:
     project.update()
     lines = project.update(size="small")

@@ -218,7 +218,7 @@ def _sources(
         f"scheduler_conf.total_steps={decisions.steps}",
         f"save_interval={decisions.steps // CHECKPOINTS_PER_TRAINING}",
     )
-    of_user = _without_other_heads(choice.path, options.overrides)
+    of_user = without_other_heads(choice.path, options.overrides)
     return (
         SettingSource(name=decided_size, overrides=of_size),
         SettingSource(name=decided_steps, overrides=steps),
@@ -245,7 +245,7 @@ def _tokenizer_settings(options: PlanOptions) -> tuple[str, ...]:
     return ("tokenizer=bpe", f"tokenizer_conf.bpe_path={options.data / 'bpe.model'}")
 
 
-def _without_other_heads(path: Path, overrides: Sequence[str]) -> tuple[str, ...]:
+def without_other_heads(path: Path, overrides: Sequence[str]) -> tuple[str, ...]:
     """The settings of the user without those of a head that the plan does not have.
 
     A recipe gives each training its head with `--head`, and all settings of the user again.

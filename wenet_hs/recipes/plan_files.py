@@ -19,6 +19,7 @@ from wenet_hs.recipes.plan import (
     describe_size,
     draft_plan,
     first_part_overrides,
+    without_other_heads,
 )
 from wenet_hs.recipes.plan_record import (
     InputChange,
@@ -101,10 +102,10 @@ def update_plan(options: PlanOptions) -> list[str]:
             return _write(files, draft, options)
         change = first_change(record.inputs, make_inputs(options, draft), files.plan)
         if change is None:
-            return [_keep(files, record)]
+            return [_keep(files, record, options)]
         if change.is_override and files.has_trainings():
             reason = "; the trainings say which other settings they accept"
-            return [_keep(files, record) + reason]
+            return [_keep(files, record, options) + reason]
         if files.has_trainings() or _is_edited(files, record):
             raise _refusal(files, change)
         again = f"{files.plan}: made again, for {change.now} instead of {change.before}"
@@ -149,13 +150,13 @@ def _write(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
     files.plan.unlink(missing_ok=True)
     write_atomic(files.record, record_text(record))
     write_atomic(files.plan, text)
-    _write_first_part(files, record)
+    _write_first_part(files, record, options)
     return [size_line, time_line, f"{files.plan}: the config of the trainings, to read and to edit"]
 
 
-def _keep(files: PlanFiles, record: PlanRecord) -> str:
+def _keep(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> str:
     """Write what follows from the plan, and say that it is kept."""
-    _write_first_part(files, record)
+    _write_first_part(files, record, options)
     if _is_edited(files, record):
         return f"{files.plan}: kept as it was edited"
     return f"{files.plan}: kept as it was made"
@@ -165,8 +166,11 @@ def _is_edited(files: PlanFiles, record: PlanRecord) -> bool:
     return file_sha256(files.plan) != record.plan_sha256
 
 
-def _write_first_part(files: PlanFiles, record: PlanRecord) -> None:
+def _write_first_part(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> None:
     """Write the config of the first part as it follows from plan.yaml, or remove an old one.
+
+    It has the settings of `--override_config`, also if the plan was made with others: recipes give
+    them to the second part as flags of `train`, but the first part has steps of its own.
 
     Raises ConfigError if the plan was edited and has a fault.
     """
@@ -177,7 +181,8 @@ def _write_first_part(files: PlanFiles, record: PlanRecord) -> None:
             files.first_part.unlink(missing_ok=True)
         return
     check_warmup(plan, steps, is_given=record.inputs.base_steps is not None)
-    first_part = load_config(files.plan, first_part_overrides(steps))
+    of_user = without_other_heads(files.plan, options.overrides)
+    first_part = load_config(files.plan, [*of_user, *first_part_overrides(steps)])
     write_atomic(files.first_part, first_part_text(first_part, files.plan, steps))
 
 
