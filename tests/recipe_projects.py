@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that recipes read: lists with hours of speech, and descriptions of pretrained encoders."""
+"""Folders that recipes read: lists with hours of speech, and pretrained encoders."""
 
 import json
 from pathlib import Path

@@ -191,6 +191,20 @@ def run_action(args: argparse.Namespace) -> None:
     args.run_action(args)
 
 
+def add_start_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags --base and --encoder: what the trainings start from, which decides their config."""
+    add = parser.add_argument
+    base_help = "folder of a trained model whose layers stay: its train.yaml is the config"
+    add("--base", default="", metavar="DIR", help=base_help)
+    encoder_help = "folder of a pretrained encoder: with conf/own.yaml the config follows from it"
+    add("--encoder", default="", metavar="DIR", help=encoder_help)
+
+
+def path_or_none(text: str) -> Path | None:
+    """The path of an option; None if it is empty, as recipes pass an option that was not given."""
+    return Path(text) if text else None
+
+
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)

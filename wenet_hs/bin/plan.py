@@ -15,7 +15,7 @@ was not given.
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.main import check_at_least, main_of
+from wenet_hs.bin.main import add_start_arguments, check_at_least, main_of, path_or_none
 from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.plan import PlanOptions
 from wenet_hs.recipes.plan_files import describe_plan, update_plan
@@ -30,8 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--config", type=Path, required=True, metavar="YAML", help=config_help)
     size_help = "of conf/own_sizes.yaml: tiny, small, medium, large; auto: by the hours"
     add("--size", default=AUTO, help=f"{size_help} (default: {AUTO})")
-    add("--base", default="", metavar="DIR", help="folder of a trained model whose layers stay")
-    add("--encoder", default="", metavar="DIR", help="folder of a pretrained encoder")
+    add_start_arguments(parser)
     steps_help = "of the first part of training, by CTC only; 0: none (default: by size)"
     add("--base_steps", default="", metavar="N", help=steps_help)
     add("--unit", default="", help="char, phone, or bpe:N with N pieces (default: as in the YAML)")
@@ -57,8 +56,8 @@ def run(args: argparse.Namespace) -> None:
         config=args.config,
         out=args.out,
         size=args.size or AUTO,
-        base=Path(args.base) if args.base else None,
-        encoder=Path(args.encoder) if args.encoder else None,
+        base=path_or_none(args.base),
+        encoder=path_or_none(args.encoder),
         base_steps=_read_steps(args.base_steps),
         unit=args.unit or None,
         overrides=args.override_config,

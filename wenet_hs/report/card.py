@@ -15,7 +15,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.corpus.consent import CONSENT
-from wenet_hs.decode.modes import DEFAULT_MODE, MODES
+from wenet_hs.decode.modes import DEFAULT_MODE, supported_modes
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import DataError, list_names, one_line
 from wenet_hs.experiment import SHA256_OF, Experiment
@@ -116,7 +116,6 @@ def write_card(
     recorded, model_dir, model = experiment.config.provenance, experiment.model_dir, experiment.model
     scorings, clips = read_scorings(model_dir), read_training_lists(recorded, model_dir)
     langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
-    ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
     named = [split_hub_name(one)[0] for one in first_weights(recorded) if one.startswith("hf:")]
     encoder = model.encoder.description if isinstance(model.encoder, PretrainedEncoder) else None
     sha256 = recorded.get(f"{SHA256_OF}checkpoint") if encoder is None else recorded.get(f"{SHA256_OF}encoder weights")
@@ -147,7 +146,7 @@ def write_card(
         best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
         percent=percent,
         interval=format_interval,
-        modes=[one for one in MODES if (0 < ctc < 1 if one in needs_both else ctc < 1 if one == "attention" else ctc)],
+        modes=supported_modes(model),
         published=published,
         consent=consent,
     )

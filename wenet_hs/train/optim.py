@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer, frozen parameters, schedules as functions of the step, clipping, mixed precision."""
+"""The optimizer, frozen parameters, schedules by step, clipping, and mixed precision."""
 
 import contextlib
 import difflib
