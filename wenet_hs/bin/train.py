@@ -9,13 +9,17 @@ WeNet's flags are read as ours, or the message says what to do instead (docs/fro
 """
 
 import argparse
+import logging
 from pathlib import Path
 
 from wenet_hs.bin.main import add_setting_arguments, main_of, read_settings
+from wenet_hs.config.load import read_setting
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.distributed import is_first_rank
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.speech import train
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +40,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     names = ("config", "train_data", "cv_data", "data_type", "model_dir", "resume", "checkpoint", "device")
     options = {name: getattr(args, name) for name in names}
-    final = train(TrainOptions(**options, override_config=read_settings(args)))
+    settings = _read_settings(args)
+    final = train(TrainOptions(**options, override_config=settings))
     if is_first_rank():
         print(f"{final}: trained")
+
+
+def _read_settings(args: argparse.Namespace) -> list[str]:
+    """The settings that the flags give, without statistics for a pretrained encoder."""
+    if args.cmvn is not None and _has_pretrained_encoder(args):
+        found = "not used, a pretrained encoder normalizes its input itself"
+        logger.info("--cmvn %s: %s", args.cmvn, found)
+        args.cmvn = None
+    return read_settings(args)
+
+
+def _has_pretrained_encoder(args: argparse.Namespace) -> bool:
+    return bool(read_setting(args.config, args.override_config, "encoder") == "pretrained")
 
 
 if __name__ == "__main__":
