@@ -242,7 +242,10 @@ SETTING_FLAGS = {
     "bpe_model": ("tokenizer_conf.bpe_path", "sentencepiece model, for units of bpe"),
     "ctc_head": ("ctc_conf.head", "output layer of CTC, like --head"),
     "ctc_tree": ("ctc_conf.head_conf.tree", "tree.json of the output layer of CTC; softmax does not use it"),
-    "cmvn": ("cmvn_conf.cmvn_file", "feature statistics of `wenet-hs cmvn`"),
+    "cmvn": (
+        "cmvn_conf.cmvn_file",
+        "feature statistics of `wenet-hs cmvn`; a pretrained encoder does not use them",
+    ),
     "seed": ("seed", "of weights, order of the data and augmentation"),
 }
 """A flag of the commands that train → the setting that it gives, its help."""

@@ -97,6 +97,19 @@ def load_section(path: Path | str, kind: type[AnySection]) -> AnySection:
     return _validate(read_yaml(path), kind)
 
 
+def read_setting(path: Path | str, overrides: Sequence[str], name: str) -> Any:
+    """A setting at the top of a config as it is written, before anything is checked; None: absent.
+
+    Raises ConfigError if the file is no YAML.
+    """
+    value = read_yaml(path).values.get(name)
+    for override in overrides:
+        match = _OVERRIDE.fullmatch(override)
+        if match is not None and match[1] == name:
+            value = match[2].strip()
+    return value
+
+
 def override_key(override: str) -> str | None:
     """The dotted key of an override, such as `optim_conf.lr`; None if the override is malformed."""
     match = _OVERRIDE.fullmatch(override)

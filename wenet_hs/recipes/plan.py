@@ -8,9 +8,8 @@ from pathlib import Path
 
 from wenet_hs.config.commented_yaml import SettingSource
 from wenet_hs.config.heads import HEADS
-from wenet_hs.config.load import flatten, load_config, override_key
+from wenet_hs.config.load import flatten, load_config, override_key, read_setting
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recipes.config_choice import ConfigChoice, choose_config
 from wenet_hs.recipes.sizes import NO_LIMIT, SizeTable, read_sizes
@@ -258,10 +257,7 @@ def without_other_heads(path: Path, overrides: Sequence[str]) -> tuple[str, ...]
 
 def _head_of(path: Path, overrides: Sequence[str]) -> str:
     """The head of the plan; softmax for a wrong name, which `load_config` refuses later."""
-    head = str(read_yaml(path).values.get("head"))
-    for override in overrides:
-        if override_key(override) == "head":
-            head = override.partition("=")[2].strip()
+    head = str(read_setting(path, overrides, "head"))
     return head if head in HEADS else "softmax"
 
 
