@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Each run.sh with a `wenet-hs` that only records its arguments: stages, names of folders, options that are refused."""
 
-import ast
 import json
 import os
 import shlex
@@ -17,11 +16,9 @@ from forked_commands import forked_commands
 from wenet_hs.bin import check_options
 from wenet_hs.bin.main import run_command
 from wenet_hs.config.heads import HEADS
-from wenet_hs.config.load import load_config
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ("mini", "ucla", "commonvoice", "own", "wikitext")
-MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring", "joint")
 
 
 @pytest.fixture
@@ -200,24 +197,6 @@ def test_a_folder_has_no_options_before_its_stage_is_done(checked: Path, forked:
     call(checked, "mini", "--hours", "2", *data, "--stop_stage", "0")
 
 
-def test_processes_share_the_batch_of_mini_and_heads_train_one_after_the_other(checkout: Path) -> None:
-    (checkout / "bin" / "python").write_text('#!/bin/sh\nexec "$(dirname "$0")/wenet-hs" torchrun "$@"\n')
-    (checkout / "bin" / "python").chmod(0o755)
-    _, calls = call(checkout, "mini", "--nproc", "3", "--stage", "4", "--stop_stage", "4")
-    calls = [arguments for arguments in calls if not arguments[1].endswith("progress.py")]
-    assert [flag(arguments, "--nproc_per_node") for arguments in calls] == ["3", "3"]
-    assert load_config(ROOT / "conf/mini.yaml").dataset_conf.batch_conf.max_frames_in_batch == 1500
-    assert all("dataset_conf.batch_conf.max_frames_in_batch=500" in arguments for arguments in calls)
-    options = ["--nproc", "2", "--stage", "4", "--stop_stage", "4", "--head", "softmax", "--config"]
-    _, calls = call(checkout, "mini", "--exp", str(checkout / "own"), *options, str(checkout / "conf/own.yaml"))
-    assert any("dataset_conf.batch_conf.max_frames_in_batch=1000" in one for one in calls), "half of 2,000"
-    (checkout / "plain.yaml").write_text("max_epoch: 1\n")
-    error, _ = call(checkout, "mini", "--exp", str(checkout / "plain"), *options, str(checkout / "plain.yaml"), code=1)
-    assert "plain.yaml has no max_frames_in_batch to divide by --nproc" in error
-    _, calls = call(checkout, "mini", "--stage", "4", "--stop_stage", "4")
-    assert not [word for arguments in calls for word in arguments if "max_frames" in word]  # that of --config
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -248,16 +227,6 @@ def test_a_number_of_steps_is_not_evaluated(checked: Path) -> None:
     assert not (checked / "evil").exists()
 
 
-def test_modules_in_the_working_folder_are_not_imported(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    options = own_data(checkout, 1.0)
-    (tmp_path / "json.py").write_text("raise SystemExit('json.py of the working folder')")
-    monkeypatch.chdir(tmp_path)
-    _, calls = call(checkout, "own", *options, "--stage", "4", "--stop_stage", "4")
-    assert [one[0] for one in calls] == ["train", "train"]
-
-
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -285,14 +254,6 @@ def test_names_and_settings_are_checked_before_the_first_stage(
     good = "--head softmax class --tree brown --modes joint --seeds 1 2 --unit bpe:60 --override_config seed=3"
     assert run_command(check_options, [*line[:2], *good.split()]) == 0
     assert run_command(check_options, ["--config", str(ROOT / "conf/wikitext.yaml"), "--head", "hsoftmax"]) == 0
-
-
-def test_tools_of_another_system_are_named(checkout: Path) -> None:
-    set_command(checkout, "exit 1")
-    (checkout / "bin/wenet-hs").rename(checkout / "bin/realpath")  # as macOS's, which lacks -m
-    error, calls = call(checkout, "mini", code=2)
-    assert "recipes need bash 4.4 and the GNU versions of coreutils, sed and findutils; on macOS run 'brew" in error
-    assert not calls
 
 
 def test_settings_on_several_lines_are_all_passed_on(checkout: Path) -> None:
@@ -390,39 +351,6 @@ def own_data(checkout: Path, hours: float) -> list[str]:
     return ["--elan", "x/fieldwork", "--lang", "mdw", "--prepare", prepare, "--stop_stage", "4"]
 
 
-@pytest.mark.slow
-def test_the_size_of_an_own_model_follows_the_hours(checkout: Path) -> None:
-    sizes = {0.2: (96, 3000), 1.0: (144, 6000), 19.0: (192, 12000), 30.0: (256, 20000)}
-    for hours, (width, steps) in sizes.items():
-        _, (base, train) = call(checkout, "own", *own_data(checkout, hours), "--stage", "4")
-        of_first = [f"scheduler_conf.total_steps={steps}", f"model_conf.ctc_only_steps={steps}"]
-        assert base[base.index(of_first[1]) : base.index(of_first[1]) + 2] == of_first[::-1]
-        assert all(f"encoder_conf.output_size={width}" in one for one in (base, train))
-        assert flag(train, "--checkpoint") == flag(base, "--model_dir") == "exp/base"
-        load_config(ROOT / "conf/own.yaml", base[base.index("--override_config") + 1 : base.index("--model_dir")])
-
-
-def test_only_the_time_of_a_training_is_measured_and_nothing_is_written(checkout: Path) -> None:
-    (checkout / "tools/before_training.py").write_text("import sys\nprint('expected', sys.argv[1:])")
-    done = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--only_time", "yes")
-    assert done[1] == [], "no training"
-    assert not (checkout / "exp").exists() and not (checkout / "examples/own/s0/exp").exists()
-
-
-@pytest.mark.slow
-def test_own_annotations_are_prepared_and_checked(checkout: Path) -> None:
-    options = own_data(checkout, 1.0)
-    _, calls = call(checkout, "own", *options)
-    prepare = "prepare elan --corpus x/fieldwork --lang mdw --unit char --tier"
-    assert calls[0] == [*prepare.split(), "utt @*", "--drop_overlaps", "--seed", "0", "--out", "data"]
-    assert (calls[1][0], flag(calls[1], "--html"), flag(calls[1], "--min_minutes")) == (
-        "check",
-        "data/check.html",
-        "10",
-    )
-    assert [one[0] for one in calls[2:]] == ["units", "tree", "cmvn", "train", "train"]
-
-
 def test_own_lists_of_other_options_are_refused(checked: Path) -> None:
     options = [*own_data(checked, 1.0), "--stop_stage", "0"]
     call(checked, "own", *options)
@@ -445,78 +373,6 @@ def test_faults_that_the_check_of_own_lists_leaves_out_do_not_end_it(checkout: P
     call(checkout, "own", *options, "--stop_stage", "0", code=expected)
 
 
-def test_adapting_a_trained_model_keeps_its_layers(checkout: Path) -> None:
-    options = own_data(checkout, 1.0)
-    for _ in range(2):  # the same command continues
-        _, [adapted] = call(checkout, "own", *options, "--stage", "4", "--base", f"{checkout}/given")
-    error, _ = call(checkout, "own", *options, "--base", "b", "--config", "c.yaml", "--exp", f"{checkout}/x", code=2)
-    assert "--config c.yaml: --base has the settings; change them with --override" in error
-    assert flag(adapted, "--checkpoint") == f"{checkout}/given"
-    assert flag(adapted, "--config") == f"{checkout}/given/train.yaml"
-    assert not [one for one in adapted if one.startswith("encoder_conf")]
-    given = ["freeze=[encoder]", "max_minutes=5", "early_stopping={}", "model_conf.ctc_only_steps=6000"]
-    overrides = adapted[adapted.index("--override_config") + 1 : adapted.index("--model_dir")]
-    config = load_config(ROOT / "conf/paper_cv.yaml", [*given, *overrides])
-    assert (config.max_minutes, config.early_stopping, config.model_conf.ctc_only_steps) == (None, None, 0)
-    assert (config.scheduler, config.optim_conf.lr, config.freeze) == ("warmup_cosine", 1e-3, ())
-    assert (config.scheduler_conf.total_steps, config.save_interval) == (4800, 400)
-
-
-@pytest.mark.parametrize("name", ["whisper", "mms"])
-def test_a_pretrained_encoder_has_a_config_of_its_own_and_no_statistics(checkout: Path, name: str) -> None:
-    script = f"import sys\nprint({str(checkout)!r} '/conf/finetune_{name}.yaml')\nprint('encoder_conf.path=my encoder')"
-    (checkout / "tools/before_training.py").write_text(
-        f"{script}\nopen('{checkout}/time.txt', 'a').write(f'{{sys.argv[1:]}}')"
-    )
-    options = own_data(checkout, 1.0)[:-2]
-    _, calls = call(checkout, "own", *options, "--encoder", "my encoder")
-    assert [one[0] for one in calls if one[0] not in ("prepare", "check")] == [
-        *("units", "tree", "train", "average", "recognize", "score", "report"),
-    ]
-    [train] = [one for one in calls if one[0] == "train"]
-    assert "--cmvn" not in train and "--checkpoint" not in train
-    steps = {"whisper": 3000, "mms": 400}[name]
-    assert {"encoder_conf.path=my encoder", f"scheduler_conf.total_steps={steps}"} <= {*train}
-    modes = next(one[one.index("--modes") + 1 :] for one in calls if one[0] == "recognize")
-    assert modes == list(MODES if name == "whisper" else MODES[:2])
-    assert "--hours', '1.0', 'wenet-hs', 'train', '--config'" in (checkout / "time.txt").read_text()
-    kept = Path(flag([*ast.literal_eval((checkout / "time.txt").read_text().split("]")[0] + "]")], "--chosen"))
-    assert kept.read_text() == f"finetune_{name}.yaml\n", "for a machine that would choose another one"
-    error, _ = call(checkout, "own", *options, "--encoder", "e", "--size", "tiny", "--exp", f"{checkout}/x", code=2)
-    assert "--encoder e: has a config of its own; leave out --base and --size" in error
-    error, _ = call(checkout, "own", *options, "--encoder", "other", code=2)
-    assert "/other: " in error and "/exp was made with --encoder " in error and "/my encoder; " in error
-
-
-@pytest.mark.slow
-def test_ucla_with_an_encoder_goes_on_with_the_same_command(checkout: Path) -> None:
-    options = "--corpus", "c", "--encoder", "e", "--stop_stage", "4"
-    for _ in range(2):
-        _, calls = call(checkout, "ucla", *options)
-        trainings = [one for one in calls if one[0] == "train"]
-        assert {flag(one, "--config").endswith("/conf/ucla_whisper.yaml") for one in trainings} == {True}
-        assert not any(one[0] == "cmvn" or "--cmvn" in one for one in calls)
-
-
-def test_a_config_without_steps_and_an_encoder_that_cannot_be_read(checkout: Path) -> None:
-    tool = checkout / "tools/before_training.py"
-    tool.write_text("print('/mine.yaml')")
-    error, _ = call(checkout, "own", *own_data(checkout, 1.0), "--stage", "4", "--encoder", "e", code=2)
-    assert "conf/own_sizes.txt has no steps for mine.yaml; add a line" in error
-    tool.write_text("import sys\nsys.exit('e/config.json: cannot be read')")
-    error, calls = call(checkout, "own", *own_data(checkout, 1.0), "--encoder", "e", code=2)
-    assert error == "e/config.json: cannot be read\n" and not calls
-
-
-def test_an_own_model_without_a_first_part_and_without_lists(checkout: Path) -> None:
-    options = own_data(checkout, 1.0)
-    _, [train] = call(checkout, "own", *options, "--stage", "4", "--base_steps", "0")
-    assert "--checkpoint" not in train
-    new = ["--data", f"{checkout}/none", "--exp", f"{checkout}/x"]
-    error, calls = call(checkout, "own", *options, "--stage", "4", *new, code=2)
-    assert f"no lists in {checkout}/none; run stage 0" in error and not calls
-
-
 # ---- examples/wikitext
 
 
@@ -536,14 +392,3 @@ def test_texts_of_wikitext_must_exist_and_a_new_model_is_scored_again(checkout: 
         os.utime(folder / name, (number, number))
     _, calls = call(checkout, "wikitext", *options, "--stage", "3", "--stop_stage", "3")
     assert [flag(one, "--json") for one in calls if one[0] == "lm"] == ["exp/softmax-seed777/valid.json"]
-
-
-def test_an_option_that_is_newer_than_a_folder_may_stay_empty(checkout: Path) -> None:
-    line = ("own", "--corpus", "c.tsv", "--stop_stage", "0")
-    call(checkout, *line)
-    options = checkout / "examples/own/s0/data/options.txt"
-    kept = [one for one in options.read_text("utf-8").splitlines() if not one.startswith("--prepare")]
-    options.write_text("\n".join(kept) + "\n", "utf-8")
-    call(checkout, *line)
-    error, _ = call(checkout, *line, "--prepare", "--split_by speaker", code=2)
-    assert "data was made with --prepare ; repeat this" in error
