@@ -25,8 +25,7 @@ from wenet_hs.data.dataset import Example, collate
 from wenet_hs.devices import has_native_bf16
 from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.score.tables import markdown_table
-from wenet_hs.train.optim import Precision, build_optimizer
-from wenet_hs.train.speech import freeze
+from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.train.state import TrainState
 

@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1] / "wenet_hs"
 LAYERS = (
     "bin",
     "app",
+    "recipes",
     "report recognizer export interop.wenet interop.huggingface lm.train",
     "train decode",
     "lm",

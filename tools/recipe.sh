@@ -1,119 +1,341 @@
 # SPDX-License-Identifier: Apache-2.0
-# shellcheck shell=bash disable=SC2015,SC2030,SC2031,SC2034,SC2086,SC2154
-# What every run.sh shares: options with `--help`, `at`, and trainings side by side. A run.sh sources this file, sets its
-# own options and defaults, and calls `read_options "$@"`. An option is a line `name=value  # comment` of either file.
-# OF_DATA, OF_EXP: options that change what the folders $data and $exp contain. NOT_HERE: options that the recipe lacks.
+# shellcheck shell=bash
+# shellcheck disable=SC2034  # variables that a run.sh uses
+# shellcheck disable=SC2154  # variables that a run.sh or `option` sets: here, root, stage, exp …
+# What every run.sh shares: its options, names of folders, and trainings that run side by side.
+#
+# A run.sh sets $here, $root and the function `usage`, sources this file, and then calls
+#   option NAME DEFAULT MEANING   for each option of its own, or for another default than that below
+#   shared_options                the options of every recipe
+#   read_options "$@"             sets the options, and the variables that follow from them
+#   check_options FLAG…           refuses wrong options before the first stage
 
-stage=0                       # the first stage that runs
-stop_stage=8                  # the last one
-head="softmax hsoftmax"       # softmax, hsoftmax, class, adaptive: one experiment per head and seed
-tree=huffman                  # of heads other than softmax: a kind (wenet-hs tree build --help), or the path of a tree.json
-unit=char                     # char, phone, or bpe:N with N pieces
-seeds=777                     # of training; several, as in "777 778 779", train every head once per seed
-data_seed=0                   # of the random choices that stage 0 makes
-override=                     # more settings for training, as "key=value key=value"
-average_num=5                 # checkpoints whose mean is the final model, the best of those that are kept (wenet-hs average)
-modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring"  # of decoding (wenet-hs recognize --help)
-eval_set="test"               # the list that stages 6 to 8 decode, score and report: test, or dev for choices
-chunk=                        # of a model that streams: encoder frames per chunk, and chunks before it, as "16 4" (docs/streaming.md)
-nproc=1                       # processes of training, statistics and decoding; above 1 by torchrun
-jobs=2                        # trainings at a time (one at a time if nproc is above 1)
-threads=1                     # cores of each training
-data=$here/data               # folder for lists, units, trees and statistics
-exp=$here/exp                 # folder for experiments
-results=                      # folder for a small results file of each experiment, for the tables of a study
-fail() { echo "$0: $1" >&2; exit 2; }
-((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] >= 404)) && { realpath -sm / && sed --version; } > /dev/null 2>&1 ||  # macOS has others
-  fail "recipes need bash 4.4 and the GNU versions of coreutils, sed and findutils; on macOS run 'brew install bash coreutils gnu-sed findutils' and add their gnubin folders to PATH"
-_defaults() {  # one line per option: its name, its value, its comment
-  while IFS='=' read -r _name _rest; do
-    _value=${!_name}; [[ $_value != *" "* ]] || _value="\"$_value\""
-    printf '  %-30s  %s\n' "--$_name $_value" "${_rest#* # }"
-  done < <(sed -sn -e '/^read_options\|^fail/,$d' -e '/^here=/d' -e '/^[a-z][a-z0-9_]*=.* # /p' "$0" "${BASH_SOURCE[0]}" | awk -F= '!seen[$1]++') |
-    grep -vE "^  --(${NOT_HERE:+${NOT_HERE// /|}|}-) " | sed 's/ *$//'
+fail() {  # MESSAGE: ends the recipe with one line
+  echo "$0: $1" >&2
+  exit 2
 }
-read_options() {  # sets the options of the command line, and what follows from them: names, and options of several commands
-  _help=$(_defaults) _last=$stop_stage
-  while [ $# -gt 0 ]; do
-    if [[ $1 = --help || $1 = -h ]]; then
-      sed -n -e '/^#!/d' -e '/^# shellcheck/d' -e '/^#/!q' -e 's/^# \{0,1\}//p' "$0"
-      printf 'Options and their defaults:\n%s\n' "$_help"
-      exit 0
+
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
+  fail "recipes need bash 4.4 or newer; on macOS run 'brew install bash', and begin with: bash $0"
+fi
+
+# ---- options: a variable per option; ` --data_seed 3` sets $data_seed
+
+option_names=()
+declare -A option_meanings=()
+
+option() {  # NAME DEFAULT MEANING…: declares an option; of two declarations the first counts
+  if is_option "$1"; then
+    return
+  fi
+  option_names+=("$1")
+  option_meanings[$1]=${*:3}
+  printf -v "$1" '%s' "$2"
+}
+
+is_option() {  # NAME
+  local name
+  for name in "${option_names[@]}"; do
+    if [ "$name" = "$1" ]; then
+      return 0
     fi
-    [[ $1 != --*=* ]] || fail "write '${1%%=*} ${1#*=}' instead of '$1'"
-    [[ $1 =~ ^--[a-z][a-z0-9_-]*$ ]] || fail "expected --name value, got '$1' (try --help)"
-    _name=${1#--} _name=${_name//-/_}
-    grep -q -- "^  --$_name " <<< "$_help " || fail "unknown option '$1' (try --help)"
-    [ $# -ge 2 ] || fail "option '$1' needs a value"
-    printf -v "$_name" '%s' "$2"
+  done
+  return 1
+}
+
+shared_options() {  # declares the options of every recipe
+  option stage 0 "the first stage that runs"
+  option stop_stage 8 "the last one"
+  option head "softmax hsoftmax" \
+    "softmax, hsoftmax, class, adaptive: one experiment per head and seed"
+  option tree huffman \
+    "of heads other than softmax: a kind (wenet-hs tree build --help), or the path of a tree.json"
+  option unit char "char, phone, or bpe:N with N pieces"
+  option seeds 777 \
+    'of training; several, as in "777 778 779", train every head once per seed'
+  option data_seed 0 "of the random choices that stage 0 makes"
+  option override "" 'more settings for training, as "key=value key=value"'
+  option average_num 5 \
+    "checkpoints whose mean is the final model, the best of those that are kept (wenet-hs average)"
+  option modes "ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring" \
+    "of decoding (wenet-hs recognize --help)"
+  option eval_set test \
+    "the list that stages 6 to 8 decode, score and report: test, or dev for choices"
+  option chunk "" \
+    "of a model that streams: encoder frames per chunk, and chunks before it, as \"16 4\"" \
+    "(docs/streaming.md)"
+  option nproc 1 "processes of training, statistics and decoding; above 1 by torchrun"
+  option jobs 2 "trainings at a time (one at a time if nproc is above 1)"
+  option threads 1 "cores of each training"
+  option data "$here/data" "folder for lists, units, trees and statistics"
+  option exp "$here/exp" "folder for experiments"
+  option results "" "folder for a small results file of each experiment, for the tables of a study"
+}
+
+remove_options() {  # NAME…: the recipe lacks these shared options
+  local name
+  local kept=()
+  for name in "${option_names[@]}"; do
+    if [[ " $* " != *" $name "* ]]; then
+      kept+=("$name")
+    fi
+  done
+  option_names=("${kept[@]}")
+}
+
+print_options() {  # one line per option: its name, its value, its meaning
+  local name
+  local value
+  for name in "${option_names[@]}"; do
+    value=${!name}
+    if [[ $value = *" "* ]]; then
+      value="\"$value\""
+    fi
+    printf '  %-30s  %s\n' "--$name $value" "${option_meanings[$name]}"
+  done
+}
+
+read_options() {  # ARGUMENT…: sets the options of the command line
+  local name
+  local defaults
+  defaults=$(print_options)
+  last_stage=$stop_stage
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --help | -h)
+        usage
+        printf 'Options and their defaults:\n%s\n' "$defaults"
+        exit 0
+        ;;
+      --*=*) fail "write '${1%%=*} ${1#*=}' instead of '$1'" ;;
+      --*[!a-z0-9_-]*) fail "expected --name value, got '$1' (try --help)" ;;
+      --[a-z]*) name=${1#--} ;;
+      *) fail "expected --name value, got '$1' (try --help)" ;;
+    esac
+    name=${name//-/_}
+    if ! is_option "$name"; then
+      fail "unknown option '$1' (try --help)"
+    fi
+    if [ $# -lt 2 ]; then
+      fail "option '$1' needs a value"
+    fi
+    printf -v "$name" '%s' "$2"
     shift 2
   done
-  [[ $stage =~ ^[0-$_last]$ ]] || fail "--stage $stage: must be from 0 to $_last"
-  [[ $stop_stage =~ ^[0-9]+$ && $stage -le $stop_stage ]] || fail "--stop_stage $stop_stage: must be a stage from $stage on"
-  for _name in average_num nproc jobs threads; do [[ ${!_name} =~ ^[1-9][0-9]*$ ]] || fail "--$_name ${!_name}: must be a whole number from 1 on"; done
-  [[ $eval_set =~ ^(test|dev)$ ]] || fail "--eval_set $eval_set: must be test or dev"; [[ ${base_steps:-0} =~ ^[0-9]+$ ]] || fail "--base_steps $base_steps: must be a whole number"
-  [[ -z $chunk || $chunk =~ ^[1-9][0-9]*\ [0-9]+$ ]] || fail "--chunk '$chunk': must be two numbers, as '16 4'"
-  decoded=$eval_set${chunk:+-chunk${chunk/ /-}} chunks=(${chunk:+--decoding_chunk_size ${chunk% *} --num_decoding_left_chunks ${chunk#* }})
-  command -v wenet-hs > /dev/null || PATH="$root/.venv/bin:$PATH"  # the checkout's environment
-  command -v wenet-hs > /dev/null || fail "no wenet-hs on the PATH; run 'make setup' first"
-  kind=${unit%%:*} pieces=() bpe=()  # options of commands that only units of bpe have
-  [ "$kind" != bpe ] || { pieces=(--vocab_size "${unit#bpe:}"); bpe=(--bpe_model "$data/bpe.model"); }
-  metric=$([ "$kind" = phone ] && echo per || echo cer)
-  _check_folder data && _check_folder exp
-  experiments=() && read -rd '' -a more <<< "$override" || true  # of all lines
-  for _seed in $seeds; do for _head in $head; do experiments+=("$exp/$(name_of "$_head" "$_seed")"); done; done
-  [ -n "$seeds" ] || fail "--seeds: give at least one seed"
-  wenet_hs=(wenet-hs)  # starts a command that shares its work: one process, or one per rank
-  [ "$nproc" = 1 ] || { jobs=1; wenet_hs=(python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main); }
+  find_programs
+  list_option_values
+  set_command_options
+  name_experiments
 }
 
-# ---- the options of which a folder was made are in its options.txt; a checkout may be moved, recordings may not
-keep_options() { mkdir -p "${!1}" && _options_of "$1" > "${!1}/.options$$" && mv "${!1}/.options$$" "${!1}/options.txt"; }  # data|exp
-_options_of() {
-  local _name _value _names="${OF_DATA:-} data_seed unit"
-  [ "$1" = data ] || _names="${OF_EXP:-} data config"
-  for _name in $_names; do
-    _value=${!_name}; [[ ! $_name =~ ^(corpus|elan|praat|kaldi|folder)$ ]] || _value=${_value:+$(realpath -sm "$_value")}
-    [[ ! $_name =~ ^(base|config|data|ctc_tree|encoder)$ ]] || _value=${_value:+$(realpath -sm --relative-to "$here" "$_value")}
-    echo "--$_name $_value"
+find_programs() {  # wenet-hs of the PATH, or else of the environment of this checkout
+  if ! command -v wenet-hs > /dev/null; then
+    PATH="$root/.venv/bin:$PATH"
+  fi
+  if ! command -v wenet-hs > /dev/null; then
+    fail "no wenet-hs on the PATH; run 'make setup' first"
+  fi
+}
+
+list_option_values() {  # sets option_values: NAME=VALUE of each option
+  local name
+  option_values=()
+  for name in "${option_names[@]}"; do
+    option_values+=("$name=${!name}")
   done
 }
-_check_folder() {  # data|exp
-  local _other _made _is_other="FILENAME != \"-\" { lines[\$0]; names[\$1]; next } !(\$0 in lines) && (\$1 in names || NF > 1) { print; exit }"  # not: new and empty
-  [ -f "${!1}/options.txt" ] && _other=$(_options_of "$1" | awk "$_is_other" "${!1}/options.txt" -) && [ -n "$_other" ] || return 0
-  _made=$(grep -- "^${_other%% *} " "${!1}/options.txt" || echo "another recipe, without ${_other%% *}")
-  fail "${_other% }: ${!1} was made with $_made; repeat this, give another --$1, or remove the folder"
+
+set_command_options() {  # sets variables that have parts of commands
+  # The words of --override, which may be on several lines.
+  override_settings=()
+  read -r -d '' -a override_settings <<< "$override" || true  # there is no end mark to read
+
+  # --nproc: commands that share their work among processes. Then one training runs at a time.
+  parallel_wenet_hs=(wenet-hs)
+  trainings_at_a_time=$jobs
+  if [ "$nproc" != 1 ]; then
+    parallel_wenet_hs=(
+      python -m torch.distributed.run --standalone --nproc_per_node "$nproc" -m wenet_hs.bin.main
+    )
+    trainings_at_a_time=1
+  fi
+
+  # --unit: word pieces also have a number and a model, as in bpe:500.
+  unit_kind=${unit%%:*}
+  unit_options=(--kind "$unit_kind")
+  tokenizer_options=(--tokenizer "$unit_kind")
+  if [ "$unit_kind" = bpe ]; then
+    unit_options+=(--vocab_size "${unit#bpe:}" --bpe_model "$data/bpe.model")
+    tokenizer_options+=(--bpe_model "$data/bpe.model")
+  fi
+
+  # Phone error rate or character error rate.
+  metric=cer
+  if [ "$unit_kind" = phone ]; then
+    metric=per
+  fi
+
+  # --chunk: decoding in chunks has a folder of its own for its texts, such as test-chunk16-4.
+  decoding_folder=$eval_set
+  chunk_options=()
+  if [ -n "$chunk" ]; then
+    local chunk_size=${chunk% *}
+    local left_chunks=${chunk#* }
+    decoding_folder=$eval_set-chunk$chunk_size-$left_chunks
+    chunk_options=(--decoding_chunk_size "$chunk_size" --num_decoding_left_chunks "$left_chunks")
+  fi
+
+  results_options=()
+  if [ -n "$results" ]; then
+    results_options=(--results "$results")
+  fi
 }
 
-# ---- names: the suffix of a seed, the tree of a seed, and the experiment of a head and a seed, as hsoftmax-brown-seed778
-of_seed() { [ "$1" = 777 ] || echo "-seed$1"; }
-tree_of() { if [[ $tree = *.json ]]; then echo "$tree"; else echo "$data/tree-$tree$(of_seed "$1").json"; fi; }
-name_of() {
-  local _tree=${tree##*/} && _tree=${_tree#tree-}
-  [[ $1 != softmax && $1 != base && $tree != huffman ]] && echo "$1-${_tree%.json}$(of_seed "$2")" || echo "$1$(of_seed "$2")"
+name_experiments() {  # sets experiments: a folder per head and seed; and flags of the report
+  local seed
+  local head_name
+  experiments=()
+  experiment_options=()
+  for seed in $seeds; do
+    for head_name in $head; do
+      experiments+=("$exp/$(experiment_name "$head_name" "$seed")")
+      experiment_options+=("--exp=$exp/$(experiment_name "$head_name" "$seed")")
+    done
+  done
+}
+
+check_options() {  # FLAG…: refuses wrong options; the flags are those of `wenet-hs check-options`
+  # Also refused are folders that were made with other options. run.sh has the names of the options
+  # on which its folders depend: $data_options and $exp_options.
+  # shellcheck disable=SC2086  # lists of names are words
+  wenet-hs check-options "$@" \
+    --program "$0" --recipe_dir "$here" --last_stage "$last_stage" \
+    --data_options $data_options --exp_options $exp_options --values "${option_values[@]}"
+}
+
+keep_options() {  # FOLDER NAME…: writes options.json into a folder, with which options it is made
+  wenet-hs keep-options --folder "$1" --recipe_dir "$here" \
+    --options "${@:2}" --values "${option_values[@]}"
+}
+
+# ---- names
+
+seed_suffix() {  # SEED: -seed778; nothing for 777, the default
+  if [ "$1" != 777 ]; then
+    echo "-seed$1"
+  fi
+}
+
+tree_file() {  # SEED: the tree of a seed, or the file that --tree names
+  if [[ $tree = *.json ]]; then
+    echo "$tree"
+  else
+    echo "$data/tree-$tree$(seed_suffix "$1").json"
+  fi
+}
+
+experiment_name() {  # HEAD SEED: softmax, or hsoftmax-brown-seed778 with another tree
+  local name=$1
+  local tree_name=${tree##*/}
+  tree_name=${tree_name#tree-}
+  tree_name=${tree_name%.json}
+  case $1 in
+    softmax | base) ;;  # have no tree
+    *)
+      if [ "$tree" != huffman ]; then
+        name=$1-$tree_name
+      fi
+      ;;
+  esac
+  echo "$name$(seed_suffix "$2")"
+}
+
+# ---- stages
+
+begin_stage() {  # NUMBER TITLE: whether a stage runs; then prints its title
+  if [ "$1" -lt "$stage" ] || [ "$1" -gt "$stop_stage" ]; then
+    return 1
+  fi
+  echo "$(date +%T) stage $1: $2"
 }
 
 # ---- trainings side by side
-declare -A running=(); progress=""; trap 'jobs -p | xargs -r kill 2> /dev/null || true' EXIT  # no training outlives the recipe
-beside() {  # LOG COMMAND…: starts a training as soon as fewer than $jobs run
-  wait_below "$jobs"
-  [ ! -f "$1" ] || mv "$1" "$1.old"
-  OMP_NUM_THREADS=$threads "${@:2}" > "$1" 2>&1 &
-  running[$!]=$1 _count=$((${#experiments[@]} + (${base_steps:-0} ? $(wc -w <<< "$seeds") : 0)))  # and first parts
-  [ -n "$progress" ] || { wenet-hs progress --jobs "$jobs" --total "$_count" "$exp" & progress=$!; }
+
+declare -A running=()  # process of each training that runs → its log
+progress_process=""
+has_first_part=""  # run.sh sets it to yes if all heads of a seed start from a training by CTC
+
+stop_processes() {  # no training outlives the recipe
+  local process
+  for process in $(jobs -p); do
+    kill "$process" 2> /dev/null || true
+  done
 }
-wait_for_trainings() {  # and for their last warnings
-  wait_below 1
-  [ -z "$progress" ] || { kill "$progress"; wait "$progress"; } 2> /dev/null || true
+trap stop_processes EXIT
+
+start_training() {  # LOG COMMAND…: starts a training as soon as fewer than --jobs run
+  local log=$1
+  shift
+  wait_until_fewer_run_than "$trainings_at_a_time"
+  mkdir -p "$exp"
+  if [ -f "$log" ]; then
+    mv "$log" "$log.old"
+  fi
+  OMP_NUM_THREADS=$threads "$@" > "$log" 2>&1 &
+  running[$!]=$log
+  show_progress
 }
-wait_below() {  # waits until fewer than $1 trainings run; one that failed ends the recipe with the end of its log
-  while [ ${#running[@]} -ge "$1" ]; do
-    for _process in "${!running[@]}"; do
-      kill -0 "$_process" 2> /dev/null && continue
-      wait "$_process" || { tail -v -n $((nproc > 1 ? 60 : 3)) "${running[$_process]}" >&2; exit 2; }
-      unset "running[$_process]"
+
+wait_for_trainings() {  # until all that were started have ended
+  wait_until_fewer_run_than 1
+}
+
+wait_until_fewer_run_than() {  # NUMBER
+  local process
+  while [ "${#running[@]}" -ge "$1" ]; do
+    for process in "${!running[@]}"; do
+      if ! kill -0 "$process" 2> /dev/null; then
+        end_training "$process"
+      fi
     done
     sleep 0.1
   done
 }
-at() { [ "$stage" -le "$1" ] && [ "$1" -le "$stop_stage" ] && echo "$(date +%T) stage $1: $2"; }
+
+end_training() {  # PROCESS: has ended; if it failed, the recipe ends with the end of its log
+  local log=${running[$1]}
+  unset "running[$1]"
+  if wait "$1"; then
+    return
+  fi
+  local num_lines=3
+  if [ "$nproc" != 1 ]; then
+    num_lines=60  # torchrun prints a table after the error of a process
+  fi
+  echo "==> $log <==" >&2
+  tail -n "$num_lines" "$log" >&2
+  exit 2
+}
+
+show_progress() {  # a live line of the trainings, if it does not run yet
+  local seed
+  local total=${#experiments[@]}
+  if [ -n "$progress_process" ]; then
+    return
+  fi
+  if [ -n "$has_first_part" ]; then
+    for seed in $seeds; do
+      total=$((total + 1))
+    done
+  fi
+  wenet-hs progress --jobs "$trainings_at_a_time" --total "$total" "$exp" &
+  progress_process=$!
+}
+
+end_progress() {  # after the last training; the live line prints the last warnings at its end
+  if [ -n "$progress_process" ]; then
+    kill "$progress_process" 2> /dev/null || true
+    wait "$progress_process" 2> /dev/null || true
+    progress_process=""
+  fi
+}

@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 import soundfile
 from command_line import Capsys, error_line, run_line
+from model_folders import write_model_folder
+from recipe_projects import write_description
 
 from wenet_hs.bin import check as command
 from wenet_hs.bin import prepare as prepare_command
 from wenet_hs.corpus.check import KINDS
 from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.recipes.conf_files import conf_file
 
 DOCS = Path(__file__).parents[2] / "docs" / "own-data-reference.md"
 SENTENCES = ("la casa roja", "el perro come", "una mesa larga", "dos libros rojos")
@@ -207,3 +210,24 @@ def test_common_speakers_are_a_remark_only_between_sets_that_the_data_gave(
     assert {of_set for of_set, _ in remarked} == {*given[1:]}
     stated = [line for line in capsys.readouterr().out.splitlines() if "/out/stats.json: sets (" in line]
     assert len(stated) == (len(given) < 3)
+
+
+def test_the_config_follows_from_the_base_or_the_encoder(folder: Path, capsys: Capsys) -> None:
+    """A pretrained encoder has a frame per 20 ms, a subsampling by 4 one per 40 ms."""
+    long = Utterance(key="long", wav="tape.flac", txt="a b c d e f g h i", start=0.0, end=0.5)
+    write_data_list("train/data.list", [long])
+    base = write_model_folder(folder / "base", tokenizer="phone")
+    encoder = write_description(folder / "encoder", "hubert")
+
+    def faults(options: str) -> bool:
+        code = call(f"train/data.list dev/data.list --unit char {options}")
+        return code == 3
+
+    own = conf_file("own.yaml")
+    assert faults(f"--config {own}") and faults("") and faults("--base '' --encoder ''")
+    assert not faults(f"--config {own} --encoder {encoder}") and not faults(f"--encoder {encoder}")
+    assert call(f"train/data.list dev/data.list --base {base}") == 0, "9 phones, its unit"
+    capsys.readouterr()
+    line = f"train/data.list --config {own} --base none"
+    expected = "none: contains no final.pt; give the folder of a trained model"
+    assert error_line(call(line), capsys) == expected

@@ -82,3 +82,12 @@ def test_all_bad_clips_are_listed_at_once_and_left_out_up_to_the_limit(capsys: C
     write_data_list("data.list", used)
     assert call("rest", 0) == 0
     assert read_cmvn("rest")[0].allclose(read_cmvn("out")[0], rtol=1e-6)
+
+
+def test_a_pretrained_encoder_needs_no_statistics(capsys: Capsys) -> None:
+    encoder = "encoder: pretrained\nencoder_conf: {path: none}\n"
+    Path("c.yaml").write_text(f"{encoder}dataset_conf: {{spec_aug: false}}\n")
+    assert call("out", 0) == 0
+    found = "c.yaml: encoder: pretrained normalizes its input itself"
+    assert capsys.readouterr().out == f"{found}; no statistics are written\n"
+    assert not Path("out").exists()

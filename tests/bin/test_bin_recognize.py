@@ -18,6 +18,7 @@ from command_line import Capsys, error_line
 from lock_holder import holder
 from model_folders import HSOFTMAX, TABLE, write_clip, write_model_folder
 from praatio import textgrid
+from small_models import CTC_ONLY
 
 from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.bin import align as align_command
@@ -407,3 +408,33 @@ def test_models_that_cannot_align(
     large = "out of memory with a batch of 2, the longest of 1.1 s (utt1, utt0)"
     assert found == f"{large}; lower --batch_size, or cut the longest utterances"
     assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("named", "expected"),
+    [
+        ("auto", {*MODES} - {"attention"}),
+        ("auto attention auto", {*MODES}),
+    ],
+)
+def test_the_recommended_modes(
+    named: str,
+    expected: set[str],
+    folder: Path,
+    utterances: list[Utterance],
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    assert run(folder, utterances[:2], out, "--modes", *named.split()) == 0
+    assert {path.parent.name for path in out.glob("*/text")} == expected
+
+
+def test_the_recommended_modes_of_a_model_without_a_decoder(
+    utterances: list[Utterance],
+    tmp_path: Path,
+) -> None:
+    model = write_model_folder(tmp_path / "ctc", **CTC_ONLY)
+    out = tmp_path / "out"
+    assert run(model, utterances[:2], out, "--modes", "auto") == 0
+    found = {path.parent.name for path in out.glob("*/text")}
+    assert found == {"ctc_greedy_search", "ctc_prefix_beam_search"}

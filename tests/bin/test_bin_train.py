@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """`wenet-hs train` and `shards`: what they print, their flags, tars instead of lists, and one line per user error."""
 
+import logging
 import sys
 from pathlib import Path
 
 import pytest
 from command_line import Capsys, error_line
+from pretrained_folders import write_folder
 from tiny_corpus import TinyCorpus, cut_back, outcome, write_tiny_corpus
 
 from wenet_hs.bin import cmvn, shards
 from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
+from wenet_hs.config.load import load_config
+from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import read_data_list, write_data_list
 from wenet_hs.text.units import UnitTable
+from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.tree import Tree
 
 
@@ -130,3 +135,54 @@ def test_statistics_of_shards_are_those_of_the_list(corpus: TinyCorpus, tmp_path
     assert found == "--num_utts_per_shard 0: must be at least 1"
     found = error_line(pack(tmp_path / "none", tmp_path), capsys)
     assert found.startswith(f"{tmp_path}/none: cannot be read (No such file or directory)")
+
+
+def test_statistics_have_no_effect_with_a_pretrained_encoder(
+    corpus: TinyCorpus,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: Capsys,
+) -> None:
+    pytest.importorskip("transformers")
+    encoder = write_folder(tmp_path / "e", "wav2vec2")
+    settings = ["encoder=pretrained", f"encoder_conf={{path: {encoder}, freeze: all}}"]
+    settings += ["cmvn=null", "dataset_conf.fbank_conf=null", "dataset_conf.spec_aug=false"]
+    settings += ["max_epoch=1"]
+    arguments = corpus.arguments(tmp_path / "m", *settings)
+    with caplog.at_level(logging.INFO):
+        assert run_command(command, [*arguments, "--cmvn", "none"]) == 0
+    expected = "--cmvn none: not used, a pretrained encoder normalizes its input itself"
+    assert expected in caplog.messages
+    assert load_config(tmp_path / "m" / "train.yaml").cmvn is None
+    in_yaml = [*corpus.arguments(tmp_path / "n", *settings, "cmvn=global_cmvn"), "--cmvn", "none"]
+    capsys.readouterr()
+    line = error_line(run_command(command, in_yaml), capsys)
+    assert "cmvn: the encoder computes its own input and its normalization; remove it" in line
+
+
+def test_ranks_share_a_batch(
+    corpus: TinyCorpus,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = ["dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 600}"]
+    started = list[TrainOptions]()
+
+    def settings_of(num_ranks: int, *flags: str) -> list[str]:
+        """What a training on so many ranks gets."""
+        arguments = [*corpus.arguments(tmp_path / "m", *settings, "max_epoch=1"), *flags]
+        with monkeypatch.context() as patch:
+            patch.setenv("WORLD_SIZE", str(num_ranks))
+            patch.setattr(command, "train", started.append)
+            assert run_command(command, arguments) == 0
+        return [*started[-1].override_config]
+
+    name = "dataset_conf.batch_conf.max_frames_in_batch"
+    undivided = settings_of(2)
+    assert undivided == settings_of(1, "--divide_batch") == [*settings, "max_epoch=1"]
+    of_two = settings_of(2, "--divide_batch")
+    assert of_two == [*undivided, f"{name}=300"]
+    corpus.train(tmp_path / "m", *of_two)
+    refused = f"{name} was 300, is now 200; a resumed run must be the same"
+    with pytest.raises(ConfigError, match=refused):
+        corpus.train(tmp_path / "m", *settings_of(3, "--divide_batch"))

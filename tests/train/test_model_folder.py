@@ -41,8 +41,8 @@ from wenet_hs.runs.record import FirstWeights, read_run
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train import model_folder
 from wenet_hs.train.model_folder import FREE_TO_CHANGE
-from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.speech import compile_layers, freeze, open_output_caches
+from wenet_hs.train.optim import build_optimizer, freeze
+from wenet_hs.train.speech import compile_layers, open_output_caches
 from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.train.state import TrainState, read_progress
 from wenet_hs.tree import Tree

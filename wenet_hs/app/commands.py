@@ -15,6 +15,7 @@ from wenet_hs.corpus.columns import COLUMNS
 from wenet_hs.corpus.languages import find_language
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field
+from wenet_hs.recipes.folder_options import options_file
 from wenet_hs.shared_model import resolve_model
 
 _WORDS = (
@@ -94,13 +95,13 @@ def _data_options(project: Project) -> list[str]:
     made = read_recipe_options(project / "data")
     if not made:
         raise DataError(project / "data", "no lists", "prepare the recordings first")
-    _check(project / "data/options.txt", made, _OF_DATA)
+    _check(options_file(project / "data"), made, _OF_DATA)
     earlier = project.last_job("prepare")
     minutes = earlier.option("--min_minutes") if earlier else []
     return [*(word for name, value in made.items() for word in (f"--{name}", value)), *minutes]
 
 
-def _check(where: Path, options: Mapping[str, str], allowed: Sequence[str]) -> None:
+def _check(where: object, options: Mapping[str, str], allowed: Sequence[str]) -> None:
     """Raise DataError for an option that this page does not write, because a project may be of somebody else."""
     lexer = shlex.shlex(options.get("prepare", ""), posix=True, punctuation_chars=False)
     lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""

@@ -7,7 +7,6 @@ import threading
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from os.path import normpath
 from pathlib import Path
 
 import wenet_hs
@@ -16,13 +15,14 @@ from wenet_hs.app.places import TARGETS, Places, check_name, choose
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import ConfigError, DataError, WenetHsError
-from wenet_hs.files import lock_holder, locked, one_field, read_cached, read_lines
+from wenet_hs.files import lock_holder, locked, one_field, read_cached
 from wenet_hs.jobs import Job, read_jobs
+from wenet_hs.recipes.folder_options import absolute_values, options_file, read_folder_options
 
 RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
 FORMS = ("elan", "praat", "kaldi", "folder", "corpus")
 """Options of the recipe that name the recordings; `corpus` is a table."""
-_MARKS = (".app", "data/stats.json", "data/options.txt", "exp/options.txt")
+_FOLDERS_OF_RECIPE = ("data", "exp")
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,11 @@ class Project:
         return self / name
 
     @property
+    def has_lists(self) -> bool:
+        """Whether the recipe has made lists of recordings."""
+        return options_file(self / "data") is not None
+
+    @property
     def jobs_folder(self) -> Path:
         """The folder of the page's own files about jobs."""
         return self.target(".app/jobs")
@@ -127,22 +132,26 @@ class Project:
         return choose(self.transcripts(), name, "recording", "not transcribed")
 
     def free_experiment(self) -> Path:
-        """A folder for a new training: exp, or the first of exp-2, exp-3 … without options or models of another one."""
+        """A folder for a new training: exp, or the first of exp-2, exp-3 … that is not used."""
         folders = (self / f"exp{f'-{number}' if number > 1 else ''}" for number in range(1, 1000))
-        return next(one for one in folders if not any((*one.glob("options.txt"), *one.glob("*/train.yaml"))))
+        return next(folder for folder in folders if not _is_used(folder))
+
+
+def _is_used(experiment: Path) -> bool:
+    """Whether a folder has the options or a model of a training."""
+    return options_file(experiment) is not None or any(experiment.glob("*/train.yaml"))
 
 
 def read_recipe_options(folder: Path) -> dict[str, str]:
-    """The options with which the recipe made data or an experiment (its options.txt), without empty ones.
+    """The options with which the recipe made data or an experiment, without empty ones.
 
-    Paths are absolute. Of an experiment they are relative to the recipe in the file.
+    Paths are absolute. Raises DataError if the file with the options is damaged.
     """
-    path = folder / "options.txt"
-    lines = read_lines(path) if path.is_file() else []
-    options = {name.removeprefix("--"): value for name, _, value in (line.partition(" ") for line in lines) if value}
-    for name in {"base", "config", "data", "encoder"} & options.keys():
-        options[name] = normpath(RECIPE.parent / options[name])
-    return options
+    options = read_folder_options(folder)
+    if options is None:
+        return {}
+    values = absolute_values(options.values, RECIPE.parent)
+    return {name: value for name, value in values.items() if value}
 
 
 def find_recipe() -> Path:
@@ -155,7 +164,9 @@ def find_recipe() -> Path:
 
 def _is_project(folder: Path) -> bool:
     with suppress(OSError):  # of another user, such as lost+found
-        return any((folder / mark).exists() for mark in _MARKS)
+        if (folder / ".app").exists() or (folder / "data/stats.json").exists():
+            return True
+        return any(options_file(folder / name) is not None for name in _FOLDERS_OF_RECIPE)
     return False
 
 

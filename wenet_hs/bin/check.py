@@ -12,7 +12,7 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from wenet_hs.bin.main import check_at_least, main_of
+from wenet_hs.bin.main import add_start_arguments, check_at_least, main_of, path_or_none
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import (
@@ -31,6 +31,8 @@ from wenet_hs.corpus.output import hours_of
 from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.files import check_replaceable, one_field, write_atomic
 from wenet_hs.options import NUM_CORES
+from wenet_hs.recipes.conf_files import OWN, conf_file
+from wenet_hs.recipes.config_choice import choose_config
 from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
 from wenet_hs.score.tables import format_columns
 from wenet_hs.text.tokenizer import read_unit_table
@@ -51,6 +53,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--min_count", type=int, default=5, help="units that occur less often are listed (default: 5)")
     config_help = "YAML of the training, for its subsampling, frame shift and filter_conf (default: by 4, 10 ms)"
     add("--config", type=Path, help=config_help)
+    add_start_arguments(parser)
     add("--out", type=Path, metavar="FILE.tsv", help="write all findings: set, key, kind, details")
     add("--html", type=Path, metavar="FILE", help="write a page with the worst utterances and their audio")
     players_help = f"utterances of the page with audio (default: {MAX_PLAYERS})"
@@ -65,10 +68,10 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 0, "num_workers", "max_players", "min_count", "min_minutes")
     check_replaceable("--out", args.out, _HEADER)
     check_replaceable("--html", args.html, f"<title>{_TITLE}")
-    config = load_config(args.config) if args.config else ExperimentConfig()
+    path, config = _read_config(args)
     unit = args.unit or config.tokenizer
     if unit == "bpe":
-        raise ConfigError(args.config, "tokenizer is bpe", "give --unit char or --unit phone")
+        raise ConfigError(path, "tokenizer is bpe", "give --unit char or --unit phone")
     table_path = args.units or _find_table(config, args)
     table = None if table_path is None else read_unit_table(unit, table_path)
     sets = read_lists(args.lists)
@@ -100,6 +103,19 @@ def run(args: argparse.Namespace) -> None:
         error = DataError("\n".join(f"{lists}: {message}" for message in messages))
         error.exit_code = 2 if too_little else 3  # the check itself is complete
         raise error
+
+
+def _read_config(args: argparse.Namespace) -> tuple[Path | None, ExperimentConfig]:
+    """The YAML of the training and its config; no YAML and the default config if none is given."""
+    is_given = args.config or args.base or args.encoder
+    if not is_given:
+        return None, ExperimentConfig()
+    choice = choose_config(
+        args.config or conf_file(OWN),
+        base=path_or_none(args.base),
+        encoder=path_or_none(args.encoder),
+    )
+    return choice.path, load_config(choice.path, choice.settings)
 
 
 def _find_table(config: ExperimentConfig, args: argparse.Namespace) -> Path | None:

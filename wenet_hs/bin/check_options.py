@@ -4,6 +4,9 @@
 Example: wenet-hs check-options --config conf/mini.yaml --head softmax hsoftmax --tree brown --unit char --seeds 1 2
 
 Data and units need not exist yet. `--tree` is a kind of tree or the path of a tree.json.
+
+A recipe also gives its options as `--values NAME=VALUE …`. Their values are checked, and folders
+that were made with other options (`wenet-hs keep-options`) are refused.
 """
 
 import argparse
@@ -11,16 +14,20 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from wenet_hs.bin.main import main_of
-from wenet_hs.checkpoint import weights_path
+from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
+from wenet_hs.bin.main import add_start_arguments, main_of, path_or_none
 from wenet_hs.config.heads import HEADS
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.decode.modes import CTC_MODES, MODES
+from wenet_hs.decode.modes import AUTO_MODES, CTC_MODES, MODES
 from wenet_hs.errors import ConfigError
-from wenet_hs.shared_model import resolve_model
+from wenet_hs.recipes.config_choice import check_base, choose_config
+from wenet_hs.recipes.folder_options import check_folder_options, portable_values
+from wenet_hs.recipes.option_values import check_option_values
+from wenet_hs.recipes.plan import check_unit
+from wenet_hs.recipes.sizes import AUTO, read_sizes
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.build import KINDS
@@ -30,9 +37,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--config", type=Path, required=True, help="YAML of the trainings")
     add("--checkpoint", type=Path, metavar="DIR", help="folder of a trained model from which the trainings start")
+    add_start_arguments(parser)
+    size_help = "of model and training: a name of conf/own_sizes.yaml, or auto"
+    add("--size", default=AUTO, help=f"{size_help} (default: {AUTO})")
     add("--head", nargs="*", default=[], metavar="HEAD", help="output layers")
     add("--tree", nargs="*", default=[], metavar="KIND_OR_FILE", help="trees of those that have one")
-    add("--modes", nargs="*", default=[], metavar="MODE", help="decoding modes")
+    modes_help = f"decoding modes; {AUTO_MODES}: those that `recognize` recommends"
+    add("--modes", nargs="*", default=[], metavar="MODE", help=modes_help)
     add("--unit", help="char, phone, or bpe:N with N pieces")
     add("--seeds", nargs="*", default=[], metavar="SEED", help="of the trainings")
     add("--ctc_head", default="softmax", metavar="HEAD", help="output layer of CTC (default: softmax)")
@@ -40,12 +51,42 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--inventory", type=Path, metavar="FILE", help="known units of each language, for decoding")
     add("--place_unseen", metavar="HOW", help="where units of --inventory are placed that the model does not have")
     add("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help="settings of trainings")
+    recipe = parser.add_argument_group("options of a recipe")
+    add_option_arguments(recipe)
+    add = recipe.add_argument
+    add("--program", default="", help="run.sh as it was called; lines about its options begin with it")
+    add("--last_stage", type=int, default=8, help="the number of its last stage (default: 8)")
+    add("--data_options", nargs="*", default=[], metavar="NAME", help="those that the data folder depends on")
+    add("--exp_options", nargs="*", default=[], metavar="NAME", help="those that the experiments depend on")
 
 
 def run(args: argparse.Namespace) -> None:
+    try:
+        _check(args)
+    except ConfigError as error:
+        is_about_option = error.where.startswith("--")
+        if args.program and is_about_option:
+            where = f"{args.program}: {error.where}"
+            raise ConfigError(where, error.found, error.to_do) from error
+        raise
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ConfigError for the first fault."""
+    if args.values:
+        _check_recipe_options(args)
+    size = args.size or AUTO
+    if size != AUTO:
+        read_sizes().check_name(size)
+    choice = choose_config(
+        args.config,
+        base=path_or_none(args.base),
+        encoder=path_or_none(args.encoder),
+        size=size,
+    )
     _check_names("--head", args.head, HEADS)
     _check_names("--ctc_head", [args.ctc_head], HEADS)
-    _check_names("--modes", args.modes, MODES)
+    _check_names("--modes", args.modes, [*MODES, AUTO_MODES])
     if args.ctc_tree:
         load_tree(args.ctc_tree)
     for tree in args.tree:
@@ -53,8 +94,8 @@ def run(args: argparse.Namespace) -> None:
             load_tree(tree)
         else:
             _check_names("--tree", [tree], KINDS, "the path of a tree.json, or ")
-    if args.unit and not re.fullmatch("char|phone|bpe:[1-9][0-9]*", args.unit):
-        raise ConfigError(f"--unit {args.unit}", "must be char, phone or bpe:N")
+    if args.unit:
+        check_unit(args.unit)
     for seed in args.seeds:
         if not re.fullmatch("[0-9]{1,18}", seed):
             raise ConfigError(f"--seeds {seed}", "must be a whole number from 0 on")
@@ -64,18 +105,30 @@ def run(args: argparse.Namespace) -> None:
         _check_names("--place_unseen", [args.place_unseen], PLACEMENTS)
     if args.place_unseen and not args.inventory:
         raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
-    if args.checkpoint and not weights_path(resolve_model(args.checkpoint)).is_file():
-        raise ConfigError(args.checkpoint, "contains no final.pt", "give the folder of a trained model")
-    kind = LmConfig if is_language_model(args.config) else ExperimentConfig
+    if args.checkpoint:
+        check_base(args.checkpoint)
+    kind = LmConfig if is_language_model(choice.path) else ExperimentConfig
     unbuilt = "to-be-built.json"  # files are named by the stages
     of_ctc = (
         [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={unbuilt}"]
     )
     for head in args.head or ["softmax"]:
         of_head = [f"head={head}"] if head == "softmax" else [f"head={head}", f"head_conf.tree={unbuilt}"]
-        config = load_config(args.config, [*of_head, *of_ctc, *args.override_config], kind)
+        overrides = [*of_head, *of_ctc, *choice.settings, *args.override_config]
+        config = load_config(choice.path, overrides, kind)
         if isinstance(config, ExperimentConfig) and config.decoder == "none":
-            _check_names("decoder: none, --modes", args.modes, CTC_MODES)
+            named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
+            _check_names("decoder: none, --modes", named_modes, CTC_MODES)
+
+
+def _check_recipe_options(args: argparse.Namespace) -> None:
+    """Raise ConfigError for a wrong value, or for a folder that was made with other options."""
+    values = parse_values(args.values)
+    check_option_values(values, args.last_stage)
+    for folder, names in (("data", args.data_options), ("exp", args.exp_options)):
+        if names:
+            portable = portable_values(select_values(values, names), args.recipe_dir)
+            check_folder_options(f"--{folder}", Path(values[folder]), portable)
 
 
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:

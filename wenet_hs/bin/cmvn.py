@@ -4,7 +4,8 @@
 Example: wenet-hs cmvn --data_list data/train/data.list --config conf/paper_cv.yaml --out data/global_cmvn
 
 Clips that cannot be read are all listed with their reasons. They are left out; if they are more than the share
-`dataset_conf.max_bad_clips`, nothing is written.
+`dataset_conf.max_bad_clips`, nothing is written. A pretrained encoder needs no statistics: one line
+says so.
 """
 
 import argparse
@@ -26,7 +27,7 @@ from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.distributed import World, int_from_environment, join_process_group
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.errors import DataError
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import Utterance
@@ -56,7 +57,10 @@ def run(args: argparse.Namespace) -> None:
         config = load_config(args.config, args.override_config)
         conf = config.dataset_conf
         if config.encoder == "pretrained":
-            raise ConfigError(args.config, "encoder: pretrained normalizes its input itself", "leave out this command")
+            if world.is_first:
+                found = "encoder: pretrained normalizes its input itself"
+                print(f"{args.config}: {found}; no statistics are written")
+            return
         frontend = build_frontend(conf)
         utterances = open_lists((args.data_list,), args.data_type, flag="--data_list")
         world.check_equal_across_ranks(

@@ -35,6 +35,8 @@ COMMANDS = {
     "cmvn": "compute the global feature statistics",
     "shards": "pack a data list into tars",
     "check-options": "check the options of a recipe before its first stage",
+    "keep-options": "write into a folder of a recipe with which options it is made",
+    "plan": "decide size, steps and settings of a training, and how long it takes here",
     "train": "train a model",
     "progress": "show how far the trainings of a recipe are",
     "average": "average checkpoints into final.pt",
@@ -190,6 +192,20 @@ def run_action(args: argparse.Namespace) -> None:
     args.run_action(args)
 
 
+def add_start_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags --base and --encoder: what the trainings start from, which decides their config."""
+    add = parser.add_argument
+    base_help = "folder of a trained model whose layers stay: its train.yaml is the config"
+    add("--base", default="", metavar="DIR", help=base_help)
+    encoder_help = "folder of a pretrained encoder: with conf/own.yaml the config follows from it"
+    add("--encoder", default="", metavar="DIR", help=encoder_help)
+
+
+def path_or_none(text: str) -> Path | None:
+    """The path of an option; None if it is empty, as recipes pass an option that was not given."""
+    return Path(text) if text else None
+
+
 def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags --data_list and --text, of which exactly one is required."""
     source = parser.add_mutually_exclusive_group(required=True)
@@ -227,7 +243,10 @@ SETTING_FLAGS = {
     "bpe_model": ("tokenizer_conf.bpe_path", "sentencepiece model, for units of bpe"),
     "ctc_head": ("ctc_conf.head", "output layer of CTC, like --head"),
     "ctc_tree": ("ctc_conf.head_conf.tree", "tree.json of the output layer of CTC; softmax does not use it"),
-    "cmvn": ("cmvn_conf.cmvn_file", "feature statistics of `wenet-hs cmvn`"),
+    "cmvn": (
+        "cmvn_conf.cmvn_file",
+        "feature statistics of `wenet-hs cmvn`; a pretrained encoder does not use them",
+    ),
     "seed": ("seed", "of weights, order of the data and augmentation"),
 }
 """A flag of the commands that train → the setting that it gives, its help."""

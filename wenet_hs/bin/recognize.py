@@ -36,7 +36,15 @@ from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, Dtype, Job, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
-from wenet_hs.decode.modes import ENCODER, MODES, check_options, modes_of, stages_of
+from wenet_hs.decode.modes import (
+    AUTO_MODES,
+    ENCODER,
+    MODES,
+    check_options,
+    modes_of,
+    recommended_modes,
+    stages_of,
+)
 from wenet_hs.decode.recognition import write_results, write_speed
 from wenet_hs.devices import check_native, find_device
 from wenet_hs.distributed import World, join_process_group
@@ -59,8 +67,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--test_data", type=Path, required=True, help="data.list to decode")
     add("--data_type", choices=DATA_TYPES, default="raw", help="format of the list: JSON lines, or tars (default: raw)")
     add("--result_dir", type=Path, required=True, help="folder to write")
-    modes_help = f"{MODES_HELP} (default: all, or those of CTC for a model without a decoder)"
-    add("--modes", nargs="+", choices=MODES, metavar="MODE", help=modes_help)
+    modes_help = f"{MODES_HELP}; {AUTO_MODES}: those that are recommended for the model"
+    modes_default = "default: all, or those of CTC for a model without a decoder"
+    add(
+        "--modes",
+        nargs="+",
+        choices=[*MODES, AUTO_MODES],
+        metavar="MODE",
+        help=f"{modes_help} ({modes_default})",
+    )
     inventory_help = "known units of each language, `lang<TAB>unit unit …` per line; no other unit is recognised"
     add("--inventory", type=Path, metavar="FILE", help=inventory_help)
     place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
@@ -91,7 +106,7 @@ def run(args: argparse.Namespace) -> None:
             inventories = select_languages(read_inventories(args.inventory), table, args.inventory)
             experiment, models = limit_to_inventories(experiment, inventories, place_unseen=args.place_unseen)
         lm = None if args.lm is None else load_language_model(args.lm, experiment.tokenizer, world.device)
-        modes = tuple(dict.fromkeys(args.modes or modes_of(experiment.model)))
+        modes = _modes(args.modes, experiment.model)
         check_options(experiment.model, options, modes, lm)
         check_native(args.dtype, world.device)
         sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s, "dtype": args.dtype}
@@ -110,6 +125,16 @@ def run(args: argparse.Namespace) -> None:
                     raise
                 hint = f"run the same command again: finished batches are kept in {args.result_dir / 'partial'}"
                 raise KeyboardInterrupt(hint) from error
+
+
+def _modes(named: Sequence[str] | None, model: AsrModel) -> tuple[str, ...]:
+    """The modes of --modes, each once, with those of `auto`; without --modes all of the model."""
+    if named is None:
+        return tuple(modes_of(model))
+    modes = list[str]()
+    for name in named:
+        modes.extend(recommended_modes(model) if name == AUTO_MODES else [name])
+    return tuple(dict.fromkeys(modes))
 
 
 def _decode(

@@ -9,13 +9,18 @@ WeNet's flags are read as ours, or the message says what to do instead (docs/fro
 """
 
 import argparse
+import logging
 from pathlib import Path
 
 from wenet_hs.bin.main import add_setting_arguments, main_of, read_settings
+from wenet_hs.config.load import load_config, read_setting
+from wenet_hs.data.divided_batch import divide_batch
 from wenet_hs.data.shards import DATA_TYPES
-from wenet_hs.distributed import is_first_rank
+from wenet_hs.distributed import int_from_environment, is_first_rank
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.speech import train
+
+logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,15 +35,40 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     checkpoint_help = "start from these weights: a file, a checkpoint, a model folder (or WeNet's), a packed model"
     add("--checkpoint", type=Path, help=checkpoint_help)
     add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    divide_help = "divide the size of batches by the number of ranks; a step keeps its speech"
+    add("--divide_batch", action="store_true", help=divide_help)
     add_setting_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
     names = ("config", "train_data", "cv_data", "data_type", "model_dir", "resume", "checkpoint", "device")
     options = {name: getattr(args, name) for name in names}
-    final = train(TrainOptions(**options, override_config=read_settings(args)))
+    settings = _read_settings(args)
+    final = train(TrainOptions(**options, override_config=settings))
     if is_first_rank():
         print(f"{final}: trained")
+
+
+def _read_settings(args: argparse.Namespace) -> list[str]:
+    """The settings that the flags give.
+
+    Statistics for a pretrained encoder are left out. With --divide_batch the batches are those of a
+    rank, which a resumed run must have again.
+    """
+    if args.cmvn is not None and _has_pretrained_encoder(args):
+        found = "not used, a pretrained encoder normalizes its input itself"
+        logger.info("--cmvn %s: %s", args.cmvn, found)
+        args.cmvn = None
+    settings = read_settings(args)
+    num_ranks = int_from_environment("WORLD_SIZE", 1, at_least=1)
+    if args.divide_batch and num_ranks > 1:
+        conf = load_config(args.config, settings).dataset_conf.batch_conf
+        settings.append(divide_batch(conf, num_ranks))
+    return settings
+
+
+def _has_pretrained_encoder(args: argparse.Namespace) -> bool:
+    return bool(read_setting(args.config, args.override_config, "encoder") == "pretrained")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from wenet_hs.files import one_field, write_atomic
 logger = logging.getLogger(__name__)
 
 Config = TypeVar("Config", bound=TrainingConfig)
+AnySection = TypeVar("AnySection", bound=Section)
 _OVERRIDE = re.compile(r"\s*([^\s=]+)(?:\s*=\s*|\s+)(.*)", re.DOTALL)
 
 
@@ -79,22 +80,40 @@ def load_config(
         _apply_override(settings, override, kind)
     removed = _drop_removed_settings(settings)
     ignored = _translate_wenet_keys(settings, is_for_training=is_for_training) if kind is ExperimentConfig else {}
-    try:
-        config = kind.model_validate(settings.values)
-    except ValidationError as error:
-        faults = (fault for item in error.errors(include_url=False) for fault in _schema_faults(item, kind))
-        for location, text in faults:
-            parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in location)
-            settings.faults.append((settings.place_of(location), f"{''.join(parts).removeprefix('.')}: {text}"))
-    if settings.faults:
-        in_order = sorted(settings.faults, key=lambda fault: (fault[0].line is None, fault[0].line or 0))
-        raise ConfigError("\n".join(dict.fromkeys(one_field(f"{place}: {text}") for place, text in in_order)))
+    config = _validate(settings, kind)
     if ignored and is_for_training:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
     if removed:
         logger.info("%s: settings that no longer exist, and change no result: %s", path, ", ".join(removed))
     return config
+
+
+def load_section(path: Path | str, kind: type[AnySection]) -> AnySection:
+    """Reads a YAML file by the same rules that is no config, such as a table of sizes.
+
+    Raises ConfigError with one line per fault: `file:line: dotted.key: …`.
+    """
+    return _validate(read_yaml(path), kind)
+
+
+def read_setting(path: Path | str, overrides: Sequence[str], name: str) -> Any:
+    """A setting at the top of a config as it is written, before anything is checked; None: absent.
+
+    Raises ConfigError if the file is no YAML.
+    """
+    value = read_yaml(path).values.get(name)
+    for override in overrides:
+        match = _OVERRIDE.fullmatch(override)
+        if match is not None and match[1] == name:
+            value = match[2].strip()
+    return value
+
+
+def override_key(override: str) -> str | None:
+    """The dotted key of an override, such as `optim_conf.lr`; None if the override is malformed."""
+    match = _OVERRIDE.fullmatch(override)
+    return None if match is None else match[1]
 
 
 def dump_config(config: TrainingConfig, path: Path | str) -> None:
@@ -117,6 +136,38 @@ def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     for key, value in settings.items():
         flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
     return flat
+
+
+def _validate(settings: Settings, kind: type[AnySection]) -> AnySection:
+    """The settings as a section; adds what is wrong to the faults of the settings.
+
+    Raises ConfigError with one line per fault: by line those of the file, then those of overrides.
+    """
+    section = None
+    try:
+        section = kind.model_validate(settings.values)
+    except ValidationError as error:
+        for item in error.errors(include_url=False):
+            for location, text in _schema_faults(item, kind):
+                fault = f"{_dotted(location)}: {text}"
+                settings.faults.append((settings.place_of(location), fault))
+    if settings.faults or section is None:
+        in_order = sorted(settings.faults, key=_by_line)
+        lines = [one_field(f"{place}: {text}") for place, text in in_order]
+        raise ConfigError("\n".join(dict.fromkeys(lines)))
+    return section
+
+
+def _dotted(location: Location) -> str:
+    """The keys and indices of a setting as one text: `batch_conf.sizes[2]`."""
+    parts = [f"[{part}]" if isinstance(part, int) else f".{part}" for part in location]
+    return "".join(parts).removeprefix(".")
+
+
+def _by_line(fault: tuple[Place, str]) -> tuple[bool, int]:
+    """The key that sorts faults by their line; those of overrides, which have none, are last."""
+    line = fault[0].line
+    return line is None, line or 0
 
 
 def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig]) -> None:
@@ -237,7 +288,7 @@ _EXPECTED = {
 """Kind of pydantic's error → what the value must be, in the words of YAML."""
 
 
-def _schema_faults(item: Any, kind_of_config: type[TrainingConfig]) -> Iterator[tuple[Location, str]]:
+def _schema_faults(item: Any, kind_of_config: type[Section]) -> Iterator[tuple[Location, str]]:
     """The faults in one error of pydantic: where, what is expected and what was found."""
     kind, location, context, value = item["type"], item["loc"], item.get("ctx", {}), item["input"]
     if location and location[-1] == "[key]":  # a dict whose keys are a closed set
@@ -270,7 +321,7 @@ def _schema_faults(item: Any, kind_of_config: type[TrainingConfig]) -> Iterator[
             yield location, f"{plain}, got {describe(value)}"
 
 
-def _unknown_key(config: type[TrainingConfig], location: Location, names: Sequence[str]) -> str:
+def _unknown_key(config: type[Section], location: Location, names: Sequence[str]) -> str:
     """The message for an unknown key. It names the same key of another section, else a similar one of this section."""
     *section, name = map(str, location)
     keys = [*schema_keys(config), *(tuple(dotted.split(".")) for dotted in (*IGNORED_KEYS, *ONLY_VALUES))]

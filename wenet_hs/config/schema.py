@@ -139,6 +139,17 @@ _DEFAULTS_OF_KIND: dict[str | None, tuple[str, str, dict[str, Any]]] = {
     "model_conf": ("decoder", "none", {"ctc_weight": 1.0}),
 }
 """Section → a setting and a value of it, and the defaults of the section that differ then."""
+
+
+def defaults_of_kinds(config: "TrainingConfig") -> dict[str, Any]:
+    """The defaults that follow from a kind of this config, such as its optimizer, by dotted key."""
+    defaults: dict[str, Any] = {}
+    for section, (setting, kind, of_kind) in _DEFAULTS_OF_KIND.items():
+        if getattr(config, setting, None) == kind:
+            defaults |= {f"{section}.{key}": value for key, value in of_kind.items()}
+    return defaults
+
+
 _OF_DECODER = (
     *("ctc_weight_final", "ctc_weight_steps", "ctc_only_steps", "reverse_weight", "lsm_weight", "lsm_kind"),
     *("attention_guide", "attention_guide_steps", "attention_guide_width"),

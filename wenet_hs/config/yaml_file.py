@@ -5,6 +5,7 @@ YAML is read by the scalar rules of version 1.2: `no`, `on` and `yes` are text, 
 Duplicate keys and tags are faults. No object is ever built from a tag.
 """
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -188,6 +189,18 @@ def describe(value: object) -> str:
 def dump_yaml(settings: Mapping[str, Any]) -> str:
     """The text of a YAML file that `read_yaml` reads as equal settings."""
     return yaml.dump(settings, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120)
+
+
+def dump_value(value: Any) -> str:
+    """A value on one line of YAML, which `read_yaml` reads as an equal one."""
+    text = yaml.dump(
+        value,
+        Dumper=_Dumper,
+        default_flow_style=True,
+        allow_unicode=True,
+        width=math.inf,
+    )
+    return text.removesuffix("\n").removesuffix("\n...")
 
 
 class _Dumper(yaml.SafeDumper):

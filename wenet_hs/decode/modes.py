@@ -132,7 +132,10 @@ class Mode:
     """For `--help`."""
     stages: tuple[str, ...] = ()
     """Names in StageTimes of what it needs besides the encoder and its own search."""
+    needs_ctc: bool = True
     needs_decoder: bool = False
+    is_recommended: bool = True
+    """Whether `--modes auto` has it."""
     is_greedy: bool = False
     """It returns one hypothesis and uses no language model."""
     has_length_options: bool = False
@@ -146,7 +149,12 @@ MODES = {
         search=lambda batch: batch.prefixes[0], stages=(_CTC,), help="CTC, summed over alignments"
     ),
     "attention": Mode(
-        search=_attention, help="attention decoder only, WeNet's rules", needs_decoder=True, has_length_options=True
+        search=_attention,
+        help="attention decoder only, WeNet's rules",
+        needs_ctc=False,
+        needs_decoder=True,
+        is_recommended=False,
+        has_length_options=True,
     ),
     "attention_rescoring": Mode(
         search=_rescoring,
@@ -164,6 +172,8 @@ MODES = {
 }
 CTC_MODES = [name for name, mode in MODES.items() if not mode.needs_decoder]
 """The modes of a model without a decoder."""
+AUTO_MODES = "auto"
+"""What `--modes` has for the recommended modes of a model."""
 DEFAULT_MODE = "attention_rescoring"
 """Of a model with a decoder; see `default_mode`."""
 
@@ -171,6 +181,33 @@ DEFAULT_MODE = "attention_rescoring"
 def modes_of(model: AsrModel) -> list[str]:
     """The names of the modes that work with a model."""
     return CTC_MODES if model.decoder is None else [*MODES]
+
+
+def supported_modes(model: AsrModel) -> list[str]:
+    """The names of the modes whose branches of the model are trained.
+
+    CTC is trained if its loss has a weight, the decoder if its loss has the rest.
+    """
+    ctc_weight = model.loss_weights.ctc
+    has_ctc = ctc_weight > 0
+    has_decoder = model.decoder is not None and ctc_weight < 1
+    supported = list[str]()
+    for name, mode in MODES.items():
+        lacks_ctc = mode.needs_ctc and not has_ctc
+        lacks_decoder = mode.needs_decoder and not has_decoder
+        if not lacks_ctc and not lacks_decoder:
+            supported.append(name)
+    return supported
+
+
+def recommended_modes(model: AsrModel) -> list[str]:
+    """The modes of `--modes auto`: those that a model supports, without `attention`.
+
+    The decoder alone is less exact than together with CTC. A model without CTC has only this mode.
+    """
+    supported = supported_modes(model)
+    recommended = [name for name in supported if MODES[name].is_recommended]
+    return recommended or supported
 
 
 def default_mode(model: AsrModel) -> str:

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.corpus.consent import CONSENT
-from wenet_hs.decode.modes import DEFAULT_MODE, MODES
+from wenet_hs.decode.modes import DEFAULT_MODE, supported_modes
 from wenet_hs.encoders.pretrained import PretrainedEncoder
 from wenet_hs.errors import DataError, list_names, one_line
 from wenet_hs.experiment import Experiment
@@ -136,7 +136,6 @@ def write_card(
     scorings = read_scorings(experiment.model_dir)
     clips = read_training_lists(experiment.run, experiment.model_dir)
     langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
-    ctc, needs_both = model.loss_weights.ctc, ("attention_rescoring", "joint")
     base = options.base_model or _hub_base(experiment.run)
     durations = [clip.duration or 0.0 for clip in clips]
     found = f"{sum(durations) / 3600:.2f} hours in {len(clips):,} utterances" if clips and all(durations) else None
@@ -160,7 +159,7 @@ def write_card(
         best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
         percent=percent,
         interval=format_interval,
-        modes=[one for one in MODES if (0 < ctc < 1 if one in needs_both else ctc < 1 if one == "attention" else ctc)],
+        modes=supported_modes(model),
         published=_published_facts(published),
         weights_sha256=published.files.get(WEIGHTS),
         consent=consent,

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The optimizer, its schedules as pure functions of the step, gradient clipping, and mixed precision."""
+"""The optimizer, frozen parameters, schedules by step, clipping, and mixed precision."""
 
 import contextlib
 import difflib
 import itertools
+import logging
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +18,9 @@ from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.devices import has_native_bf16, processor_name
 from wenet_hs.errors import ConfigError, list_names
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.model import AsrModel
+
+logger = logging.getLogger(__name__)
 
 SMALLEST_SCALE, FIRST_SCALE, STEPS_TO_DOUBLE = 1.0, 65536.0, 2000
 """The loss scale that leaves the loss as it is, the first one of fp16, and after how many steps it is doubled."""
@@ -119,6 +123,34 @@ def check_parts(model: nn.Module, parts: Iterable[str], *, setting: str, where: 
             near = difflib.get_close_matches(part, known, n=5) or [other for other in known if "." not in other]
             found = f"{setting}: {part!r} is no parameter and no module with parameters"
             raise ConfigError(where, found, f"did you mean {' or '.join(near)}?")
+
+
+def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
+    """Exclude the parameters of `names` from training: parameters, or modules with all that they contain.
+
+    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch normalization uses
+    its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
+
+    Args:
+        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does not match layer 10.
+        where: the file of the config, for error messages.
+
+    Raises: ConfigError if no parameter has such a name, or no parameter is left to train.
+    """
+    if not names:
+        return
+    check_parts(model, names, setting="freeze", where=where)
+    parameters = dict(model.named_parameters())
+    frozen = [value for name, value in parameters.items() if find_part(name, names)]
+    if len(frozen) == len(parameters):
+        raise ConfigError(where, "freeze: names every parameter, so nothing is trained", "remove a name")
+    for value in frozen:
+        value.requires_grad_(False)
+    modules = {name for name, _ in model.named_modules()}
+    model.frozen = tuple(name for name in names if name in modules)
+    model.train(model.training)
+    num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
+    logger.info("frozen: %s: %d of %d parameters are not trained", list_names(names), num_frozen, num_parameters)
 
 
 def _prefixes(name: str) -> list[str]:

@@ -46,7 +46,7 @@ from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
 from wenet_hs.train.model_folder import OUTPUT_CACHE, TrainOptions, former_hashes, pretrained_folder
 from wenet_hs.train.monitor import StepStats
-from wenet_hs.train.optim import Precision, build_optimizer, check_parts, find_part
+from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.training import DataSize, Task, train_as_rank
@@ -346,34 +346,6 @@ def _report_rejected(dataset: SpeechDataset, flag: str, model_dir: Path) -> None
         num = dataset.unknown.total()
         message = "%s: %d units of transcripts are not in units.txt and become <unk>: %s"
         logger.warning(message, flag, num, often, extra={"code": "unknown_units"})
-
-
-def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
-    """Exclude the parameters of `names` from training: parameters, or modules with all that they contain.
-
-    They get no gradient and no optimizer state. A frozen module stays in evaluation mode: its batch normalization uses
-    its running statistics and does not change them, and it has no dropout. Call it before the optimizer is built.
-
-    Args:
-        names: prefixes of names in the state_dict that end before a dot: `encoder.encoders.1` does not match layer 10.
-        where: the file of the config, for error messages.
-
-    Raises: ConfigError if no parameter has such a name, or no parameter is left to train.
-    """
-    if not names:
-        return
-    check_parts(model, names, setting="freeze", where=where)
-    parameters = dict(model.named_parameters())
-    frozen = [value for name, value in parameters.items() if find_part(name, names)]
-    if len(frozen) == len(parameters):
-        raise ConfigError(where, "freeze: names every parameter, so nothing is trained", "remove a name")
-    for value in frozen:
-        value.requires_grad_(False)
-    modules = {name for name, _ in model.named_modules()}
-    model.frozen = tuple(name for name in names if name in modules)
-    model.train(model.training)
-    num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
-    logger.info("frozen: %s: %d of %d parameters are not trained", list_names(names), num_frozen, num_parameters)
 
 
 def compile_layers(model: nn.Module) -> None:

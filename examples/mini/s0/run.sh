@@ -1,72 +1,111 @@
 #!/usr/bin/env bash
-# Mini: six languages of SIMULATED speech (espeak-ng); two recognisers that differ only in the output head.
-#   ./run.sh                                      everything, in 8 to 16 minutes on two cores
-#   ./run.sh --stage 2 --head "class adaptive"    other heads on the same speech; --tree brown: another tree
-#   ./run.sh --seeds "777 778 779"                three trainings per head; the report shows mean and spread
-#   ./run.sh --langs "es it" --unit bpe:60 --data data-es_it --exp exp-es_it    two languages, word pieces
-#   ./run.sh --nproc 2                            by torchrun: the processes share each batch; the number of steps stays
-# Stages: 0 speech, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2086  # lists of names are words
+# shellcheck disable=SC2154  # read_options sets the variables of the options
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+
+usage() {
+  cat << 'END'
+Mini: six languages of SIMULATED speech (espeak-ng);
+two recognisers that differ only in the output head.
+  ./run.sh                                      everything, in 8 to 16 minutes on two cores
+  ./run.sh --stage 2 --head "class adaptive"    other heads on the same speech
+  ./run.sh --stage 2 --tree brown               another tree
+  ./run.sh --seeds "777 778 779"                three trainings per head; the report shows their
+                                                mean and spread
+  ./run.sh --nproc 2                            by torchrun: the processes share each batch; the
+                                                number of steps stays
+  ./run.sh --langs "es it" --unit bpe:60 --data data-es_it --exp exp-es_it
+                                                two languages, word pieces
+Stages: 0 speech, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding,
+        7 scores, 8 report.
+END
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
 # shellcheck source=tools/recipe.sh
 . "$root/tools/recipe.sh"
-langs="cs es it ky tr uk"     # languages of espeak-ng that have a file in sentences/
-hours=2.0                     # of training speech, over all languages
-config=$root/conf/mini.yaml   # YAML of the experiment
-average_num=3                 # checkpoints whose mean is the final model (wenet-hs average)
-OF_DATA="langs hours"
+
+option langs "cs es it ky tr uk" "languages of espeak-ng that have a file in sentences/"
+option hours 2.0 "of training speech, over all languages"
+option config "$root/conf/mini.yaml" "YAML of the experiment"
+option average_num 3 "checkpoints whose mean is the final model (wenet-hs average)"
+shared_options
 read_options "$@"
-wenet-hs check-options --config "$config" --head $head --tree "$tree" --modes $modes --unit "$unit" --seeds $seeds --override_config "${more[@]}"
 
-if at 0 "speech and data lists"; then
-  wenet-hs prepare synthetic --langs "$langs" --sentences "$here/sentences" --hours "$hours" --seed "$data_seed" --out "$data"
-  keep_options data
+# The options on which the content of a folder depends: with others it is refused.
+data_options="langs hours data_seed unit"
+exp_options="data config"
+
+check_options \
+  --config "$config" --override_config "${override_settings[@]}" \
+  --head $head --tree "$tree" --seeds $seeds \
+  --modes $modes --unit "$unit"
+
+if begin_stage 0 "speech and data lists"; then
+  wenet-hs prepare synthetic --langs "$langs" --sentences "$here/sentences" --hours "$hours" \
+    --seed "$data_seed" --out "$data"
+  keep_options "$data" $data_options
 fi
 
-if at 1 "units"; then
-  wenet-hs units --data_list "$data/train/data.list" --kind "$kind" "${pieces[@]}" "${bpe[@]}" --out "$data/units.txt"
+if begin_stage 1 "units"; then
+  wenet-hs units --data_list "$data/train/data.list" "${unit_options[@]}" --out "$data/units.txt"
 fi
 
-if at 2 "trees"; then
+if begin_stage 2 "trees"; then
+  if [[ $tree != *.json ]]; then  # a tree.json is used as it is
+    for seed in $seeds; do
+      wenet-hs tree build --kind "$tree" --seed "$seed" \
+        --data_list "$data/train/data.list" "${tokenizer_options[@]}" --units "$data/units.txt" \
+        --out "$(tree_file "$seed")"
+    done
+  fi
+fi
+
+if begin_stage 3 "feature statistics"; then
+  "${parallel_wenet_hs[@]}" cmvn --data_list "$data/train/data.list" \
+    --config "$config" --override_config "${override_settings[@]}" \
+    --out "$data/global_cmvn"
+fi
+
+if begin_stage 4 "training (logs: $exp/*.log)"; then
+  keep_options "$exp" $exp_options
   for seed in $seeds; do
-    [[ $tree = *.json ]] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
-      --units "$data/units.txt" --data_list "$data/train/data.list" --out "$(tree_of "$seed")"
-  done
-fi
-
-if at 3 "feature statistics"; then
-  "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$config" --out "$data/global_cmvn" --override_config "${more[@]}"
-fi
-
-if at 4 "training (logs: $exp/*.log)"; then
-  keep_options exp
-  shared=() frames=$(sed -n '/^[^#]*max_frames_in_batch:/{s/.*max_frames_in_batch: *\([0-9]*\).*/\1/p;q}' "$config")
-  [ "$nproc" = 1 ] || shared=("dataset_conf.batch_conf.max_frames_in_batch=$((${frames:?"$config has no max_frames_in_batch to divide by --nproc"} / nproc))")
-  for seed in $seeds; do
-    for one in $head; do
-      name=$(name_of "$one" "$seed")
-      beside "$exp/$name.log" "${wenet_hs[@]}" train --config "$config" --model_dir "$exp/$name" --seed "$seed" \
-        --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" --cmvn "$data/global_cmvn" \
-        --head "$one" --tree "$(tree_of "$seed")" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}" \
-        --override_config "${shared[@]}" "${more[@]}"
+    for head_name in $head; do
+      name=$(experiment_name "$head_name" "$seed")
+      # --divide_batch: with --nproc N a process has 1/N of a batch.
+      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+        --config "$config" --divide_batch --seed "$seed" \
+        --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" \
+        --cmvn "$data/global_cmvn" \
+        --units "$data/units.txt" "${tokenizer_options[@]}" \
+        --head "$head_name" --tree "$(tree_file "$seed")" \
+        --override_config "${override_settings[@]}"
     done
   done
   wait_for_trainings
+  end_progress
 fi
 
 for dir in "${experiments[@]}"; do
-  if at 5 "average of $dir"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
-  if at 6 "decoding with $dir"; then
-    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoded" "${chunks[@]}" --modes $modes
+  if begin_stage 5 "average of $dir"; then
+    wenet-hs average --model_dir "$dir" --num "$average_num"
   fi
-  if at 7 "scores of $dir ($decoded/MODE/score.txt)"; then
-    wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
-      --hyp "$dir/$decoded" --name "${dir##*/}" > /dev/null
+  if begin_stage 6 "decoding with $dir"; then
+    "${parallel_wenet_hs[@]}" recognize --model_dir "$dir" \
+      --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoding_folder" \
+      "${chunk_options[@]}" --modes $modes
+  fi
+  if begin_stage 7 "scores of $dir ($decoding_folder/MODE/score.txt)"; then
+    wenet-hs score --metric "$metric" --by lang \
+      --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
+      --hyp "$dir/$decoding_folder" --name "${dir##*/}" > /dev/null
   fi
 done
 
-if at 8 "report"; then
-  wenet-hs report "${experiments[@]/#/--exp=}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
-    --test "$decoded" --out "$exp/report.html" ${results:+--results "$results"}
+if begin_stage 8 "report"; then
+  wenet-hs report "${experiment_options[@]}" \
+    --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" --test "$decoding_folder" \
+    --out "$exp/report.html" "${results_options[@]}"
 fi

@@ -1,101 +1,220 @@
 #!/usr/bin/env bash
-# UCLA Phonetic Corpus: phones of languages never heard in training, softmax against H-Softmax (PER per language).
-#   ./run.sh --corpus /data/ucla                        all stages
-#   ./run.sh --corpus /data/ucla --stage 2 --head "hsoftmax class" --tree articulatory   phones by their features
-#   ./run.sh --corpus /data/ucla --dev_langs "wuu cpn ell" --eval_set dev --data data-dev --exp exp-dev   for choices
-#   ./run.sh --corpus /data/ucla --pretrain 14 --base_steps 3000 --data data-simulated-14 --exp exp-simulated-14
-# The last one is real + simulated: the first part of training on 14 hours of simulated words.
-# Stages: 0 lists, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding, 7 scores, 8 report.
+# SPDX-License-Identifier: Apache-2.0
 # shellcheck disable=SC2086  # lists of names are words
+# shellcheck disable=SC2154  # read_options sets the variables of the options
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd) root=$(cd "$(dirname "$0")/../../.." && pwd)
+
+usage() {
+  cat << 'END'
+UCLA Phonetic Corpus: phones of languages never heard in training,
+softmax against H-Softmax (PER per language).
+  ./run.sh --corpus /data/ucla                        all stages
+  ./run.sh --corpus /data/ucla --stage 2 --head "hsoftmax class" --tree articulatory
+                                                      phones by their features
+  ./run.sh --corpus /data/ucla --dev_langs "wuu cpn ell" --eval_set dev \
+           --data data-dev --exp exp-dev              for choices
+  ./run.sh --corpus /data/ucla --pretrain 14 --base_steps 3000 \
+           --data data-simulated-14 --exp exp-simulated-14
+The last one is real + simulated: the first part of training on 14 hours of simulated words.
+Stages: 0 lists, 1 units, 2 trees, 3 feature statistics, 4 training, 5 averaging, 6 decoding,
+        7 scores, 8 report.
+END
+}
+
+here=$(cd "$(dirname "$0")" && pwd)
+root=$(cd "$here/../../.." && pwd)
 # shellcheck source=tools/recipe.sh
 . "$root/tools/recipe.sh"
-corpus=                       # one folder for each language: text.txt, audio/
-test_langs="bin sbc mal kea klu aeb mak fin abk ace"  # held out from training and units
-dev_langs=                    # languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words
-train_share=1                 # share of the training utterances, for learning curves; 0.25 is a part of 0.5
-pretrain=0                    # hours of simulated words for the first part of training; 0: the real speech
-exclude_langs="dra sem cus poz map roa la ht ia lfn fi et smj"  # voices that do not speak: relatives of the test languages
-encoder=                      # folder of Whisper's encoder (docs/pretrained.md); --config is conf/ucla_whisper.yaml then
-config=$root/conf/ucla.yaml   # YAML of the experiment
-base_steps=1500               # of the first part of training, with CTC alone, from which all heads start; 0: none
-ctc_tree=                     # H-Softmax for CTC too, over this tree.json (wenet-hs tree build --blank_share 0.7); "": softmax
-inventory=                    # known units of each language (wenet-hs units --inventory): no other unit is recognised
-place_unseen=                 # where units of --inventory are placed that the model does not have: articulatory
-modes="ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring joint"  # of decoding; the results are of joint
-unit=phone                    # char, phone, or bpe:N with N pieces
-OF_DATA="corpus test_langs dev_langs train_share pretrain exclude_langs" OF_EXP="base_steps ctc_tree encoder"
+
+option corpus "" "one folder for each language: text.txt, audio/"
+option test_langs "bin sbc mal kea klu aeb mak fin abk ace" "held out from training and units"
+option dev_langs "" \
+  'languages held out for choices, such as "wuu cpn ell col eus" (README); else 5 % of the words'
+option train_share 1 \
+  "share of the training utterances, for learning curves; 0.25 is a part of 0.5"
+option pretrain 0 \
+  "hours of simulated words for the first part of training; 0: the real speech"
+option exclude_langs "dra sem cus poz map roa la ht ia lfn fi et smj" \
+  "voices that do not speak: relatives of the test languages"
+option encoder "" \
+  "folder of Whisper's encoder (docs/pretrained.md); --config is conf/ucla_whisper.yaml then"
+option config "$root/conf/ucla.yaml" "YAML of the experiment"
+option base_steps 1500 \
+  "of the first part of training, with CTC alone, from which all heads start; 0: none"
+option ctc_tree "" \
+  "H-Softmax for CTC too, over this tree.json (wenet-hs tree build --blank_share 0.7);" \
+  '"": softmax'
+option inventory "" \
+  "known units of each language (wenet-hs units --inventory): no other unit is recognised"
+option place_unseen "" \
+  "where units of --inventory are placed that the model does not have: articulatory"
+option modes "ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring joint" \
+  "of decoding; the results are of joint"
+option unit phone "char, phone, or bpe:N with N pieces"
+shared_options
 read_options "$@"
-yaml=$config cmvn=(--cmvn "$data/global_cmvn") kept=dataset_conf.cache_features=true not_kept=dataset_conf.cache_features=false
-if [ -n "$encoder" ]; then  # no statistics; kept are the encoder's outputs, of simulated words (19 GB for 14 h) at one speed only
-  cmvn=() kept=encoder_conf.cache=$data/encoder_outputs not_kept=dataset_conf.speed_perturb=false
-  [ "$config" != "$root/conf/ucla.yaml" ] || yaml=$root/conf/ucla_whisper.yaml
-  more=("encoder_conf.path=$encoder" "$kept" "${more[@]}")
-fi
-wenet-hs check-options --config "$yaml" --head $head --tree "$tree" --modes $modes --unit "$unit" \
-  --seeds $seeds ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"} ${inventory:+--inventory "$inventory"} \
-  ${place_unseen:+--place_unseen "$place_unseen"} --override_config "${more[@]}" "model_conf.ctc_only_steps=$base_steps"
-[[ $pretrain = 0 || ($base_steps != 0 && $unit = phone) ]] || fail "--pretrain $pretrain: needs --base_steps above 0, and --unit phone"
-first=$data lists=("$data/train/data.list")  # the lists of the first part of training, and those whose units the model has
-[ "$pretrain" = 0 ] || { first=$data/simulated; lists+=("$first/train/data.list"); }
 
-if at 0 "data lists"; then
-  [ -n "$corpus" ] || fail "--corpus DIR is required (try --help)"
-  wenet-hs prepare ucla --corpus "$corpus" --test_langs "$test_langs" --dev_langs "$dev_langs" --train_share "$train_share" \
-    --seed "$data_seed" --out "$data"
-  [ "$pretrain" = 0 ] || wenet-hs prepare synthetic --unit phone --hours "$pretrain" --exclude_langs "$exclude_langs" \
-    --match_list "$data/train/data.list" --seed "$data_seed" --out "$data/simulated"
-  keep_options data
+# The options on which the content of a folder depends: with others it is refused.
+data_options="corpus test_langs dev_langs train_share pretrain exclude_langs data_seed unit"
+exp_options="base_steps ctc_tree encoder data config"
+
+# --encoder: a config and settings of its own. The outputs of the encoder are kept in a folder.
+training_config=$config
+training_settings=("${override_settings[@]}")
+if [ -n "$encoder" ]; then
+  if [ "$config" = "$root/conf/ucla.yaml" ]; then
+    training_config=$root/conf/ucla_whisper.yaml
+  fi
+  training_settings=(
+    "encoder_conf.path=$encoder"
+    "encoder_conf.cache=$data/encoder_outputs"
+    "${override_settings[@]}"
+  )
 fi
 
-if at 1 "units"; then wenet-hs units --data_list "${lists[@]}" --kind "$kind" "${pieces[@]}" "${bpe[@]}" --out "$data/units.txt"; fi
-if at 2 "trees"; then
+# --ctc_tree: CTC has a tree too.
+ctc_options=()
+if [ -n "$ctc_tree" ]; then
+  ctc_options=(--ctc_head hsoftmax --ctc_tree "$ctc_tree")
+fi
+
+# --inventory, --place_unseen: decoding with known units has a folder of its own for its texts.
+known_units_options=()
+if [ -n "$inventory" ]; then
+  known_units_options+=(--inventory "$inventory")
+  decoding_folder+=-inventory
+fi
+if [ -n "$place_unseen" ]; then
+  known_units_options+=(--place_unseen "$place_unseen")
+  decoding_folder+=-$place_unseen
+fi
+
+check_options \
+  --config "$training_config" \
+  --override_config "${training_settings[@]}" "model_conf.ctc_only_steps=$base_steps" \
+  --head $head --tree "$tree" --seeds $seeds \
+  --modes $modes --unit "$unit" \
+  "${ctc_options[@]}" "${known_units_options[@]}"
+
+# --pretrain: the first part is trained on other lists, and the model has the units of both.
+first_part_data=$data
+lists_of_units=("$data/train/data.list")
+if [ "$pretrain" != 0 ]; then
+  if [ "$base_steps" = 0 ] || [ "$unit" != phone ]; then
+    fail "--pretrain $pretrain: needs --base_steps above 0, and --unit phone"
+  fi
+  first_part_data=$data/simulated
+  lists_of_units+=("$data/simulated/train/data.list")
+fi
+
+if begin_stage 0 "data lists"; then
+  if [ -z "$corpus" ]; then
+    fail "--corpus DIR is required (try --help)"
+  fi
+  wenet-hs prepare ucla --corpus "$corpus" --test_langs "$test_langs" --dev_langs "$dev_langs" \
+    --train_share "$train_share" --seed "$data_seed" --out "$data"
+  if [ "$pretrain" != 0 ]; then
+    wenet-hs prepare synthetic --unit phone --hours "$pretrain" --exclude_langs "$exclude_langs" \
+      --match_list "$data/train/data.list" --seed "$data_seed" --out "$data/simulated"
+  fi
+  keep_options "$data" $data_options
+fi
+
+if begin_stage 1 "units"; then
+  wenet-hs units --data_list "${lists_of_units[@]}" "${unit_options[@]}" --out "$data/units.txt"
+fi
+
+if begin_stage 2 "trees"; then
+  if [[ $tree != *.json ]]; then  # a tree.json is used as it is
+    for seed in $seeds; do
+      wenet-hs tree build --kind "$tree" --seed "$seed" \
+        --data_list "$data/train/data.list" "${tokenizer_options[@]}" --units "$data/units.txt" \
+        --out "$(tree_file "$seed")"
+    done
+  fi
+fi
+
+if begin_stage 3 "feature statistics"; then
+  "${parallel_wenet_hs[@]}" cmvn --data_list "$data/train/data.list" \
+    --config "$training_config" --override_config "${training_settings[@]}" \
+    --out "$data/global_cmvn"
+fi
+
+if begin_stage 4 "training (logs: $exp/*.log)"; then
+  keep_options "$exp" $exp_options
+  # The same for both parts of the training. Whisper's encoder needs no feature statistics.
+  config_and_units=(
+    --config "$training_config" --cmvn "$data/global_cmvn"
+    --units "$data/units.txt" "${tokenizer_options[@]}"
+    "${ctc_options[@]}"
+  )
+
+  # The first part, by CTC, from which all heads of a seed start.
+  if [ "$base_steps" != 0 ]; then
+    has_first_part=yes
+    # The real words fit into memory as features. Those of --pretrain do not; with an encoder their
+    # outputs are kept at one speed only (19 GB for 14 hours).
+    if [ "$pretrain" = 0 ] && [ -z "$encoder" ]; then
+      cache_settings=(dataset_conf.cache_features=true)
+    elif [ "$pretrain" = 0 ]; then
+      cache_settings=()
+    elif [ -z "$encoder" ]; then
+      cache_settings=(dataset_conf.cache_features=false)
+    else
+      cache_settings=(dataset_conf.speed_perturb=false)
+    fi
+    for seed in $seeds; do
+      name=$(experiment_name base "$seed")
+      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+        "${config_and_units[@]}" --seed "$seed" \
+        --train_data "$first_part_data/train/data.list" \
+        --cv_data "$first_part_data/dev/data.list" \
+        --head softmax \
+        --override_config scheduler_conf.warmup_steps=400 \
+        "${training_settings[@]}" "${cache_settings[@]}" \
+        "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps"
+    done
+    wait_for_trainings
+  fi
+
+  # The second part, once per head.
   for seed in $seeds; do
-    [[ $tree = *.json ]] || wenet-hs tree build --kind "$tree" --seed "$seed" --tokenizer "$kind" "${bpe[@]}" \
-      --units "$data/units.txt" --data_list "$data/train/data.list" --out "$(tree_of "$seed")"
-  done
-fi
-
-if [ -z "$encoder" ] && at 3 "feature statistics"; then "${wenet_hs[@]}" cmvn --data_list "$data/train/data.list" --config "$yaml" --out "$data/global_cmvn" --override_config "${more[@]}"; fi
-
-if at 4 "training (logs: $exp/*.log)"; then
-  keep_options exp
-  train=("${wenet_hs[@]}" train --config "$yaml" "${cmvn[@]}" --units "$data/units.txt" --tokenizer "$kind" "${bpe[@]}"
-    ${ctc_tree:+--ctc_head hsoftmax --ctc_tree "$ctc_tree"})
-  for seed in $seeds; do  # the first part
-    name=$(name_of base "$seed")
-    [ "$base_steps" = 0 ] || beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head softmax \
-      --train_data "$first/train/data.list" --cv_data "$first/dev/data.list" --override_config scheduler_conf.warmup_steps=400 \
-      "${more[@]}" "$([ "$pretrain" = 0 ] && echo "$kept" || echo "$not_kept")" \
-      "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps"
-  done
-  wait_below 1  # the heads start from the first part
-  for seed in $seeds; do
-    start=(); [ "$base_steps" = 0 ] || start=(--checkpoint "$exp/$(name_of base "$seed")")
-    for one in $head; do
-      name=$(name_of "$one" "$seed")
-      beside "$exp/$name.log" "${train[@]}" --model_dir "$exp/$name" --seed "$seed" --head "$one" --tree "$(tree_of "$seed")" \
-        "${start[@]}" --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" --override_config "${more[@]}"
+    checkpoint_options=()  # the first weights
+    if [ -n "$has_first_part" ]; then
+      checkpoint_options=(--checkpoint "$exp/$(experiment_name base "$seed")")
+    fi
+    for head_name in $head; do
+      name=$(experiment_name "$head_name" "$seed")
+      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+        "${config_and_units[@]}" --seed "$seed" \
+        --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" \
+        --head "$head_name" --tree "$(tree_file "$seed")" \
+        "${checkpoint_options[@]}" \
+        --override_config "${training_settings[@]}"
     done
   done
   wait_for_trainings
+  end_progress
 fi
 
-decoded+=${inventory:+-inventory}${place_unseen:+-$place_unseen}
 for dir in "${experiments[@]}"; do
-  if at 5 "average of $dir"; then wenet-hs average --model_dir "$dir" --num "$average_num"; fi
-  if at 6 "decoding with $dir"; then
-    "${wenet_hs[@]}" recognize --model_dir "$dir" --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoded" "${chunks[@]}" --modes $modes \
-      ${inventory:+--inventory "$inventory"} ${place_unseen:+--place_unseen "$place_unseen"}
+  if begin_stage 5 "average of $dir"; then
+    wenet-hs average --model_dir "$dir" --num "$average_num"
   fi
-  if at 7 "scores of $dir ($decoded/MODE/score.txt)"; then
-    wenet-hs score --metric "$metric" --by lang --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
-      --hyp "$dir/$decoded" --name "${dir##*/}" > /dev/null
+  if begin_stage 6 "decoding with $dir"; then
+    "${parallel_wenet_hs[@]}" recognize --model_dir "$dir" \
+      --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoding_folder" \
+      "${chunk_options[@]}" "${known_units_options[@]}" --modes $modes
+  fi
+  if begin_stage 7 "scores of $dir ($decoding_folder/MODE/score.txt)"; then
+    wenet-hs score --metric "$metric" --by lang \
+      --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
+      --hyp "$dir/$decoding_folder" --name "${dir##*/}" > /dev/null
   fi
 done
 
-if at 8 "report"; then
-  wenet-hs report "${experiments[@]/#/--exp=}" --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" \
-    --test "$decoded" --out "$exp/report.html" ${results:+--results "$results"}
+if begin_stage 8 "report"; then
+  wenet-hs report "${experiment_options[@]}" \
+    --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" --test "$decoding_folder" \
+    --out "$exp/report.html" "${results_options[@]}"
 fi

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options with which a folder was made: written, read in both forms, and compared."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wenet_hs.bin import keep_options
+from wenet_hs.bin.main import run_command
+from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.recipes.folder_options import (
+    FolderOptions,
+    absolute_values,
+    check_folder_options,
+    options_file,
+    portable_values,
+    read_folder_options,
+    write_folder_options,
+)
+
+NAMES = st.from_regex(r"[a-z][a-z_]{0,9}", fullmatch=True)
+LINES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp")))
+
+
+@given(st.dictionaries(NAMES, st.text(st.characters(codec="utf-8"))))
+def test_what_is_written_is_read_again(
+    tmp_path_factory: pytest.TempPathFactory,
+    values: dict[str, str],
+) -> None:
+    folder = tmp_path_factory.mktemp("folder")
+    write_folder_options(folder, FolderOptions("own", values))
+    assert read_folder_options(folder) == FolderOptions("own", values)
+
+
+@given(st.dictionaries(NAMES, LINES))
+def test_lines_of_an_earlier_version_are_read(
+    tmp_path_factory: pytest.TempPathFactory,
+    values: dict[str, str],
+) -> None:
+    folder = tmp_path_factory.mktemp("folder")
+    lines = [f"--{name} {value}\n" for name, value in values.items()]
+    (folder / "options.txt").write_text("".join(lines), "utf-8", newline="")
+    assert read_folder_options(folder) == FolderOptions("", values)
+
+
+def test_the_new_form_replaces_the_earlier_one(tmp_path: Path) -> None:
+    assert options_file(tmp_path) is None and read_folder_options(tmp_path) is None
+    (tmp_path / "options.txt").write_text("--langs es\n")
+    assert options_file(tmp_path) == tmp_path / "options.txt"
+    write_folder_options(tmp_path, FolderOptions("mini", {"langs": "it"}))
+    assert [path.name for path in tmp_path.iterdir()] == ["options.json"]
+    assert json.loads((tmp_path / "options.json").read_text("utf-8")) == {
+        "format": "wenet_hs.options/1",
+        "recipe": "mini",
+        "options": {"langs": "it"},
+    }
+
+
+def test_recordings_stay_and_other_paths_move_with_the_recipe(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe_dir = tmp_path / "examples/own/s0"
+    recipe_dir.mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    values = {"elan": "field/../fieldwork", "base": "", "data": "D", "lang": "mdw/x", "kaldi": ""}
+    portable = portable_values(values, recipe_dir)
+    assert portable == {
+        "elan": f"{tmp_path}/fieldwork",
+        "base": "",
+        "data": "../../../D",
+        "lang": "mdw/x",
+        "kaldi": "",
+    }
+    moved = Path("/elsewhere/examples/own/s0")
+    assert absolute_values(portable, moved) == portable | {"data": "/elsewhere/D"}
+
+
+@pytest.mark.parametrize(
+    ("values", "line"),
+    [
+        ({"size": "auto", "base": "b"}, ""),
+        ({"base": "b"}, ""),
+        ({"size": "auto", "newer": ""}, ""),
+        ({"base": "b", "size": "small"}, "--size small: F was made with --size auto; "),
+        ({"base": "", "size": "small"}, "--base: F was made with --base b; "),
+        ({"empty": "x"}, "--empty x: F was made with --empty ; "),
+        ({"newer": "x y"}, "--newer x y: F was made with another recipe, without --newer; "),
+    ],
+)
+def test_the_first_option_that_differs_is_refused(
+    values: dict[str, str],
+    line: str,
+    tmp_path: Path,
+) -> None:
+    folder = tmp_path / "exp"
+    check_folder_options("--exp", folder, values)  # a folder that does not exist
+    made_with = {"size": "auto", "base": "b", "empty": ""}
+    write_folder_options(folder, FolderOptions("own", made_with))
+    if not line:
+        check_folder_options("--exp", folder, values)
+        return
+    with pytest.raises(ConfigError) as caught:
+        check_folder_options("--exp", folder, values)
+    to_do = "repeat this, give another --exp, or remove the folder"
+    assert str(caught.value) == f"{line}{to_do}".replace(" F ", f" {folder} ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "is no JSON (Expecting property name"),
+        ("[]", "has the format None, not 'wenet_hs.options/1'"),
+        ('{"format": "wenet_hs.options/2"}', "has the format 'wenet_hs.options/2', not 'wenet"),
+        ('{"format": "wenet_hs.options/1"}', "has no options with text as values"),
+        (
+            '{"format": "wenet_hs.options/1", "options": {"hours": 1}}',
+            "has no options with text as values",
+        ),
+    ],
+)
+def test_a_damaged_file_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text(text)
+    with pytest.raises(DataError) as caught:
+        read_folder_options(tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/options.json: {message}")
+    assert "\n" not in str(caught.value)
+
+
+def test_the_command_writes_the_chosen_options(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    recipe_dir = tmp_path / "examples/mini/s0"
+    line = ["--folder", str(tmp_path / "data"), "--recipe_dir", str(recipe_dir)]
+    values = ["--values", "langs=es it", "hours=1", "unit=char", "override=a=b"]
+    assert run_command(keep_options, [*line, "--options", "hours", "langs", *values]) == 0
+    options = read_folder_options(tmp_path / "data")
+    assert options == FolderOptions("mini", {"hours": "1", "langs": "es it"})
+    assert run_command(keep_options, [*line, "--options", "size", *values]) == 2
+    assert run_command(keep_options, [*line, "--values", "hours"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "--values: size: has no value; add size=VALUE",
+        "--values hours: has no `=`; write NAME=VALUE",
+    ]
+
+
+def test_the_command_starts_without_torch() -> None:
+    code = "import sys, wenet_hs.bin.keep_options; print([*sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "'wenet_hs.recipes.folder_options'" in done.stdout
+    assert "'torch'" not in done.stdout and "'numpy'" not in done.stdout

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Write into a folder of a recipe with which options it is made: options.json.
+
+Example: wenet-hs keep-options --folder data --options langs hours --values langs="es it" hours=1
+
+`wenet-hs check-options` refuses other options for the folder.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from wenet_hs.bin.main import main_of
+from wenet_hs.errors import ConfigError
+from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--folder",
+        type=Path,
+        required=True,
+        help="of lists or experiments; is made if it does not exist",
+    )
+    add_option_arguments(parser)
+    add(
+        "--options",
+        nargs="*",
+        default=[],
+        metavar="NAME",
+        help="names of the options that the folder depends on",
+    )
+
+
+def add_option_arguments(parser: argparse._ActionsContainer) -> None:
+    """The flags of commands that get the options of a recipe."""
+    add = parser.add_argument
+    add(
+        "--recipe_dir",
+        type=Path,
+        default=Path(),
+        metavar="DIR",
+        help="folder of run.sh (default: this one)",
+    )
+    add("--values", nargs="*", default=[], metavar="NAME=VALUE", help="the options of the recipe")
+
+
+def run(args: argparse.Namespace) -> None:
+    values = parse_values(args.values)
+    options = FolderOptions(
+        recipe=args.recipe_dir.resolve().parent.name,
+        values=portable_values(select_values(values, args.options), args.recipe_dir),
+    )
+    write_folder_options(args.folder, options)
+
+
+def parse_values(words: Sequence[str]) -> dict[str, str]:
+    """Name → value of words NAME=VALUE. Raises ConfigError for a word without `=`."""
+    values = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--values {word}", "has no `=`", "write NAME=VALUE")
+        values[name] = value
+    return values
+
+
+def select_values(values: dict[str, str], names: Sequence[str]) -> dict[str, str]:
+    """The values of these options, in the order of the names.
+
+    Raises ConfigError if one has no value.
+    """
+    for name in names:
+        if name not in values:
+            raise ConfigError(f"--values: {name}", "has no value", f"add {name}=VALUE")
+    return {name: values[name] for name in names}
+
+
+if __name__ == "__main__":
+    main_of(__name__)

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decide size, steps and settings of a training by the hours of speech, and measure its time here.
+
+Example: wenet-hs plan --data data --config conf/own.yaml --out exp
+
+It writes EXP/plan.yaml, a complete config with comments: read it, edit it, and train with
+`wenet-hs train --config EXP/plan.yaml`. A plan that was edited is never replaced.
+EXP/first_part.yaml is the config of the first part of training, if there is one; it follows from
+plan.yaml.
+
+The expected time is measured in some seconds, with random weights. An empty option is as one that
+was not given.
+"""
+
+import argparse
+from pathlib import Path
+
+from wenet_hs.bin.main import add_start_arguments, check_at_least, main_of, path_or_none
+from wenet_hs.errors import ConfigError
+from wenet_hs.recipes.plan import PlanOptions
+from wenet_hs.recipes.plan_files import describe_plan, update_plan
+from wenet_hs.recipes.sizes import AUTO
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    data_help = "folder with the lists of `prepare`"
+    add("--data", type=Path, required=True, metavar="DIR", help=data_help)
+    config_help = "YAML of the trainings; conf/own.yaml: the one for the encoder of --encoder"
+    add("--config", type=Path, required=True, metavar="YAML", help=config_help)
+    size_help = "of conf/own_sizes.yaml: tiny, small, medium, large; auto: by the hours"
+    add("--size", default=AUTO, help=f"{size_help} (default: {AUTO})")
+    add_start_arguments(parser)
+    steps_help = "of the first part of training, by CTC only; 0: none (default: by size)"
+    add("--base_steps", default="", metavar="N", help=steps_help)
+    add("--unit", default="", help="char, phone, or bpe:N with N pieces (default: as in the YAML)")
+    settings_help = "settings of the YAML to change, as in training"
+    add(
+        "--override_config",
+        nargs="*",
+        action="extend",
+        default=[],
+        metavar="KEY=VALUE",
+        help=settings_help,
+    )
+    threads_help = "CPU threads of a training, for the expected time (default: 1)"
+    add("--threads", type=int, default=1, help=threads_help)
+    add("--only_time", action="store_true", help="print the expected time, and write nothing")
+    add("--out", type=Path, required=True, metavar="EXP", help="folder of the experiment")
+
+
+def run(args: argparse.Namespace) -> None:
+    check_at_least(args, 1, "threads")
+    options = PlanOptions(
+        data=args.data,
+        config=args.config,
+        out=args.out,
+        size=args.size or AUTO,
+        base=path_or_none(args.base),
+        encoder=path_or_none(args.encoder),
+        base_steps=_read_steps(args.base_steps),
+        unit=args.unit or None,
+        overrides=args.override_config,
+        num_threads=args.threads,
+    )
+    act = describe_plan if args.only_time else update_plan
+    print("\n".join(act(options)))
+
+
+def _read_steps(text: str) -> int | None:
+    """The number of --base_steps; None if it is empty."""
+    if not text:
+        return None
+    is_number = text.isascii() and text.isdecimal()
+    if not is_number:
+        raise ConfigError(f"--base_steps {text}", "must be a whole number")
+    return int(text)
+
+
+if __name__ == "__main__":
+    main_of(__name__)

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of a plan in the folder of an experiment: when they are written, kept, or refused."""
+
+import fcntl
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from wenet_hs.config.load import load_config
+from wenet_hs.errors import ConfigError
+from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.recipes.expected_time import describe_expected_time, measure_expected_time
+from wenet_hs.recipes.plan import (
+    Draft,
+    PlanOptions,
+    check_warmup,
+    describe_size,
+    draft_plan,
+    first_part_overrides,
+    without_other_heads,
+)
+from wenet_hs.recipes.plan_record import (
+    InputChange,
+    PlanRecord,
+    first_change,
+    make_inputs,
+    make_record,
+    read_record,
+    record_text,
+    relative_path,
+)
+from wenet_hs.recipes.plan_text import first_part_text, plan_text
+
+CHOSEN_BY_EARLIER_VERSION = "config_of_encoder.txt"
+"""The file in which recipes kept the name of an encoder's config before there were plans."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlanFiles:
+    """The files of a plan in the folder of an experiment."""
+
+    folder: Path
+
+    @property
+    def plan(self) -> Path:
+        """The config of the trainings, which the user may edit."""
+        return self.folder / "plan.yaml"
+
+    @property
+    def first_part(self) -> Path:
+        """The config of the first part of training, which follows from the plan."""
+        return self.folder / "first_part.yaml"
+
+    @property
+    def record(self) -> Path:
+        return self.folder / "plan.json"
+
+    def has_trainings(self) -> bool:
+        """Whether a training has begun in the folder."""
+        return any(self.folder.glob("*/train.yaml"))
+
+    def read(self) -> PlanRecord | None:
+        """The record of the plan; None: there is no plan.
+
+        Raises: DataError if the record is damaged, ConfigError if there is none for the plan.
+        """
+        if not self.plan.is_file():
+            return None
+        if not self.record.is_file():
+            found = f"its inputs are unknown, as {self.record.name} is missing"
+            to_do = f"give another --exp, or remove {self.plan} to plan again"
+            raise ConfigError(self.plan, found, to_do)
+        return read_record(self.record)
+
+
+def describe_plan(options: PlanOptions) -> list[str]:
+    """The size, the steps and the expected time of a training. Nothing is written.
+
+    Raises ConfigError or DataError as `draft_plan` does.
+    """
+    draft = draft_plan(options, _chosen_before(options, PlanFiles(folder=options.out)))
+    return [describe_size(draft, options.base), _measure(draft, options)]
+
+
+def update_plan(options: PlanOptions) -> list[str]:
+    """Write the plan of an experiment, or keep the one that is there. Returns lines for the user.
+
+    A plan is kept if its inputs are the same, also if it was edited. With other inputs it is made
+    again, unless it was edited or a training has begun. `first_part.yaml` is written in any case.
+    Processes that plan in one folder at the same time wait for each other.
+
+    Raises: ConfigError or DataError as `draft_plan` does; ConfigError if the inputs are not those
+        of a plan that must not be replaced, or an edited plan has a fault.
+    """
+    files = PlanFiles(folder=options.out)
+    with _only_process(options.out):
+        record = files.read()
+        draft = draft_plan(options, _chosen_before(options, files))
+        if record is None:
+            return _write(files, draft, options)
+        change = first_change(record.inputs, make_inputs(options, draft), files.plan)
+        if change is None:
+            return [_keep(files, record, options)]
+        if change.is_override and files.has_trainings():
+            reason = "; the trainings say which other settings they accept"
+            return [_keep(files, record, options) + reason]
+        if files.has_trainings() or _is_edited(files, record):
+            raise _refusal(files, change)
+        again = f"{files.plan}: made again, for {change.now} instead of {change.before}"
+        return [again, *_write(files, draft, options)]
+
+
+def _refusal(files: PlanFiles, change: InputChange) -> ConfigError:
+    to_do = f"give another --exp, remove {files.plan} to plan again, or {change.repeat}"
+    return ConfigError(change.now, f"{files.plan} was made with {change.before}", to_do)
+
+
+def _chosen_before(options: PlanOptions, files: PlanFiles) -> str | None:
+    """The name of the config that was chosen for the same encoder before, maybe elsewhere."""
+    if options.encoder is None:
+        return None
+    record = files.read()
+    chosen = files.folder / CHOSEN_BY_EARLIER_VERSION
+    if record is not None:
+        is_same = record.inputs.encoder == relative_path(options.encoder, options.out)
+        return Path(record.decisions.config).name if is_same else None
+    return chosen.read_text("utf-8").strip() if chosen.is_file() else None
+
+
+def _measure(draft: Draft, options: PlanOptions) -> str:
+    expected = measure_expected_time(
+        draft.config,
+        draft.choice.path,
+        hours=draft.hours,
+        first_steps=draft.decisions.first_steps,
+        num_threads=options.num_threads,
+    )
+    return describe_expected_time(expected)
+
+
+def _write(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
+    """Measure, and write all files: plan.yaml last, so that a plan has its record."""
+    size_line = describe_size(draft, options.base)
+    time_line = _measure(draft, options)
+    text = plan_text(draft, options, files.plan, time_line)
+    sum_of_plan = hashlib.sha256(text.encode("utf-8")).hexdigest()
+    record = make_record(options, draft, sum_of_plan)
+    files.plan.unlink(missing_ok=True)
+    write_atomic(files.record, record_text(record))
+    write_atomic(files.plan, text)
+    _write_first_part(files, record, options)
+    return [size_line, time_line, f"{files.plan}: the config of the trainings, to read and to edit"]
+
+
+def _keep(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> str:
+    """Write what follows from the plan, and say that it is kept."""
+    _write_first_part(files, record, options)
+    if _is_edited(files, record):
+        return f"{files.plan}: kept as it was edited"
+    return f"{files.plan}: kept as it was made"
+
+
+def _is_edited(files: PlanFiles, record: PlanRecord) -> bool:
+    return file_sha256(files.plan) != record.plan_sha256
+
+
+def _write_first_part(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> None:
+    """Write the config of the first part as it follows from plan.yaml, or remove an old one.
+
+    It has the settings of `--override_config`, also if the plan was made with others: recipes give
+    them to the second part as flags of `train`, but the first part has steps of its own.
+
+    Raises ConfigError if the plan was edited and has a fault.
+    """
+    steps = record.decisions.first_steps
+    plan = load_config(files.plan)
+    if steps == 0:
+        if not files.has_trainings():
+            files.first_part.unlink(missing_ok=True)
+        return
+    check_warmup(plan, steps, is_given=record.inputs.base_steps is not None)
+    of_user = without_other_heads(files.plan, options.overrides)
+    first_part = load_config(files.plan, [*of_user, *first_part_overrides(steps)])
+    write_atomic(files.first_part, first_part_text(first_part, files.plan, steps))
+
+
+@contextmanager
+def _only_process(folder: Path) -> Iterator[None]:
+    """Waits until no other process plans in this folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".plan.lock").open("wb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
