@@ -118,6 +118,13 @@ RULES = (
         file="*.txt",
     ),
     Rule(
+        name="size of an ONNX file",
+        pattern=r"(\w+\.onnx) [\d.]+ MB",
+        replacement=r"\1 SIZE MB",
+        reason="it has the paths of the source code, and the compared checkouts have other folders",
+        file="*/printed.txt",
+    ),
+    Rule(
         name="real-time factor of a decoding",
         pattern=r"RTF \d\S*",
         replacement="RTF SPEED",
@@ -144,6 +151,27 @@ RULES = (
         replacement=r'"\1": TIME',
         reason="the clock",
         file="*.json*",
+    ),
+    Rule(
+        name="time of a start or an end in a run record",
+        pattern=r'"time": "[^"]*"',
+        replacement='"time": "TIME"',
+        reason="the clock",
+        file="*/run.json",
+    ),
+    Rule(
+        name="speed and memory in a run record",
+        pattern=rf'"((?:first_)?seconds_per_step|seconds_left|speed|list_bytes|free_bytes)": ({NUMBER}|null)',
+        replacement=r'"\1": NUMBER',
+        reason="the clock, and other programs",
+        file="*/run.json",
+    ),
+    Rule(
+        name="commit of a training",
+        pattern=r'("commit": ?)"[^"]*"',
+        replacement=r'\1"COMMIT"',
+        reason="the compared code has another one",
+        file="*.json",
     ),
     Rule(
         name="memory in metrics.jsonl",

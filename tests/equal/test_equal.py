@@ -47,6 +47,18 @@ class Example:
 
 EXAMPLES = {
     "time of a log line": Example(PRINTED_FILE, "19:26:36 INFO x\n", "INFO x\n"),
+    "time of a start or an end in a run record": Example(
+        "s/run.json",
+        '"time": "2026-11-28T09:00:00Z"',
+        '"time": "TIME"',
+    ),
+    "speed and memory in a run record": Example(
+        "s/run.json",
+        '"seconds_left": null, "speed": 45.6e3, "free_bytes": 7',
+        '"seconds_left": NUMBER, "speed": NUMBER, "free_bytes": NUMBER',
+    ),
+    "size of an ONNX file": Example(PRINTED_FILE, "model.onnx 0.3 MB", "model.onnx SIZE MB"),
+    "commit of a training": Example("s/table/x.json", '{"commit":"1a2b3c4"}', '{"commit":"COMMIT"}'),
     "process of a lock": Example("s/.lock", "process 12 on vm", "process PID on HOST"),
     "modification time in a cache": Example(
         "s/.checked_clips.jsonl",
@@ -230,14 +242,15 @@ def records(tmp_path: Path) -> tuple[Path, Path]:
     return before, now
 
 
-def test_differences_without_a_reason_fail(records: tuple[Path, Path], capsys: Capsys) -> None:
-    assert compare_records(*records, ["c"]) == 1
+def test_differences_without_a_reason_fail(records: tuple[Path, Path], tmp_path: Path, capsys: Capsys) -> None:
+    none = write_reasons(tmp_path, "[]")
+    assert compare_records(*records, ["c"], none) == 1
     assert capsys.readouterr().out.splitlines() == [
         "c: s/p:1: column 7: before 'beam 10', now 'beam 12'; 1 more line(s) differ",
         "c: t/p:1: column 1: before 'one', now 'two'",
         "1 cases compared; differences without a reason: 2",
     ]
-    assert compare_records(records[0], records[0], ["c"]) == 0
+    assert compare_records(records[0], records[0], ["c"], none) == 0
 
 
 def test_a_reason_explains_the_lines_that_it_fits(

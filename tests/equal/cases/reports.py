@@ -48,7 +48,6 @@ def record_reports(case: CaseRecorder) -> None:
     (case.folder / "intro.md").write_text("# A heading\n\nSome text.\n", "utf-8")
     tables = "report --tables study/table --markdown"
     case.run("tables", f"{tables} RESULTS.md --intro intro.md --more intro.md")
-    case.run("summary", f"{tables} summary/RESULTS.md --summary --intro intro.md")
     case.run("published", f"{tables} again/RESULTS.md --published study")
     case.run("no-exp", "report --exp exp --out none.html", expected=2)
 
