@@ -89,10 +89,10 @@ def describe_plan(options: PlanOptions) -> list[str]:
 def update_plan(options: PlanOptions) -> list[str]:
     """Write the plan of an experiment, or keep the one that is there. Returns lines for the user.
 
-    A plan is kept if its inputs are the same, also if it was edited; of a project that was moved,
-    an unedited one gets the new paths. With other inputs it is made
-    again, unless it was edited or a training has begun. `first_part.yaml` is written in any case.
-    Processes that plan in one folder at the same time wait for each other.
+    A plan is kept if its inputs are the same, also if it was edited. An unedited plan of a project
+    that was moved gets the new paths. With other inputs it is made again, unless it was edited or a
+    training has begun. `first_part.yaml` is written in any case. Processes that plan in one folder
+    at the same time wait for each other.
 
     Raises: ConfigError or DataError as `draft_plan` does; ConfigError if the inputs are not those
         of a plan that must not be replaced, or an edited plan has a fault.
