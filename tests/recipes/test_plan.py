@@ -115,7 +115,8 @@ def test_the_plan_of_a_trained_model(data: Path) -> None:
     write_stats(data, 1.0)
     base = write_model_folder(data.parent / "base")
     trained = load_config(base / "train.yaml")
-    dump_config(trained, base / "train.yaml", provenance={"git": "abc"})
+    trained = trained.model_copy(update={"provenance": {"git": "abc"}})
+    dump_config(trained, base / "train.yaml")
     expected = [*ADAPTED, *SMALL_STEPS]
     assert_equal(config_of_plan(data, base=base), base / "train.yaml", expected)
     expected = [*ADAPTED, "scheduler_conf.total_steps=3000", "save_interval=250"]
