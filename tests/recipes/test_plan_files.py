@@ -118,6 +118,7 @@ def test_the_first_plan_is_written_with_its_record(project: Experiment) -> None:
             "overrides": ["seed=3"],
         },
         "decisions": {"config": str(OWN), "size": "tiny", "first_steps": 3000, "steps": 3000},
+        "expected_time": lines[1],
         "plan_sha256": file_sha256(project.plan),
     }
     config = load_config(project.plan)
@@ -173,6 +174,15 @@ def test_an_edited_plan_is_kept_and_its_first_part_follows(project: Experiment) 
     assert load_config(project.first_part).scheduler_conf.total_steps == 3000
 
 
+def test_the_first_part_of_an_edited_head_is_a_softmax(project: Experiment) -> None:
+    project.update()
+    project.edit("\nhead: softmax\n", "\nhead: hsoftmax\n")
+    project.edit("head_conf: {}\n\n# What a unit", "head_conf: {tree: t.json}\n\n# What a unit")
+    project.update()
+    assert load_config(project.plan).head == "hsoftmax"
+    assert load_config(project.first_part).head == "softmax"
+
+
 def test_an_edited_plan_with_a_fault_names_its_line(project: Experiment) -> None:
     project.update()
     project.edit("grad_clip: 5.0", "grad_clip: much")
@@ -193,9 +203,35 @@ def test_paths_may_be_written_in_another_way(
 ) -> None:
     encoder = write_description(project.folder / "e", "hubert")
     project.update(encoder=encoder)
+    project.begin_training()
     monkeypatch.chdir(project.folder)
-    lines = project.update(encoder=Path("e"), out=Path("exp"), data=Path("data"))
-    assert lines == ["exp/plan.yaml: kept as it was made"]
+    relative = {"encoder": Path("e"), "out": Path("exp"), "data": Path("data")}
+    kept = "exp/plan.yaml: kept as it was made"
+    assert project.update(**relative) == [f"{kept}, with the new paths of its files"]
+    assert project.update(**relative) == [kept]
+    conf = load_config(project.plan).encoder_conf
+    assert (conf.path, conf.cache) == ("e", "data/encoder_outputs")
+    assert len(project.measured) == 1
+
+
+def test_a_project_that_was_moved_keeps_its_plan(project: Experiment, tmp_path: Path) -> None:
+    write_description(project.folder / "old" / "e", "hubert")
+    write_stats(project.folder / "old" / "data", 0.25)
+
+    def update(folder: Path) -> list[str]:
+        return project.update(encoder=folder / "e", out=folder / "exp", data=folder / "data")
+
+    update(tmp_path / "old")
+    (tmp_path / "old").rename(tmp_path / "new")
+    new = tmp_path / "new"
+    plan = new / "exp" / "plan.yaml"
+    assert update(new) == [f"{plan}: kept as it was made, with the new paths of its files"]
+    assert load_config(plan).encoder_conf.path == str(new / "e")
+    plan.write_text(plan.read_text("utf-8") + "# edited\n", "utf-8")
+    new.rename(tmp_path / "newer")
+    plan = tmp_path / "newer" / "exp" / "plan.yaml"
+    assert update(tmp_path / "newer") == [f"{plan}: kept as it was edited"]
+    assert load_config(plan).encoder_conf.path == str(new / "e"), "the paths are those of the user"
 
 
 def test_a_config_at_another_path_with_the_same_content_is_the_same(

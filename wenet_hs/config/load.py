@@ -89,6 +89,28 @@ def load_config(
     return config
 
 
+def dump_config(config: TrainingConfig, path: Path | str) -> None:
+    """Writes every setting, so that `load_config` gives an equal config."""
+    is_of_earlier_version = bool(config.provenance)
+    settings = config.model_dump(mode="json", exclude=None if is_of_earlier_version else {"provenance"})
+    write_atomic(path, f"# Every setting of this experiment, as it was run.\n{dump_yaml(settings)}")
+
+
+def config_changes(old: TrainingConfig, new: TrainingConfig) -> list[tuple[str, Any, Any]]:
+    """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
+    before, after = (flatten(config.model_dump(mode="json", exclude={"provenance"})) for config in (old, new))
+    changes = ((key, before.get(key), after.get(key)) for key in before | after)
+    return [change for change in changes if change[1] != change[2]]
+
+
+def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one dictionary with dotted keys."""
+    flat: dict[str, Any] = {}
+    for key, value in settings.items():
+        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
+    return flat
+
+
 def load_section(path: Path | str, kind: type[AnySection]) -> AnySection:
     """Reads a YAML file by the same rules that is no config, such as a table of sizes.
 
@@ -114,28 +136,6 @@ def override_key(override: str) -> str | None:
     """The dotted key of an override, such as `optim_conf.lr`; None if the override is malformed."""
     match = _OVERRIDE.fullmatch(override)
     return None if match is None else match[1]
-
-
-def dump_config(config: TrainingConfig, path: Path | str) -> None:
-    """Writes every setting, so that `load_config` gives an equal config."""
-    is_of_earlier_version = bool(config.provenance)
-    settings = config.model_dump(mode="json", exclude=None if is_of_earlier_version else {"provenance"})
-    write_atomic(path, f"# Every setting of this experiment, as it was run.\n{dump_yaml(settings)}")
-
-
-def config_changes(old: TrainingConfig, new: TrainingConfig) -> list[tuple[str, Any, Any]]:
-    """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
-    before, after = (flatten(config.model_dump(mode="json", exclude={"provenance"})) for config in (old, new))
-    changes = ((key, before.get(key), after.get(key)) for key in before | after)
-    return [change for change in changes if change[1] != change[2]]
-
-
-def flatten(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings as one dictionary with dotted keys."""
-    flat: dict[str, Any] = {}
-    for key, value in settings.items():
-        flat |= flatten(value, f"{prefix}{key}.") if isinstance(value, dict) else {f"{prefix}{key}": value}
-    return flat
 
 
 def _validate(settings: Settings, kind: type[AnySection]) -> AnySection:

@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_hs.config.load import load_config
+from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.recipes.expected_time import describe_expected_time, measure_expected_time
 from wenet_hs.recipes.plan import (
+    FILES_BESIDE,
     Draft,
     PlanOptions,
     check_warmup,
@@ -35,6 +36,8 @@ from wenet_hs.recipes.plan_text import first_part_text, plan_text
 
 CHOSEN_BY_EARLIER_VERSION = "config_of_encoder.txt"
 """The file in which recipes kept the name of an encoder's config before there were plans."""
+PATH_SETTINGS = frozenset({*FILES_BESIDE, "encoder_conf.cache", "tokenizer_conf.bpe_path"})
+"""Settings of a plan that name files of the project or beside it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +90,10 @@ def describe_plan(options: PlanOptions) -> list[str]:
 def update_plan(options: PlanOptions) -> list[str]:
     """Write the plan of an experiment, or keep the one that is there. Returns lines for the user.
 
-    A plan is kept if its inputs are the same, also if it was edited. With other inputs it is made
-    again, unless it was edited or a training has begun. `first_part.yaml` is written in any case.
-    Processes that plan in one folder at the same time wait for each other.
+    A plan is kept if its inputs are the same, also if it was edited. An unedited plan of a project
+    that was moved gets the new paths. With other inputs it is made again, unless it was edited or a
+    training has begun. `first_part.yaml` is written in any case. Processes that plan in one folder
+    at the same time wait for each other.
 
     Raises: ConfigError or DataError as `draft_plan` does; ConfigError if the inputs are not those
         of a plan that must not be replaced, or an edited plan has a fault.
@@ -99,8 +103,11 @@ def update_plan(options: PlanOptions) -> list[str]:
         record = files.read()
         draft = draft_plan(options, _chosen_before(options, files))
         if record is None:
-            return _write(files, draft, options)
+            return _make(files, draft, options)
         change = first_change(record.inputs, make_inputs(options, draft), files.plan)
+        if change is None and _is_moved(files, record, draft):
+            _write(files, draft, options, record.expected_time)
+            return [f"{files.plan}: kept as it was made, with the new paths of its files"]
         if change is None:
             return [_keep(files, record, options)]
         if change.is_override and files.has_trainings():
@@ -109,7 +116,7 @@ def update_plan(options: PlanOptions) -> list[str]:
         if files.has_trainings() or _is_edited(files, record):
             raise _refusal(files, change)
         again = f"{files.plan}: made again, for {change.now} instead of {change.before}"
-        return [again, *_write(files, draft, options)]
+        return [again, *_make(files, draft, options)]
 
 
 def _refusal(files: PlanFiles, change: InputChange) -> ConfigError:
@@ -140,18 +147,27 @@ def _measure(draft: Draft, options: PlanOptions) -> str:
     return describe_expected_time(expected)
 
 
-def _write(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
-    """Measure, and write all files: plan.yaml last, so that a plan has its record."""
+def _make(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
+    """Measure, write all files, and return what to tell the user."""
     size_line = describe_size(draft, options.base)
     time_line = _measure(draft, options)
-    text = plan_text(draft, options, files.plan, time_line)
-    sum_of_plan = hashlib.sha256(text.encode("utf-8")).hexdigest()
-    record = make_record(options, draft, sum_of_plan)
+    _write(files, draft, options, time_line)
+    return [size_line, time_line, f"{files.plan}: the config of the trainings, to read and to edit"]
+
+
+def _write(files: PlanFiles, draft: Draft, options: PlanOptions, expected_time: str) -> None:
+    """Write all files: plan.yaml after its record, so that no plan is without one."""
+    text = plan_text(draft, options, files.plan, expected_time)
+    record = make_record(
+        options,
+        draft,
+        expected_time=expected_time,
+        plan_sha256=hashlib.sha256(text.encode("utf-8")).hexdigest(),
+    )
     files.plan.unlink(missing_ok=True)
     write_atomic(files.record, record_text(record))
     write_atomic(files.plan, text)
     _write_first_part(files, record, options)
-    return [size_line, time_line, f"{files.plan}: the config of the trainings, to read and to edit"]
 
 
 def _keep(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> str:
@@ -160,6 +176,15 @@ def _keep(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> str:
     if _is_edited(files, record):
         return f"{files.plan}: kept as it was edited"
     return f"{files.plan}: kept as it was made"
+
+
+def _is_moved(files: PlanFiles, record: PlanRecord, draft: Draft) -> bool:
+    """Whether an unedited plan differs from the draft only in paths, as the project was moved."""
+    if _is_edited(files, record):
+        return False
+    changes = config_changes(load_config(files.plan), draft.config)
+    changed = {key for key, _, _ in changes}
+    return bool(changed) and changed <= PATH_SETTINGS
 
 
 def _is_edited(files: PlanFiles, record: PlanRecord) -> bool:

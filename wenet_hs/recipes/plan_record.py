@@ -55,6 +55,8 @@ class PlanRecord(Section):
     format: str
     inputs: PlanInputs
     decisions: PlanDecisions
+    expected_time: str
+    """The sentence about it."""
     plan_sha256: str
     """Of plan.yaml as it was written."""
 
@@ -72,7 +74,13 @@ class InputChange:
     is_override: bool = False
 
 
-def make_record(options: PlanOptions, draft: Draft, plan_sha256: str) -> PlanRecord:
+def make_record(
+    options: PlanOptions,
+    draft: Draft,
+    *,
+    expected_time: str,
+    plan_sha256: str,
+) -> PlanRecord:
     """The record of a plan."""
     decisions = PlanDecisions(
         config=str(draft.choice.path),
@@ -84,6 +92,7 @@ def make_record(options: PlanOptions, draft: Draft, plan_sha256: str) -> PlanRec
         format=FORMAT,
         inputs=make_inputs(options, draft),
         decisions=decisions,
+        expected_time=expected_time,
         plan_sha256=plan_sha256,
     )
 
