@@ -249,7 +249,7 @@ def test_other_settings_are_left_to_trainings_that_have_begun(project: Experimen
     project.update()
     project.begin_training()
     [line] = project.update(overrides=["max_epoch=5"])
-    assert line.startswith(f"{project.plan}: kept as it was made; the trainings say")
+    assert line.startswith(f"{project.plan}: kept as it was made; since then: --override_config max_epoch=5;")
 
 
 # ---- made again
@@ -351,13 +351,11 @@ def test_hours_configs_and_folders_that_have_changed(project: Experiment, tmp_pa
     config.write_bytes(OWN.read_bytes())
     project.update(config=config)
     project.begin_training()
-    before = file_sha256(config)
     config.write_text(config.read_text("utf-8") + "\n# changed\n", "utf-8")
-    line = project.refusal(config=config)
     now = file_sha256(config)
-    assert line.startswith(f"--config {config} with SHA-256 {now[:12]}: {project.plan} was made")
-    assert f" with that of {before[:12]}; give another --exp" in line
-    assert line.endswith(", or restore it")
+    (kept,) = project.update(config=config)
+    change = f"since then: --config {config} with SHA-256 {now[:12]}"
+    assert kept == f"{project.plan}: kept as it was made; {change}; the trainings say which settings may change"
     other = tmp_path / "other.yaml"
     other.write_bytes(config.read_bytes())
     line = project.refusal(config=other)

@@ -110,8 +110,8 @@ def update_plan(options: PlanOptions) -> list[str]:
             return [f"{files.plan}: kept as it was made, with the new paths of its files"]
         if change is None:
             return [_keep(files, record, options)]
-        if change.is_override and files.has_trainings():
-            reason = "; the trainings say which other settings they accept"
+        if change.keeps_begun_plan and files.has_trainings():
+            reason = f"; since then: {change.now}; the trainings say which settings may change"
             return [_keep(files, record, options) + reason]
         if files.has_trainings() or _is_edited(files, record):
             raise _refusal(files, change)

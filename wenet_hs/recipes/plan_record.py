@@ -71,7 +71,8 @@ class InputChange:
     """As the plan was made with it."""
     repeat: str
     """What keeps the plan."""
-    is_override: bool = False
+    keeps_begun_plan: bool = False
+    """Whether a plan of trainings that have begun stays: it has every setting itself."""
 
 
 def make_record(
@@ -173,7 +174,7 @@ def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputC
             now=_option("override_config", " ".join(now.overrides)),
             before=_option("override_config", " ".join(before.overrides)),
             repeat=_repeat("override_config", " ".join(before.overrides)),
-            is_override=True,
+            keeps_begun_plan=True,
         )
 
 
@@ -188,6 +189,7 @@ def _config_change(before: PlanInputs, now: PlanInputs) -> InputChange:
         now=f"--config {now.config} with SHA-256 {now.config_sha256[:12]}",
         before=f"that of {before.config_sha256[:12]}",
         repeat="restore it",
+        keeps_begun_plan=True,
     )
 
 
