@@ -16,7 +16,6 @@ from forked_commands import forked_commands
 from wenet_hs.bin import check_options
 from wenet_hs.bin.main import run_command
 from wenet_hs.config.heads import HEADS
-from wenet_hs.config.load import load_config
 
 ROOT = Path(__file__).parents[2]
 RECIPES = ("mini", "ucla", "commonvoice", "own", "wikitext")
