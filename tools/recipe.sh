@@ -9,6 +9,10 @@
 #   shared_options                the options of every recipe
 #   read_options "$@"             sets the options, and the variables that follow from them
 #   check_options FLAG…           refuses wrong options before the first stage
+#   keep_options FOLDER NAME…     writes with which options a folder is made
+#   begin_stage NUMBER TITLE      whether a stage runs
+#   start_training LOG COMMAND…   starts a training beside others, with a live line for all
+#   wait_for_trainings            until all have ended; then end_progress ends the live line
 
 fail() {  # MESSAGE: ends the recipe with one line
   echo "$0: $1" >&2

@@ -43,6 +43,12 @@ option base_steps 0 \
   "of a first training per seed, with CTC alone, from which its heads start; 0: none"
 option average_num 10 "checkpoints whose mean is the final model (wenet-hs average)"
 shared_options
+# Sets the options, and variables that follow from them (set_command_options in tools/recipe.sh):
+#   override_settings                 the words of --override
+#   unit_options, tokenizer_options   flags by --unit; metric: per for phones, else cer
+#   parallel_wenet_hs                 wenet-hs as one process, or as --nproc processes
+#   experiments                       a folder per head and seed; experiment_options: for the report
+#   decoding_folder, chunk_options    by --eval_set and --chunk: test, or test-chunk16-4
 read_options "$@"
 
 # The options on which the content of a folder depends: with others it is refused.

@@ -47,6 +47,12 @@ option modes auto \
   "auto: of CTC, and with a decoder attention_rescoring and joint"
 option config "$root/conf/own.yaml" "YAML of the experiment"
 shared_options
+# Sets the options, and variables that follow from them (set_command_options in tools/recipe.sh):
+#   override_settings                 the words of --override
+#   unit_options, tokenizer_options   flags by --unit; metric: per for phones, else cer
+#   parallel_wenet_hs                 wenet-hs as one process, or as --nproc processes
+#   experiments                       a folder per head and seed; experiment_options: for the report
+#   decoding_folder, chunk_options    by --eval_set and --chunk: test, or test-chunk16-4
 read_options "$@"
 
 # The options on which the content of a folder depends: with others it is refused.

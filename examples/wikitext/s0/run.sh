@@ -33,6 +33,7 @@ option stop_stage 4 "the last one"
 option results "" "folder for the results files of texts and systems (default: EXP/results)"
 shared_options
 remove_options head tree unit data_seed modes average_num eval_set chunk nproc
+# Sets the options, and override_settings: the words of --override.
 read_options "$@"
 
 # The options on which the content of a folder depends: with others it is refused.
