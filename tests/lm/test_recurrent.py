@@ -27,6 +27,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
 from wenet_hs.decode.modes import _rescore_texts
 from wenet_hs.errors import ConfigError, DataError, Stopped
+from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.lm.language_model import LanguageModel, TextModel
 from wenet_hs.lm.loader import build_lm, load_language_model, load_lm
@@ -34,6 +35,7 @@ from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
+from wenet_hs.runs.record import read_run
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train import training
@@ -361,6 +363,24 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
         assert torch.equal(before, expected.masked_fill(begins, 0.0) if is_reset else expected), step
     assert all(after.abs().max() > 0 for _, after, _ in states)
     assert 0 < sum(int(begins.sum()) for *_, begins in states) < len(states)
+
+
+def test_the_training_of_a_language_model_has_a_record(corpus: Path) -> None:
+    assert train("m", "max_epoch=1") == 0
+    record = read_run(Path("m"))
+    assert record is not None
+    assert (record.model, record.head, record.ctc_head, record.seed) == ("language model", "hsoftmax", None, 3)
+    assert (record.lists.kind, record.lists.train_paths, record.lists.valid_paths) == (
+        "text",
+        ["train.txt"],
+        ["valid.txt"],
+    )
+    assert record.lists.train_sums == [file_sha256("train.txt")]
+    assert record.steps is not None and record.progress is not None
+    assert record.progress.step == record.steps.planned == record.progress.dev_step
+    assert record.progress.dev_error_rate is None
+    assert record.resources is not None and record.resources.lists == ()
+    assert record.end is not None and record.end.state == "trained"
 
 
 @pytest.mark.slow

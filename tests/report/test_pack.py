@@ -33,7 +33,19 @@ from wenet_hs.manifest import Utterance, read_data_list, write_data_list
 from wenet_hs.recognizer import load_model
 from wenet_hs.report.card import PackOptions, read_scorings, write_card
 from wenet_hs.report.pack import PRIVATE_PATH, TRAINING_FILES, blank_texts, pack_model, without_folders
-from wenet_hs.runs.record import FirstWeights, RunRecord, read_run
+from wenet_hs.runs.record import (
+    DataFile,
+    DataLists,
+    End,
+    FirstWeights,
+    RunProgress,
+    RunRecord,
+    RunWarning,
+    Start,
+    Steps,
+    read_run,
+    write_run,
+)
 from wenet_hs.score import Rules, report_to_json, score
 from wenet_hs.shared_model import MODEL_FILES, WEIGHTS
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
@@ -97,6 +109,61 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     assert set(published.files) == {WEIGHTS, "units.txt", "tree.json", "encoder.json"}
     assert json.loads((packed / "encoder.json").read_text("utf-8")) == {"config": {"file": "w.bin", **sizes}}
     assert load_tree(packed / "tree.json").options == {"seed": 1}
+
+
+def test_the_record_of_a_training_is_published_without_paths_and_hosts(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "exp")
+    start = Start(
+        time="2026-11-28T09:00:00Z",
+        command=("wenet-hs", "train", "--train_data", f"{PRIVATE}/a.list"),
+        processors=("Intel(R) Xeon(R)",),
+        ranks=2,
+        machine="x86_64 of jane-laptop",
+        python="3.11.7",
+        packages={"torch": "2.11.0", "wenet_hs": PRIVATE},
+        commit="1a2b3c4",
+    )
+    lists = DataLists(
+        train=(DataFile(path=f"{PRIVATE}/a.list", sha256="a" * 64),),
+        valid=(DataFile(path=f"{PRIVATE}/b.list", sha256="b" * 64),),
+    )
+    warnings = (
+        RunWarning(code="utterances_not_used", step=0, text=f"see {PRIVATE}/exp/train_rejected.tsv"),
+        RunWarning(code="step_skipped", step=3, text="step 3: skipped: with jane_0001"),
+        RunWarning(code="ended_in_warmup", step=4, text="training ended at step 4, in the warm-up of 9 steps"),
+    )
+    steps = Steps(planned=9, per_epoch=3, warmup=9)
+    progress = RunProgress(step=4, epoch=1, seconds=7.5, losses={"loss": 1.0}, seconds_left=3.0)
+    record = RunRecord(
+        starts=(start, start.model_copy(update={"ranks": 1, "step": 2})),
+        lists=lists,
+        first_weights=FirstWeights(kind="checkpoint", name=f"{PRIVATE}/exp/base", sha256="c" * 64),
+        files={"units.txt": file_sha256(folder / "units.txt")},
+        head="softmax",
+        seed=777,
+        steps=steps,
+        progress=progress,
+        warnings=warnings,
+        end=End(state="failed", text=f"{PRIVATE}: disk full", time="2026-11-28T10:00:00Z"),
+    )
+    write_run(folder, record)
+    packed = pack_model(PackOptions(model_dir=folder, out=tmp_path / "packed", license="MIT"))
+    for path in packed.iterdir():
+        for word in ("jane", "/home", "2026-11-28", str(tmp_path)):
+            assert word.encode() not in path.read_bytes(), (path.name, word)
+    published = read_run(packed)
+    assert published is not None
+    versions = Start(
+        processors=("Intel(R) Xeon(R)",), ranks=2, python="3.11.7", packages={"torch": "2.11.0"}, commit="1a2b3c4"
+    )
+    assert published.starts == (versions, versions.model_copy(update={"ranks": 1, "step": 2}))
+    assert published.lists == DataLists(train=(DataFile(path=None, sha256="a" * 64),))
+    assert published.first_weights == FirstWeights(kind="checkpoint", sha256="c" * 64)
+    assert (published.head, published.seed, published.steps) == ("softmax", 777, steps)
+    assert published.progress == RunProgress(step=4, epoch=1, seconds=7.5)
+    assert [warning.code for warning in published.warnings] == ["ended_in_warmup"]
+    assert published.end is None and published.resources is None
+    assert published.files.keys() == {WEIGHTS, "units.txt"}
 
 
 def test_a_bpe_model_is_packed_without_the_paths_of_its_training(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
 from wenet_hs.distributed import TIMEOUT_VARIABLE, RankLost, World, join_process_group
 from wenet_hs.errors import ConfigError, WenetHsError
+from wenet_hs.runs.record import read_run
 from wenet_hs.train import speech, state, training
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
@@ -253,6 +254,19 @@ def test_two_ranks_resume_with_the_same_bits_and_only_rank_0_writes_and_logs(pai
     lines = (pair / "log1").read_text().splitlines()
     assert all(":rank 1: " in line for line in lines), lines
     assert not list((pair / "whole").rglob("*.tmp"))
+
+
+@pytest.mark.slow
+def test_the_record_of_two_ranks_has_one_entry_per_start_with_its_number_of_ranks(pair: Path) -> None:
+    whole = read_run(pair / "whole")
+    cut = read_run(pair / "cut")
+    changed = read_run(pair / "changed")
+    assert whole is not None and cut is not None and changed is not None
+    assert [(start.ranks, start.step) for start in whole.starts] == [(2, 0)]
+    assert [start.ranks for start in cut.starts] == [2, 2]
+    assert [start.ranks for start in changed.starts][-2:] == [1, 2], "one process, then two"
+    assert whole.end is not None and whole.end.state == "trained"
+    assert whole.progress is not None and whole.progress.step == 4
 
 
 @pytest.mark.slow
