@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from older_versions import write_facts
 from tiny_corpus import TinyCorpus, cut_back
 
@@ -15,6 +16,7 @@ from wenet_hs.files import file_sha256
 from wenet_hs.runs.record import End, FirstWeights, RunRecord, Start, read_run, write_run
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.train import training
+from wenet_hs.train.model_folder import Hardware, prepare_folder, resolve_auto
 from wenet_hs.train.run_recorder import MAX_WARNINGS, RunRecorder
 from wenet_hs.train.state import Progress
 
@@ -75,6 +77,29 @@ def test_a_stop_and_a_resume_are_one_entry_each(tiny_corpus: TinyCorpus, tmp_pat
     assert [start.step for start in resumed.starts] == [0, 2]
     assert resumed.end is not None and resumed.end.state == "trained"
     assert resumed.starts[0] == stopped.starts[0]
+
+
+def test_a_resume_does_not_promise_the_time_of_the_start_before(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
+) -> None:
+    folder = cut_back(trained, tmp_path / "m", 3)
+    before = record_of(folder)
+    assert before.progress is not None
+    slow = before.progress.model_copy(update={"first_seconds_per_step": 9.0, "seconds_left": 99.0, "speed": 0.1})
+    write_run(folder, before.model_copy(update={"progress": slow}))
+    options = tiny_corpus.options(folder)
+    hardware = Hardware(processors=("P",), ranks=1)
+    config = load_config(options.config, options.override_config)
+    config = resolve_auto(config, options, torch.device("cpu"), is_resumed=True)
+    record = prepare_folder(options, config, is_resumed=True, hardware=hardware).record
+    assert record is not None and record.progress is not None
+    assert (record.progress.step, record.progress.seconds) == (slow.step, slow.seconds)
+    assert (record.progress.first_seconds_per_step, record.progress.seconds_left, record.progress.speed) == (
+        None,
+        None,
+        None,
+    )
+    assert record.resources is None
 
 
 def test_a_training_that_has_ended_is_not_started_again(tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path) -> None:

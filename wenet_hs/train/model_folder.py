@@ -37,6 +37,7 @@ from wenet_hs.runs.record import (
     DataFile,
     DataLists,
     FirstWeights,
+    RunProgress,
     RunRecord,
     Start,
     read_run,
@@ -67,7 +68,7 @@ FREE_TO_CHANGE = frozenset(
 schedule of `warmup_cosine` does, see `_may_change`.)"""
 OUTPUT_CACHE = "encoder_conf.cache"
 """A resumed run may name another folder, but not begin or end to use one: a cache rounds to float16."""
-_SAME_RUN = "a resumed run must be the same: restore it, or use another --model_dir"
+_SAME_RUN = "a resumed run must be the same: give the earlier one again, or use another --model_dir"
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
@@ -219,9 +220,19 @@ def _make_record(
             "head": config.head,
             "ctc_head": config.ctc_conf.head if isinstance(config, ExperimentConfig) else None,
             "seed": config.seed,
+            "resources": None,
+            "progress": _without_speed(record.progress),
             "end": None,
         }
     )
+
+
+def _without_speed(progress: RunProgress | None) -> RunProgress | None:
+    """The progress of the starts before, without their speed and the time that was left."""
+    if progress is None:
+        return None
+    of_this_start = ("first_seconds_per_step", "seconds_per_step", "seconds_left", "speed")
+    return progress.model_copy(update=dict.fromkeys(of_this_start))
 
 
 def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
