@@ -23,12 +23,13 @@ if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 404)); then
   fail "recipes need bash 4.4 or newer; on macOS run 'brew install bash', and begin with: bash $0"
 fi
 
-# ---- options: a variable per option; ` --data_seed 3` sets $data_seed
+# ---- options: a variable per option; `--data_seed 3` sets $data_seed
 
 option_names=()
 declare -A option_meanings=()
 
-option() {  # NAME DEFAULT MEANING…: declares an option; of two declarations the first counts
+option() {  # NAME DEFAULT MEANING…: declares an option and sets the variable $NAME
+  # Of two declarations the first counts: so a run.sh can have other defaults than shared_options.
   if is_option "$1"; then
     return
   fi
@@ -103,7 +104,7 @@ read_options() {  # ARGUMENT…: sets the options of the command line
   local name
   local defaults
   defaults=$(print_options)
-  last_stage=$stop_stage
+  last_stage=$stop_stage  # still the default, which is the last stage of the recipe
   while [ $# -gt 0 ]; do
     case $1 in
       --help | -h)
@@ -128,7 +129,7 @@ read_options() {  # ARGUMENT…: sets the options of the command line
   done
   find_programs
   list_option_values
-  set_command_options
+  set_command_flags
   name_experiments
 }
 
@@ -149,10 +150,10 @@ list_option_values() {  # sets option_values: NAME=VALUE of each option
   done
 }
 
-set_command_options() {  # sets variables that have parts of commands
-  # The words of --override, which may be on several lines.
+set_command_flags() {  # sets variables that have parts of commands
+  # The words of --override. -d '': also those of further lines; then read never finds its end mark.
   override_settings=()
-  read -r -d '' -a override_settings <<< "$override" || true  # there is no end mark to read
+  read -r -d '' -a override_settings <<< "$override" || true
 
   # --nproc: commands that share their work among processes. Then one training runs at a time.
   parallel_wenet_hs=(wenet-hs)
@@ -166,11 +167,11 @@ set_command_options() {  # sets variables that have parts of commands
 
   # --unit: word pieces also have a number and a model, as in bpe:500.
   unit_kind=${unit%%:*}
-  unit_options=(--kind "$unit_kind")
-  tokenizer_options=(--tokenizer "$unit_kind")
+  unit_flags=(--kind "$unit_kind")
+  tokenizer_flags=(--tokenizer "$unit_kind")
   if [ "$unit_kind" = bpe ]; then
-    unit_options+=(--vocab_size "${unit#bpe:}" --bpe_model "$data/bpe.model")
-    tokenizer_options+=(--bpe_model "$data/bpe.model")
+    unit_flags+=(--vocab_size "${unit#bpe:}" --bpe_model "$data/bpe.model")
+    tokenizer_flags+=(--bpe_model "$data/bpe.model")
   fi
 
   # Phone error rate or character error rate.
@@ -181,17 +182,17 @@ set_command_options() {  # sets variables that have parts of commands
 
   # --chunk: decoding in chunks has a folder of its own for its texts, such as test-chunk16-4.
   decoding_folder=$eval_set
-  chunk_options=()
+  chunk_flags=()
   if [ -n "$chunk" ]; then
     local chunk_size=${chunk% *}
     local left_chunks=${chunk#* }
     decoding_folder=$eval_set-chunk$chunk_size-$left_chunks
-    chunk_options=(--decoding_chunk_size "$chunk_size" --num_decoding_left_chunks "$left_chunks")
+    chunk_flags=(--decoding_chunk_size "$chunk_size" --num_decoding_left_chunks "$left_chunks")
   fi
 
-  results_options=()
+  results_flags=()
   if [ -n "$results" ]; then
-    results_options=(--results "$results")
+    results_flags=(--results "$results")
   fi
 }
 
@@ -199,22 +200,19 @@ name_experiments() {  # sets experiments: a folder per head and seed; and flags 
   local seed
   local head_name
   experiments=()
-  experiment_options=()
+  experiment_flags=()
   for seed in $seeds; do
     for head_name in $head; do
       experiments+=("$exp/$(experiment_name "$head_name" "$seed")")
-      experiment_options+=("--exp=$exp/$(experiment_name "$head_name" "$seed")")
+      experiment_flags+=("--exp=$exp/$(experiment_name "$head_name" "$seed")")
     done
   done
 }
 
 check_options() {  # FLAG…: refuses wrong options; the flags are those of `wenet-hs check-options`
-  # Also refused are folders that were made with other options. run.sh has the names of the options
-  # on which its folders depend: $data_options and $exp_options.
-  # shellcheck disable=SC2086  # lists of names are words
+  # Also refused are the folders $data and $exp if they were made with other options.
   wenet-hs check-options "$@" \
-    --program "$0" --recipe_dir "$here" --last_stage "$last_stage" \
-    --data_options $data_options --exp_options $exp_options --values "${option_values[@]}"
+    --program "$0" --recipe_dir "$here" --last_stage "$last_stage" --values "${option_values[@]}"
 }
 
 keep_options() {  # FOLDER NAME…: writes options.json into a folder, with which options it is made
@@ -239,6 +237,7 @@ tree_file() {  # SEED: the tree of a seed, or the file that --tree names
 }
 
 experiment_name() {  # HEAD SEED: softmax, or hsoftmax-brown-seed778 with another tree
+  # HEAD is also `base`: the first part of the trainings of a seed.
   local name=$1
   local tree_name=${tree##*/}
   tree_name=${tree_name#tree-}
@@ -267,11 +266,11 @@ begin_stage() {  # NUMBER TITLE: whether a stage runs; then prints its title
 
 declare -A running=()  # process of each training that runs → its log
 progress_process=""
-has_first_part=""  # run.sh sets it to yes if all heads of a seed start from a training by CTC
+has_first_part=""  # run.sh sets it to yes if it also trains a first part per seed
 
 stop_processes() {  # no training outlives the recipe
   local process
-  for process in $(jobs -p); do
+  for process in $(jobs -p); do  # the processes that this shell has started
     kill "$process" 2> /dev/null || true
   done
 }

@@ -42,20 +42,21 @@ option config "$root/conf/paper_cv.yaml" "YAML of the experiment"
 option base_steps 0 \
   "of a first training per seed, with CTC alone, from which its heads start; 0: none"
 option average_num 10 "checkpoints whose mean is the final model (wenet-hs average)"
-shared_options
-# Sets the options, and variables that follow from them (set_command_options in tools/recipe.sh):
+shared_options  # those of every recipe; of two declarations of an option the first counts
+# Sets the options, and variables that follow from them (set_command_flags in tools/recipe.sh):
 #   override_settings                 the words of --override
-#   unit_options, tokenizer_options   flags by --unit; metric: per for phones, else cer
+#   unit_flags, tokenizer_flags   flags by --unit; metric: per for phones, else cer
 #   parallel_wenet_hs                 wenet-hs as one process, or as --nproc processes
-#   experiments                       a folder per head and seed; experiment_options: for the report
-#   decoding_folder, chunk_options    by --eval_set and --chunk: test, or test-chunk16-4
+#   experiments                       a folder per head and seed; experiment_flags: for the report
+#   decoding_folder, chunk_flags    by --eval_set and --chunk: test, or test-chunk16-4
 read_options "$@"
 
-# The options on which the content of a folder depends: with others it is refused.
+# The options on which the content of a folder depends: a folder that was made with others is
+# refused, because it would mix what belongs to different options.
 data_options="corpus langs alpha ratio data_seed unit"
 exp_options="base_steps data config"
 
-check_options \
+check_options --data_options $data_options --exp_options $exp_options \
   --config "$config" \
   --override_config "${override_settings[@]}" "model_conf.ctc_only_steps=$base_steps" \
   --head $head --tree "$tree" --seeds $seeds \
@@ -77,7 +78,7 @@ if begin_stage 0 "data lists"; then
 fi
 
 if begin_stage 1 "units"; then
-  wenet-hs units --data_list "$data/train/data.list" "${unit_options[@]}" --out "$data/units.txt"
+  wenet-hs units --data_list "$data/train/data.list" "${unit_flags[@]}" --out "$data/units.txt"
 fi
 
 # Trees by the counts of all languages together; add --weighting per_language for equal weights.
@@ -85,7 +86,7 @@ if begin_stage 2 "trees"; then
   if [[ $tree != *.json ]]; then  # a tree.json is used as it is
     for seed in $seeds; do
       wenet-hs tree build --kind "$tree" --seed "$seed" \
-        --data_list "$data/train/data.list" "${tokenizer_options[@]}" --units "$data/units.txt" \
+        --data_list "$data/train/data.list" "${tokenizer_flags[@]}" --units "$data/units.txt" \
         --out "$(tree_file "$seed")"
     done
   fi
@@ -114,15 +115,16 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
   # The same for both parts of the training.
   config_and_data=(
     --config "$config" "${lists[@]}" --cmvn "$data/global_cmvn"
-    --units "$data/units.txt" "${tokenizer_options[@]}"
+    --units "$data/units.txt" "${tokenizer_flags[@]}"
   )
 
   # The first part, by CTC, from which all heads of a seed start.
   if [ "$base_steps" != 0 ]; then
-    has_first_part=yes
+    has_first_part=yes  # recipe.sh counts its trainings for the live line
     for seed in $seeds; do
       name=$(experiment_name base "$seed")
-      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         "${config_and_data[@]}" --seed "$seed" \
         --head softmax \
         --override_config "${override_settings[@]}" \
@@ -133,16 +135,17 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
 
   # The second part, once per head; without a first part the whole training.
   for seed in $seeds; do
-    checkpoint_options=()  # the first weights
+    checkpoint_flags=()  # the weights that the heads of this seed start with
     if [ -n "$has_first_part" ]; then
-      checkpoint_options=(--checkpoint "$exp/$(experiment_name base "$seed")")
+      checkpoint_flags=(--checkpoint "$exp/$(experiment_name base "$seed")")
     fi
     for head_name in $head; do
       name=$(experiment_name "$head_name" "$seed")
-      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         "${config_and_data[@]}" --seed "$seed" \
         --head "$head_name" --tree "$(tree_file "$seed")" \
-        "${checkpoint_options[@]}" \
+        "${checkpoint_flags[@]}" \
         --override_config "${override_settings[@]}"
     done
   done
@@ -150,6 +153,7 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
   end_progress
 fi
 
+# Each experiment is averaged, decoded and scored before the next one.
 for dir in "${experiments[@]}"; do
   if begin_stage 5 "average of $dir"; then
     wenet-hs average --model_dir "$dir" --num "$average_num"
@@ -157,9 +161,10 @@ for dir in "${experiments[@]}"; do
   if begin_stage 6 "decoding with $dir"; then
     "${parallel_wenet_hs[@]}" recognize --model_dir "$dir" \
       --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoding_folder" \
-      "${chunk_options[@]}" --modes $modes
+      "${chunk_flags[@]}" --modes $modes
   fi
   if begin_stage 7 "scores of $dir ($decoding_folder/MODE/score.txt)"; then
+    # Writes score.txt and score.json of each mode, which the report reads; it also shows them.
     wenet-hs score --metric "$metric" --by lang \
       --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
       --hyp "$dir/$decoding_folder" --name "${dir##*/}" > /dev/null
@@ -167,7 +172,7 @@ for dir in "${experiments[@]}"; do
 done
 
 if begin_stage 8 "report"; then
-  wenet-hs report "${experiment_options[@]}" \
+  wenet-hs report "${experiment_flags[@]}" \
     --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" --test "$decoding_folder" \
-    --out "$exp/report.html" "${results_options[@]}"
+    --out "$exp/report.html" "${results_flags[@]}"
 fi

@@ -46,28 +46,30 @@ option modes auto \
   "of decoding (wenet-hs recognize --help);" \
   "auto: of CTC, and with a decoder attention_rescoring and joint"
 option config "$root/conf/own.yaml" "YAML of the experiment"
-shared_options
-# Sets the options, and variables that follow from them (set_command_options in tools/recipe.sh):
+shared_options  # those of every recipe; of two declarations of an option the first counts
+# Sets the options, and variables that follow from them (set_command_flags in tools/recipe.sh):
 #   override_settings                 the words of --override
-#   unit_options, tokenizer_options   flags by --unit; metric: per for phones, else cer
+#   unit_flags, tokenizer_flags   flags by --unit; metric: per for phones, else cer
 #   parallel_wenet_hs                 wenet-hs as one process, or as --nproc processes
-#   experiments                       a folder per head and seed; experiment_options: for the report
-#   decoding_folder, chunk_options    by --eval_set and --chunk: test, or test-chunk16-4
+#   experiments                       a folder per head and seed; experiment_flags: for the report
+#   decoding_folder, chunk_flags    by --eval_set and --chunk: test, or test-chunk16-4
 read_options "$@"
 
-# The options on which the content of a folder depends: with others it is refused.
+# The options on which the content of a folder depends: a folder that was made with others is
+# refused, because it would mix what belongs to different options.
 data_options="corpus elan praat kaldi folder lang prepare data_seed unit"
 exp_options="size base base_steps encoder data config"
 
-check_options \
+check_options --data_options $data_options --exp_options $exp_options \
   --config "$config" --base "$base" --encoder "$encoder" --size "$size" \
   --override_config "${override_settings[@]}" \
   --head $head --tree "$tree" --seeds $seeds \
   --modes $modes --unit "$unit"
 
-make_plan() {  # [--only_time]: writes the config of the training, with its size, steps and time
+make_plan() {  # writes the config of the training, with its size, steps and expected time
   # That is $exp/plan.yaml, which may be edited. If the training has a first part, by CTC, the
-  # config of that part follows from the plan: $exp/first_part.yaml.
+  # config of that part follows from the plan: $exp/first_part.yaml. A plan that is there is kept.
+  # With the flag --only_time nothing is written: the time is measured and printed.
   wenet-hs plan "$@" --data "$data" --unit "$unit" --out "$exp" \
     --config "$config" --size "$size" --base "$base" --encoder "$encoder" \
     --base_steps "$base_steps" --threads "$threads" \
@@ -91,16 +93,17 @@ if begin_stage 0 "data lists"; then
   if [ -n "$folder" ]; then
     recordings+=(folder --corpus "$folder")
   fi
-  if [ "${#recordings[@]}" != 3 ]; then  # none, or more than one
+  if [ "${#recordings[@]}" != 3 ]; then  # three words per form: none is given, or several are
     fail "give one of --corpus TABLE, --elan, --praat, --kaldi, --folder (try --help)"
   fi
-  prepare_options=()  # the words of --prepare, which may have quotes
-  mapfile -t prepare_options < <(xargs -r -n 1 printf '%s\n' <<< "$prepare")
+  # The words of --prepare, in which quotes keep words together: xargs prints each on a line.
+  # A quote without an end was refused by check_options.
+  mapfile -t prepare_flags < <(xargs -r -n 1 printf '%s\n' <<< "$prepare")
   text_unit=$unit_kind  # how text is normalised: word pieces are made of characters
   if [ "$unit_kind" = bpe ]; then
     text_unit=char
   fi
-  wenet-hs prepare "${recordings[@]}" --lang "$lang" --unit "$text_unit" "${prepare_options[@]}" \
+  wenet-hs prepare "${recordings[@]}" --lang "$lang" --unit "$text_unit" "${prepare_flags[@]}" \
     --seed "$data_seed" --out "$data"
 
   # The check ends with 3 if it finds faults in recordings, which are left out.
@@ -116,14 +119,14 @@ if begin_stage 0 "data lists"; then
 fi
 
 if begin_stage 1 "units"; then
-  wenet-hs units --data_list "$data/train/data.list" "${unit_options[@]}" --out "$data/units.txt"
+  wenet-hs units --data_list "$data/train/data.list" "${unit_flags[@]}" --out "$data/units.txt"
 fi
 
 if begin_stage 2 "trees"; then
   if [[ $tree != *.json ]]; then  # a tree.json is used as it is
     for seed in $seeds; do
       wenet-hs tree build --kind "$tree" --seed "$seed" \
-        --data_list "$data/train/data.list" "${tokenizer_options[@]}" --units "$data/units.txt" \
+        --data_list "$data/train/data.list" "${tokenizer_flags[@]}" --units "$data/units.txt" \
         --out "$(tree_file "$seed")"
     done
   fi
@@ -141,21 +144,22 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
     make_plan --only_time
     exit
   fi
-  make_plan
+  make_plan  # stage 3 may have been left out
   keep_options "$exp" $exp_options
   # The same for both parts of the training. A pretrained encoder needs no feature statistics.
   data_and_units=(
     --train_data "$data/train/data.list" --cv_data "$data/dev/data.list"
     --cmvn "$data/global_cmvn"
-    --units "$data/units.txt" "${tokenizer_options[@]}"
+    --units "$data/units.txt" "${tokenizer_flags[@]}"
   )
 
   # The first part, by CTC, from which all heads of a seed start.
   if [ -f "$exp/first_part.yaml" ] && [ -z "$base" ]; then
-    has_first_part=yes
+    has_first_part=yes  # recipe.sh counts its trainings for the live line
     for seed in $seeds; do
       name=$(experiment_name base "$seed")
-      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         --config "$exp/first_part.yaml" --seed "$seed" \
         "${data_and_units[@]}" \
         --head softmax
@@ -165,20 +169,21 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
 
   # The second part, once per head.
   for seed in $seeds; do
-    checkpoint_options=()  # the first weights
+    checkpoint_flags=()  # the weights that the heads of this seed start with
     if [ -n "$base" ]; then
-      checkpoint_options=(--checkpoint "$base")
+      checkpoint_flags=(--checkpoint "$base")
     elif [ -n "$has_first_part" ]; then
-      checkpoint_options=(--checkpoint "$exp/$(experiment_name base "$seed")")
+      checkpoint_flags=(--checkpoint "$exp/$(experiment_name base "$seed")")
     fi
     for head_name in $head; do
       name=$(experiment_name "$head_name" "$seed")
       # --override_config: the plan has these settings; a training that goes on may have others.
-      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         --config "$exp/plan.yaml" --seed "$seed" \
         "${data_and_units[@]}" \
         --head "$head_name" --tree "$(tree_file "$seed")" \
-        "${checkpoint_options[@]}" \
+        "${checkpoint_flags[@]}" \
         --override_config "${override_settings[@]}"
     done
   done
@@ -186,6 +191,7 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
   end_progress
 fi
 
+# Each experiment is averaged, decoded and scored before the next one.
 for dir in "${experiments[@]}"; do
   if begin_stage 5 "average of $dir"; then
     wenet-hs average --model_dir "$dir" --num "$average_num"
@@ -193,9 +199,10 @@ for dir in "${experiments[@]}"; do
   if begin_stage 6 "decoding with $dir"; then
     "${parallel_wenet_hs[@]}" recognize --model_dir "$dir" \
       --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoding_folder" \
-      "${chunk_options[@]}" --modes $modes
+      "${chunk_flags[@]}" --modes $modes
   fi
   if begin_stage 7 "scores of $dir ($decoding_folder/MODE/score.txt)"; then
+    # Writes score.txt and score.json of each mode, which the report reads; it also shows them.
     wenet-hs score --metric "$metric" --by lang \
       --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
       --hyp "$dir/$decoding_folder" --name "${dir##*/}" > /dev/null
@@ -203,7 +210,7 @@ for dir in "${experiments[@]}"; do
 done
 
 if begin_stage 8 "report"; then
-  wenet-hs report "${experiment_options[@]}" \
+  wenet-hs report "${experiment_flags[@]}" \
     --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" --test "$decoding_folder" \
-    --out "$exp/report.html" "${results_options[@]}"
+    --out "$exp/report.html" "${results_flags[@]}"
 fi

@@ -51,16 +51,17 @@ option place_unseen "" \
 option modes "ctc_greedy_search ctc_prefix_beam_search attention attention_rescoring joint" \
   "of decoding; the results are of joint"
 option unit phone "char, phone, or bpe:N with N pieces"
-shared_options
-# Sets the options, and variables that follow from them (set_command_options in tools/recipe.sh):
+shared_options  # those of every recipe; of two declarations of an option the first counts
+# Sets the options, and variables that follow from them (set_command_flags in tools/recipe.sh):
 #   override_settings                 the words of --override
-#   unit_options, tokenizer_options   flags by --unit; metric: per for phones, else cer
+#   unit_flags, tokenizer_flags   flags by --unit; metric: per for phones, else cer
 #   parallel_wenet_hs                 wenet-hs as one process, or as --nproc processes
-#   experiments                       a folder per head and seed; experiment_options: for the report
-#   decoding_folder, chunk_options    by --eval_set and --chunk: test, or test-chunk16-4
+#   experiments                       a folder per head and seed; experiment_flags: for the report
+#   decoding_folder, chunk_flags    by --eval_set and --chunk: test, or test-chunk16-4
 read_options "$@"
 
-# The options on which the content of a folder depends: with others it is refused.
+# The options on which the content of a folder depends: a folder that was made with others is
+# refused, because it would mix what belongs to different options.
 data_options="corpus test_langs dev_langs train_share pretrain exclude_langs data_seed unit"
 exp_options="base_steps ctc_tree encoder data config"
 
@@ -79,28 +80,28 @@ if [ -n "$encoder" ]; then
 fi
 
 # --ctc_tree: CTC has a tree too.
-ctc_options=()
+ctc_flags=()
 if [ -n "$ctc_tree" ]; then
-  ctc_options=(--ctc_head hsoftmax --ctc_tree "$ctc_tree")
+  ctc_flags=(--ctc_head hsoftmax --ctc_tree "$ctc_tree")
 fi
 
 # --inventory, --place_unseen: decoding with known units has a folder of its own for its texts.
-known_units_options=()
+known_units_flags=()
 if [ -n "$inventory" ]; then
-  known_units_options+=(--inventory "$inventory")
+  known_units_flags+=(--inventory "$inventory")
   decoding_folder+=-inventory
 fi
 if [ -n "$place_unseen" ]; then
-  known_units_options+=(--place_unseen "$place_unseen")
+  known_units_flags+=(--place_unseen "$place_unseen")
   decoding_folder+=-$place_unseen
 fi
 
-check_options \
+check_options --data_options $data_options --exp_options $exp_options \
   --config "$training_config" \
   --override_config "${training_settings[@]}" "model_conf.ctc_only_steps=$base_steps" \
   --head $head --tree "$tree" --seeds $seeds \
   --modes $modes --unit "$unit" \
-  "${ctc_options[@]}" "${known_units_options[@]}"
+  "${ctc_flags[@]}" "${known_units_flags[@]}"
 
 # --pretrain: the first part is trained on other lists, and the model has the units of both.
 first_part_data=$data
@@ -127,14 +128,14 @@ if begin_stage 0 "data lists"; then
 fi
 
 if begin_stage 1 "units"; then
-  wenet-hs units --data_list "${lists_of_units[@]}" "${unit_options[@]}" --out "$data/units.txt"
+  wenet-hs units --data_list "${lists_of_units[@]}" "${unit_flags[@]}" --out "$data/units.txt"
 fi
 
 if begin_stage 2 "trees"; then
   if [[ $tree != *.json ]]; then  # a tree.json is used as it is
     for seed in $seeds; do
       wenet-hs tree build --kind "$tree" --seed "$seed" \
-        --data_list "$data/train/data.list" "${tokenizer_options[@]}" --units "$data/units.txt" \
+        --data_list "$data/train/data.list" "${tokenizer_flags[@]}" --units "$data/units.txt" \
         --out "$(tree_file "$seed")"
     done
   fi
@@ -148,18 +149,20 @@ fi
 
 if begin_stage 4 "training (logs: $exp/*.log)"; then
   keep_options "$exp" $exp_options
-  # The same for both parts of the training. Whisper's encoder needs no feature statistics.
+  # The same for both parts of the training. With Whisper's encoder --cmvn has no effect.
+  # With --nproc N a step has the batches of N processes, so N times the speech.
   config_and_units=(
     --config "$training_config" --cmvn "$data/global_cmvn"
-    --units "$data/units.txt" "${tokenizer_options[@]}"
-    "${ctc_options[@]}"
+    --units "$data/units.txt" "${tokenizer_flags[@]}"
+    "${ctc_flags[@]}"
   )
 
   # The first part, by CTC, from which all heads of a seed start.
   if [ "$base_steps" != 0 ]; then
-    has_first_part=yes
-    # The real words fit into memory as features. Those of --pretrain do not; with an encoder their
-    # outputs are kept at one speed only (19 GB for 14 hours).
+    has_first_part=yes  # recipe.sh counts its trainings for the live line
+    # What is kept between epochs. The real words fit into memory as features, those of --pretrain
+    # do not. An encoder's outputs are kept on the disk; those of --pretrain at one speed only, as
+    # they take 19 GB for 14 hours.
     if [ "$pretrain" = 0 ] && [ -z "$encoder" ]; then
       cache_settings=(dataset_conf.cache_features=true)
     elif [ "$pretrain" = 0 ]; then
@@ -171,7 +174,8 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
     fi
     for seed in $seeds; do
       name=$(experiment_name base "$seed")
-      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         "${config_and_units[@]}" --seed "$seed" \
         --train_data "$first_part_data/train/data.list" \
         --cv_data "$first_part_data/dev/data.list" \
@@ -185,17 +189,18 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
 
   # The second part, once per head.
   for seed in $seeds; do
-    checkpoint_options=()  # the first weights
+    checkpoint_flags=()  # the weights that the heads of this seed start with
     if [ -n "$has_first_part" ]; then
-      checkpoint_options=(--checkpoint "$exp/$(experiment_name base "$seed")")
+      checkpoint_flags=(--checkpoint "$exp/$(experiment_name base "$seed")")
     fi
     for head_name in $head; do
       name=$(experiment_name "$head_name" "$seed")
-      start_training "$exp/$name.log" "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         "${config_and_units[@]}" --seed "$seed" \
         --train_data "$data/train/data.list" --cv_data "$data/dev/data.list" \
         --head "$head_name" --tree "$(tree_file "$seed")" \
-        "${checkpoint_options[@]}" \
+        "${checkpoint_flags[@]}" \
         --override_config "${training_settings[@]}"
     done
   done
@@ -203,6 +208,7 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
   end_progress
 fi
 
+# Each experiment is averaged, decoded and scored before the next one.
 for dir in "${experiments[@]}"; do
   if begin_stage 5 "average of $dir"; then
     wenet-hs average --model_dir "$dir" --num "$average_num"
@@ -210,9 +216,10 @@ for dir in "${experiments[@]}"; do
   if begin_stage 6 "decoding with $dir"; then
     "${parallel_wenet_hs[@]}" recognize --model_dir "$dir" \
       --test_data "$data/$eval_set/data.list" --result_dir "$dir/$decoding_folder" \
-      "${chunk_options[@]}" "${known_units_options[@]}" --modes $modes
+      "${chunk_flags[@]}" "${known_units_flags[@]}" --modes $modes
   fi
   if begin_stage 7 "scores of $dir ($decoding_folder/MODE/score.txt)"; then
+    # Writes score.txt and score.json of each mode, which the report reads; it also shows them.
     wenet-hs score --metric "$metric" --by lang \
       --ref "$data/$eval_set/text" --data_list "$data/$eval_set/data.list" \
       --hyp "$dir/$decoding_folder" --name "${dir##*/}" > /dev/null
@@ -220,7 +227,7 @@ for dir in "${experiments[@]}"; do
 done
 
 if begin_stage 8 "report"; then
-  wenet-hs report "${experiment_options[@]}" \
+  wenet-hs report "${experiment_flags[@]}" \
     --stats "$data/stats.json" --data_list "$data/$eval_set/data.list" --test "$decoding_folder" \
-    --out "$exp/report.html" "${results_options[@]}"
+    --out "$exp/report.html" "${results_flags[@]}"
 fi

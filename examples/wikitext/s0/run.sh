@@ -31,12 +31,14 @@ option vector_count 7 \
   "of the embedding tree: rarer words have no vector (at most 20,000 words have one)"
 option stop_stage 4 "the last one"
 option results "" "folder for the results files of texts and systems (default: EXP/results)"
-shared_options
+shared_options  # those of every recipe; of two declarations of an option the first counts
 remove_options head tree unit data_seed modes average_num eval_set chunk nproc
-# Sets the options, and override_settings: the words of --override.
+# Sets the options, and override_settings: the words of --override. The options that were removed
+# keep their defaults as variables, which recipe.sh uses.
 read_options "$@"
 
-# The options on which the content of a folder depends: with others it is refused.
+# The options on which the content of a folder depends: a folder that was made with others is
+# refused, because it would mix what belongs to different options.
 data_options="corpus min_count vector_count"
 exp_options="data config"
 
@@ -81,22 +83,22 @@ describe_system() {  # SYSTEM: sets its output layer, its kind of tree and the s
 
 layers=()
 tree_kinds=()
-experiments=()
-experiment_options=()
+experiments=()  # here one per system and seed, instead of one per head and seed
+experiment_flags=()
 for system in $systems; do
   describe_system "$system"
   layers+=("$layer")
   tree_kinds+=("$tree_kind")
   for seed in $seeds; do
     experiments+=("$exp/$system-seed$seed")
-    experiment_options+=("--exp=$exp/$system-seed$seed")
+    experiment_flags+=("--exp=$exp/$system-seed$seed")
   done
 done
 
-check_options \
+check_options --data_options $data_options --exp_options $exp_options \
   --config "$config" --override_config "${override_settings[@]}" \
   --head "${layers[@]}" --tree "${tree_kinds[@]}" --seeds $seeds
-for system in $systems; do
+for system in $systems; do  # the setting of a loss belongs to one system only
   describe_system "$system"
   if [ "${#loss_settings[@]}" != 0 ]; then
     wenet-hs check-options --config "$config" \
@@ -138,7 +140,8 @@ if begin_stage 2 "training (logs: $exp/*.log)"; then
     for system in $systems; do
       describe_system "$system"
       name=$system-seed$seed
-      start_training "$exp/$name.log" wenet-hs lm train --model_dir "$exp/$name" \
+      start_training "$exp/$name.log" \
+        wenet-hs lm train --model_dir "$exp/$name" \
         --config "$config" --seed "$seed" \
         --train_text "$train_text" --valid_text "$valid_text" --units "$data/units.txt" \
         --head "$layer" --tree "$data/tree-$tree_kind.json" \
@@ -159,7 +162,7 @@ if begin_stage 3 "scores"; then
       wenet-hs lm score --model_dir "$dir" --text "$test_text" --json "$dir/test.json"
     fi
   done
-  wenet-hs report "${experiment_options[@]}" --results "$results"
+  wenet-hs report "${experiment_flags[@]}" --results "$results"
 fi
 
 if begin_stage 4 "tables"; then
