@@ -58,9 +58,19 @@ exp_options="base_steps data config"
 
 check_options --data_options $data_options --exp_options $exp_options \
   --config "$config" \
-  --override_config "${override_settings[@]}" "model_conf.ctc_only_steps=$base_steps" \
+  --override_config "${override_settings[@]}" \
   --head $head --tree "$tree" --seeds $seeds \
   --modes $modes --unit "$unit"
+
+# The first part of training, by CTC.
+first_part_settings=(
+  "${override_settings[@]}"
+  "model_conf.ctc_only_steps=$base_steps"
+  "scheduler_conf.total_steps=$base_steps"
+)
+if [ "$base_steps" != 0 ]; then
+  wenet-hs check-options --config "$config" --override_config "${first_part_settings[@]}"
+fi
 
 if begin_stage 0 "data lists"; then
   if [ -z "$corpus" ]; then
@@ -127,8 +137,7 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
         "${parallel_wenet_hs[@]}" train --model_dir "$exp/$name" \
         "${config_and_data[@]}" --seed "$seed" \
         --head softmax \
-        --override_config "${override_settings[@]}" \
-        "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps"
+        --override_config "${first_part_settings[@]}"
     done
     wait_for_trainings
   fi

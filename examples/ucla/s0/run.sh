@@ -97,11 +97,34 @@ if [ -n "$place_unseen" ]; then
 fi
 
 check_options --data_options $data_options --exp_options $exp_options \
-  --config "$training_config" \
-  --override_config "${training_settings[@]}" "model_conf.ctc_only_steps=$base_steps" \
+  --config "$training_config" --override_config "${training_settings[@]}" \
   --head $head --tree "$tree" --seeds $seeds \
   --modes $modes --unit "$unit" \
   "${ctc_flags[@]}" "${known_units_flags[@]}"
+
+# What the first part keeps between epochs. The real words fit into memory as features, those of
+# --pretrain do not. An encoder's outputs are kept on the disk; those of --pretrain at one speed
+# only, as they take 19 GB for 14 hours.
+if [ "$pretrain" = 0 ] && [ -z "$encoder" ]; then
+  cache_settings=(dataset_conf.cache_features=true)
+elif [ "$pretrain" = 0 ]; then
+  cache_settings=()
+elif [ -z "$encoder" ]; then
+  cache_settings=(dataset_conf.cache_features=false)
+else
+  cache_settings=(dataset_conf.speed_perturb=false)
+fi
+
+# The first part of training, by CTC. Of two equal settings the later one counts.
+first_part_settings=(
+  scheduler_conf.warmup_steps=400
+  "${training_settings[@]}" "${cache_settings[@]}"
+  "model_conf.ctc_only_steps=$base_steps"
+  "scheduler_conf.total_steps=$base_steps"
+)
+if [ "$base_steps" != 0 ]; then
+  wenet-hs check-options --config "$training_config" --override_config "${first_part_settings[@]}"
+fi
 
 # --pretrain: the first part is trained on other lists, and the model has the units of both.
 first_part_data=$data
@@ -160,18 +183,6 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
   # The first part, by CTC, from which all heads of a seed start.
   if [ "$base_steps" != 0 ]; then
     has_first_part=yes  # recipe.sh counts its trainings for the live line
-    # What is kept between epochs. The real words fit into memory as features, those of --pretrain
-    # do not. An encoder's outputs are kept on the disk; those of --pretrain at one speed only, as
-    # they take 19 GB for 14 hours.
-    if [ "$pretrain" = 0 ] && [ -z "$encoder" ]; then
-      cache_settings=(dataset_conf.cache_features=true)
-    elif [ "$pretrain" = 0 ]; then
-      cache_settings=()
-    elif [ -z "$encoder" ]; then
-      cache_settings=(dataset_conf.cache_features=false)
-    else
-      cache_settings=(dataset_conf.speed_perturb=false)
-    fi
     for seed in $seeds; do
       name=$(experiment_name base "$seed")
       start_training "$exp/$name.log" \
@@ -180,9 +191,7 @@ if begin_stage 4 "training (logs: $exp/*.log)"; then
         --train_data "$first_part_data/train/data.list" \
         --cv_data "$first_part_data/dev/data.list" \
         --head softmax \
-        --override_config scheduler_conf.warmup_steps=400 \
-        "${training_settings[@]}" "${cache_settings[@]}" \
-        "model_conf.ctc_only_steps=$base_steps" "scheduler_conf.total_steps=$base_steps"
+        --override_config "${first_part_settings[@]}"
     done
     wait_for_trainings
   fi
