@@ -8,18 +8,20 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 CLIENT = """
-import json, os, socket, sys
+import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     message = json.dumps([sys.argv, os.getcwd(), dict(os.environ)]).encode()
     socket.send_fds(server, [len(message).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(message)
+    signal.signal(signal.SIGTERM, lambda *_: server.sendall(b"stop"))
     sys.exit(int.from_bytes(server.recv(1) or b"\\1", "big"))
 """
 
@@ -74,6 +76,7 @@ def run_command(connection: socket.socket) -> None:
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    threading.Thread(target=end_with_caller, args=[connection], daemon=True).start()
     code = 1
     try:
         main.main()
@@ -82,8 +85,15 @@ def run_command(connection: socket.socket) -> None:
     except BaseException:
         traceback.print_exc()
     sys.stdout.flush()
-    connection.sendall(bytes([code]))
+    with suppress(OSError):  # the caller was killed
+        connection.sendall(bytes([code]))
     os._exit(code)
+
+
+def end_with_caller(connection: socket.socket) -> None:
+    """Wait until the caller is asked to end, or is killed; then ask this process to end."""
+    connection.recv(1)
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 if __name__ == "__main__":
