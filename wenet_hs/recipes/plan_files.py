@@ -21,6 +21,7 @@ from wenet_hs.recipes.plan import (
     first_part_overrides,
     without_other_heads,
 )
+from wenet_hs.recipes.plan_names import FIRST_PART, PLAN
 from wenet_hs.recipes.plan_record import (
     InputChange,
     PlanRecord,
@@ -46,12 +47,12 @@ class PlanFiles:
     @property
     def plan(self) -> Path:
         """The config of the trainings, which the user may edit."""
-        return self.folder / "plan.yaml"
+        return self.folder / PLAN
 
     @property
     def first_part(self) -> Path:
         """The config of the first part of training, which follows from the plan."""
-        return self.folder / "first_part.yaml"
+        return self.folder / FIRST_PART
 
     @property
     def record(self) -> Path:
