@@ -35,11 +35,8 @@ def test_options_of_a_project(
     assert project.has_lists
     assert read_recipe_options(project / "data") == {"elan": "/some/where", "lang": "es"}
     assert project.free_experiment() == project / "exp"
-    write(project / "exp", {"base": "exp/softmax", "data": "../../../data", "encoder": ""})
-    assert read_recipe_options(project / "exp") == {
-        "base": "/checkout/examples/own/s0/exp/softmax",
-        "data": "/checkout/data",
-    }
+    write(project / "exp", {"size": "tiny", "encoder": ""})
+    assert read_recipe_options(project / "exp") == {"size": "tiny"}
     assert project.free_experiment() == project / "exp-2"
     places = Places([tmp_path])
     assert [project.name for project in Projects(tmp_path, places).list()] == ["first"]
