@@ -127,7 +127,7 @@ def check_kept_by(command: Command, folder: Path) -> None:
     kept_in = folder / arguments[arguments.index("--folder") + 1]
     kept = read_folder_options(kept_in)
     assert kept is not None and kept.recipe == "own"
-    expected = portable_values(values, folder)
+    expected = portable_values(values, kept_in)
     assert shipped_configs(kept.values) == shipped_configs(expected)
 
 

@@ -17,7 +17,7 @@ from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import ConfigError, DataError, WenetHsError
 from wenet_hs.files import lock_holder, locked, one_field, read_cached
 from wenet_hs.jobs import Job, read_jobs
-from wenet_hs.recipes.folder_options import absolute_values, options_file, read_folder_options
+from wenet_hs.recipes.folder_options import options_file, read_absolute_values
 
 RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
 FORMS = ("elan", "praat", "kaldi", "folder", "corpus")
@@ -147,10 +147,7 @@ def read_recipe_options(folder: Path) -> dict[str, str]:
 
     Paths are absolute. Raises DataError if the file with the options is damaged.
     """
-    options = read_folder_options(folder)
-    if options is None:
-        return {}
-    values = absolute_values(options.values, RECIPE.parent)
+    values = read_absolute_values(folder, RECIPE.parent)
     return {name: value for name, value in values.items() if value}
 
 

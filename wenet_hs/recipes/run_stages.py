@@ -174,7 +174,7 @@ class _Runner:
     def _keep_options(self, step: KeptOptions) -> None:
         texts = option_texts(self._options)
         values = {name: texts[name] for name in step.names}
-        kept = FolderOptions("own", portable_values(values, Path()))
+        kept = FolderOptions("own", portable_values(values, step.folder))
         write_folder_options(step.folder, kept)
 
     # ---- trainings
