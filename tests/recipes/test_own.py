@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """`wenet-hs own` calls the commands of examples/own/s0/run.sh, over combinations of their options."""
 
+import json
 import shlex
+import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from stub_commands import Command, RecipeRun, make_checkout, read_command, run_recipe
 
+from wenet_hs.bin import check_options, keep_options
 from wenet_hs.bin.keep_options import parse_values, select_values
+from wenet_hs.bin.main import run_command
 from wenet_hs.bin.own import translate_arguments
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.folder_options import portable_values, read_folder_options
+from wenet_hs.recipes.own import check_command
 from wenet_hs.recipes.own_options import OwnOptions, parse_own_options
 from wenet_hs.recipes.prepare_words import split_words
 from wenet_hs.recipes.run_stages import Programs, run_own
@@ -135,3 +141,54 @@ def shipped_configs(values: Mapping[str, str]) -> dict[str, str]:
     """The values, with the name only of a config of wenet_hs: the checkout of the test has a link."""
     config = Path(values.get("config", ""))
     return {**values, "config": config.name}
+
+
+# ---- folders that the other program made
+
+
+def run_option_commands(checkout: Path, name: str) -> list[int]:
+    """Run the commands of this name that the last run.sh called, really. Returns their codes."""
+    codes = []
+    for line in (checkout / "record.jsonl").read_text("utf-8").splitlines():
+        arguments = json.loads(line)["arguments"]
+        if arguments[0] == name:
+            module = {"keep-options": keep_options, "check-options": check_options}[name]
+            codes.append(run_command(module, arguments[1:]))
+    return codes
+
+
+@pytest.mark.parametrize("others", ["", "--base exp/other --exp exp-2", "--config conf.yaml"])
+def test_own_and_run_sh_accept_folders_of_each_other(
+    others: str,
+    checkout: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    folder = checkout / "examples/own/s0"
+    (folder / "exp/other").mkdir(parents=True)
+    (folder / "exp/other/final.pt").touch()
+    shutil.copy(conf_file("mini.yaml"), folder / "exp/other/train.yaml")
+    shutil.copy(conf_file("mini.yaml"), folder / "conf.yaml")
+    line = f"--elan my/elan --prepare '--tier \"a b\"' --stop_stage 4 --jobs 1 {others}"
+    run_recipe(checkout, "own", *shlex.split(line))
+    monkeypatch.chdir(folder)
+    options = read_options(line, checkout)
+    check = check_command(options).arguments[1:]
+    assert run_option_commands(checkout, "keep-options") == [0, 0]
+    assert run_command(check_options, check) == 0, "own after run.sh"
+    for kept in (options.data, options.exp):
+        (kept / "options.json").unlink()
+    script_record = (checkout / "record.jsonl").read_bytes()
+    run_own_with_stubs(checkout, options, monkeypatch)
+    (checkout / "record.jsonl").write_bytes(script_record)
+    assert run_option_commands(checkout, "check-options") == [0], "run.sh after own"
+    other = check_command(replace(options, data=Path("D"), lang="es"))
+    assert run_command(check_options, other.arguments[1:]) == 2
+    line = f"wenet-hs own: --data D: {options.exp} was made with --data data; "
+    assert capsys.readouterr().err.startswith(line)
+    moved = checkout.with_name("moved")
+    checkout.rename(moved)
+    monkeypatch.chdir(moved / "examples/own/s0")
+    elan = folder / "my/elan"  # recordings stay where they are
+    check = check_command(replace(options, elan=elan)).arguments[1:]
+    assert run_command(check_options, check) == 0, "after a move"
