@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,13 @@ def test_jobs_of_earlier_versions_have_no_details(others: dict[str, object], tmp
     write_atomic(tmp_path / "0001-train/job.json", content)
     [job] = read_jobs(tmp_path)
     assert (job.kind, job.command, job.details) == ("train", ("x",), {})
+
+
+def test_a_job_is_stopped_at_any_time_after_its_start(tmp_path: Path) -> None:
+    """Also while its command starts: no signal is lost."""
+    for number in range(20):
+        job = start_job(tmp_path / "jobs", "train", ["sleep", "60"], folder=tmp_path)
+        time.sleep(0.002 * number)
+        job.stop()
+        assert within(20, lambda: not job.is_running)  # noqa: B023
+        assert job.state == "stopped"
