@@ -57,11 +57,6 @@ class Job:
         """Whether any of its processes runs."""
         return self.state in ("running", "stopping")
 
-    def option(self, flag: str) -> list[str]:
-        """A flag of its command and the value; empty without it."""
-        index = self.command.index(flag) if flag in self.command else len(self.command)
-        return [*self.command[index : index + 2]]
-
     def tail(self, num_lines: int = 40) -> list[str]:
         """The last lines of the log."""
         return tail(self.folder / "log", num_lines)
