@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.app import projects
 from wenet_hs.app.places import Places
 from wenet_hs.app.projects import Project, Projects, read_recipe_options
 from wenet_hs.files import write_atomic
@@ -26,9 +25,7 @@ def write_options(folder: Path, values: dict[str, str]) -> None:
 def test_options_of_a_project(
     write: Callable[[Path, dict[str, str]], None],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(projects, "RECIPE", Path("/checkout/examples/own/s0/run.sh"))
     project = Project(tmp_path / "first")
     assert not project.has_lists and read_recipe_options(project / "data") == {}
     write(project / "data", {"elan": "/some/where", "praat": "", "lang": "es"})
