@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup mini mini-ranks results docs test lint check recipes slow browser clean
+.PHONY: setup mini mini-ranks results docs test lint check recipes slow browser wheel clean
 setup: .venv/.kernels
 
 # Bytecode is compiled here: where Python may not write it (PYTHONDONTWRITEBYTECODE), every process would compile torch again.
@@ -59,7 +59,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck -x .ci/run .ci/newest_torch tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
+	$(BIN)/shellcheck -x .ci/run .ci/newest_torch .ci/wheel_page tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
 
 check: lint test
 
@@ -75,6 +75,11 @@ browser: setup
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --constraint constraints.txt --editable '.[browser]'
 	npm ci --silent --ignore-scripts --prefix tests/app
 	$(BIN)/python -m pytest -n auto -m browser
+
+# The page of a wheel that is installed in an empty environment outside of the checkout, without bash on the PATH.
+wheel: setup
+	npm ci --silent --ignore-scripts --prefix tests/app
+	.ci/wheel_page
 
 clean:
 	rm -rf .venv .venv-docs build dist *.egg-info

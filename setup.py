@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 SYNTHETIC = ["espeakng-loader>=0.2"]
 PHONES = [*SYNTHETIC, "panphon>=0.20", "wordfreq>=3.1"]
@@ -43,6 +44,22 @@ DEV = [
     *STUDIES,
 ]
 
+CONFIGS = Path(__file__).parent / "conf"
+
+
+class BuildWithConfigs(build_py):
+    """Also copies conf/*.yaml into the package, as wenet_hs/conf/. An editable package uses conf/ itself."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        target = Path(self.build_lib) / "wenet_hs" / "conf"
+        self.mkpath(str(target))
+        for path in sorted(CONFIGS.glob("*.yaml")):
+            self.copy_file(str(path), str(target / path.name))
+
+
 setup(
     name="wenet_hs",
     version="0.1.0",
@@ -52,6 +69,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     package_dir={"": "."},  # so an editable install also works in the folder above a folder that is called wenet_hs
+    cmdclass={"build_py": BuildWithConfigs},
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
     package_data={
         "wenet_hs": ["py.typed"],

@@ -33,7 +33,7 @@ LAYERS = (
     "distributed checkpoint curves",
     "devices",
     "shared_model jobs heartbeat",
-    "files file_forms compiled options",
+    "files file_forms compiled options job_process",
     "errors gpu nist",
 )
 """From top to bottom: packages and modules. A module belongs to the longest name that matches it."""

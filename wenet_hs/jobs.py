@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs: commands in a session of their own, which go on when the process that started them ends.
 
-A job is a folder with job.json (kind, command, time of the start), log, pid, and at its end code. Its processes hold
-the file lock, by which any server knows whether it runs.
+A job is a folder with job.json (kind, command, time of the start, details), log, pid, and at its end code. Its
+processes hold the file lock, by which any server knows whether it runs.
 """
 
 import fcntl
@@ -13,19 +13,19 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+from wenet_hs import job_process
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 
 State = Literal["running", "stopping", "done", "failed", "stopped", "interrupted"]
 STOPPED_CODES = (143, 130)
 """Exit codes after SIGTERM and SIGINT. SIGKILL (137) is also what a process gets when the memory is full."""
-_RUN = 'echo $$ > "$0/pid"; trap : TERM INT HUP; "$@"; echo $? > "$0/code.tmp"; mv "$0/code.tmp" "$0/code"'
 _MAX_WORD = (1 << 17) - 1  # of Linux
 _MAX_TAIL, _JOBS = 1 << 16, "[0-9][0-9][0-9][0-9]-*"
 _MUTEX = threading.Lock()
@@ -38,6 +38,8 @@ class Job:
     folder: Path
     kind: str
     command: tuple[str, ...]
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What the job is for, as JSON of the program that started it; empty for a job of an earlier version."""
 
     @property
     def state(self) -> State:
@@ -54,11 +56,6 @@ class Job:
     def is_running(self) -> bool:
         """Whether any of its processes runs."""
         return self.state in ("running", "stopping")
-
-    def option(self, flag: str) -> list[str]:
-        """A flag of its command and the value; empty without it."""
-        index = self.command.index(flag) if flag in self.command else len(self.command)
-        return [*self.command[index : index + 2]]
 
     def tail(self, num_lines: int = 40) -> list[str]:
         """The last lines of the log."""
@@ -79,12 +76,19 @@ def start_job(
     command: Sequence[str],
     *,
     folder: Path,
+    details: Mapping[str, Any] | None = None,
     alone: Sequence[str] = (),
     before: Callable[[], object] = lambda: None,
 ) -> Job:
-    """Start a command in `folder`; `jobs`: where jobs are kept. Raises DataError while one of `kind` or `alone` runs.
+    """Start a command. Raises DataError while a job of `kind` or one of `alone` runs.
 
-    `before` is called when none runs, and no other job starts until it has ended.
+    Args:
+        jobs: the folder in which jobs are kept.
+        kind: a name for the job.
+        folder: in which the command runs.
+        details: what the job is for, as JSON that is kept with it.
+        alone: kinds of jobs that may not run beside it.
+        before: is called when none of them runs; no other job starts until it has ended.
     """
     if longest := next((word for word in command if len(os.fsencode(word)) >= _MAX_WORD), None):
         raise DataError(f"{longest[:60]!r}…", f"a part of a command with more than {_MAX_WORD:,} bytes", "choose fewer")
@@ -96,18 +100,23 @@ def start_job(
         number = 1 + max((int(path.name[:4]) for path in jobs.glob(_JOBS)), default=0)  # also without job.json
         job = jobs / f"{number:04d}-{kind}"
         job.mkdir(parents=True)
-        _run(job, kind, command, folder)
+        content = {
+            "kind": kind,
+            "command": [*command],
+            "started": time.time(),
+            "details": details or {},
+        }
+        write_atomic(job / "job.json", json.dumps(content, ensure_ascii=False))
+        _run(job, command, folder)
     return _read(job)
 
 
-def _run(job: Path, kind: str, command: Sequence[str], folder: Path) -> None:
-    content = {"kind": kind, "command": [*command], "started": time.time()}
-    write_atomic(job / "job.json", json.dumps(content, ensure_ascii=False))
+def _run(job: Path, command: Sequence[str], folder: Path) -> None:
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])  # wenet-hs and python
     with (job / "lock").open("ab") as lock, (job / "log").open("ab") as log:
         fcntl.flock(lock, fcntl.LOCK_EX)  # unlike lockf, the child has it too
         process = subprocess.Popen(
-            ["bash", "-c", _RUN, str(job), *command],
+            [sys.executable, "-IS", job_process.__file__, str(job), *command],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=subprocess.STDOUT,
@@ -131,7 +140,13 @@ def read_jobs(jobs: Path) -> list[Job]:
 
 def _read(folder: Path) -> Job:
     content = json.loads((folder / "job.json").read_text("utf-8"))
-    return Job(folder, str(content["kind"]), tuple(map(str, content["command"])))
+    details = content.get("details", {})
+    return Job(
+        folder=folder,
+        kind=str(content["kind"]),
+        command=tuple(map(str, content["command"])),
+        details=details if isinstance(details, dict) else {},
+    )
 
 
 def _is_locked(path: Path) -> bool:

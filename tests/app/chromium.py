@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,16 +23,26 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 
 
 class Server:
-    """The command in a process of its own; the home folder of its user is `home`."""
+    """The command in a process of its own; the home folder of its user is `home`.
 
-    def __init__(self, home: Path) -> None:
+    `python`: of the environment whose package runs; `environment`: variables instead of those of this process.
+    """
+
+    def __init__(
+        self,
+        home: Path,
+        python: str = sys.executable,
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
         self.home, self.projects = home, home / "projects"
+        self._python = python
+        self._environment = environment
         self.start()
 
     def start(self) -> None:
         """Start it, and wait for the address with the token."""
-        command = [sys.executable, "-m", "wenet_hs.bin.main", "app", "--dir", str(self.projects), "--port", "0"]
-        environment = {**os.environ, "HOME": str(self.home)}
+        command = [self._python, "-P", "-m", "wenet_hs.bin.main", "app", "--dir", str(self.projects), "--port", "0"]
+        environment = {**self._environment, "HOME": str(self.home)}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
         self.address = ""

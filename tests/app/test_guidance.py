@@ -3,7 +3,6 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,10 @@ from test_models import recipe, state
 from waiting import within
 
 from wenet_hs.app import projects
+from wenet_hs.app.job_details import read_recipe_details
 from wenet_hs.files import write_atomic
 
 __all__ = ["recipe"]
-TOO_LITTLE = "0.5 minutes of training speech are less than --min_minutes 10 (…); or give --min_minutes 0"
 
 
 def fields_of(html: str) -> dict[str, list[str]]:
@@ -28,10 +27,12 @@ def fields_of(html: str) -> dict[str, list[str]]:
     return found
 
 
-def prepare(app: App) -> None:
+def prepare(app: App, min_minutes: str = "7") -> None:
     write_elan(app.home / "field/a.eaf", {"utterance@Ana": ["Hola."] * 3, "notes": ["[x]"]})
     fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home / "field"), "lang": "Spanish"}
-    answer = app.post("/p/first/prepare", **fields, unit="char", tier=["notes"], no_normalize="yes", min_minutes="7")
+    answer = app.post(
+        "/p/first/prepare", **fields, unit="char", tier=["notes"], no_normalize="yes", min_minutes=min_minutes
+    )
     assert answer.headers["location"] == "/p/first/check"
 
 
@@ -76,14 +77,14 @@ def test_names_of_languages_are_suggested(app: App) -> None:
     assert app.get("/languages?name=x").json() == {} == app.get("/languages").json()
 
 
-def test_too_little_speech_has_a_sentence_and_a_button(app: App, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_little_speech_has_a_sentence_and_a_button(app: App, recipe: Path) -> None:
     good = recipe.read_text()
-    write_atomic(recipe, f"#!/bin/sh\necho '{TOO_LITTLE}'\nexit 2\n")
+    write_atomic(recipe, "#!/bin/sh\nexit 2\n")
     recipe.chmod(0o700)
-    prepare(app)
+    prepare(app, min_minutes="40")
     assert within(20, lambda: state(app, "0001-prepare") == "failed")
     html = app.get("/p/first/check").text
-    assert "30.0 minutes of speech are left for the training. That is less than the limit of 7 minutes" in html
+    assert "30.0 minutes of speech are left for the training. That is less than the limit of 40 minutes" in html
     assert "Use these lists all the same" in html and 'class="job failed"' in html
     sent = fields_of(html)
     assert sent["min_minutes"] == ["0"] and sent["tier"] == ["notes"]
@@ -92,11 +93,27 @@ def test_too_little_speech_has_a_sentence_and_a_button(app: App, recipe: Path, m
     recipe.chmod(0o700)
     app.post("/p/first/prepare", **sent)
     assert within(20, lambda: state(app, "0002-prepare") == "done")
-    jobs = app.site.projects.open("first").jobs("prepare")
-    assert jobs[0].option("--min_minutes") == ["--min_minutes", "0"]
-    assert shlex.split(jobs[0].option("--prepare")[1]) == ["--tier=notes", "--no_normalize"]
+    details = read_recipe_details(app.site.projects.open("first").jobs("prepare")[0])
+    assert details is not None and details.options.min_minutes == 0
+    assert details.options.prepare == ("--tier=notes", "--no_normalize")
     html = app.get("/p/first/check").text
     assert "Go on to Train" in html and "Use these lists" not in html
+
+
+def test_another_failure_has_no_button_for_too_little_speech(app: App, recipe: Path) -> None:
+    write_atomic(recipe, "#!/bin/sh\nexit 2\n")
+    recipe.chmod(0o700)
+    prepare(app, min_minutes="30")  # as many as there are
+    assert within(20, lambda: state(app, "0001-prepare") == "failed")
+    assert "Use these lists all the same" not in app.get("/p/first/check").text
+
+
+def test_lists_without_a_language_are_named(app: App) -> None:
+    write_elan(app.home / "field/a.eaf", {"utterance@Ana": ["Hola."] * 3})
+    path = str(app.home / "field")
+    line = "No language is given. The lists can be made without one (und)"
+    assert line in app.get("/p/first/recordings", params={"path": path}).text
+    assert line not in app.get("/p/first/recordings", params={"path": path, "lang": "es"}).text
 
 
 def test_a_fault_keeps_the_steps(app: App) -> None:

@@ -17,9 +17,10 @@ from model_folders import write_model_folder
 from pympi import Eaf
 from waiting import within
 
-from wenet_hs.app import projects
+from wenet_hs.app import commands
 from wenet_hs.files import write_atomic
 from wenet_hs.jobs import start_job
+from wenet_hs.recipes.expected_record import ExpectedRecord, PartRecord, write_expected
 from wenet_hs.runs.record import RunWarning
 from wenet_hs.score.error_rate import score
 from wenet_hs.score.rules import Rules
@@ -27,22 +28,32 @@ from wenet_hs.score.tables import report_to_json
 
 RECIPE = """#!/bin/sh
 echo "$@"
-for word; do [ "$before" = --exp ] && exp=$word; [ "$before" = --data ] && data=$word; before=$word; done
+for word; do
+  case "$before" in --exp) exp=$word ;; --data) data=$word ;; --json) json=$word ;; esac
+  before=$word
+done
 mkdir -p "$exp" "$data"
 case "$*" in
-  *--stop_stage*) printf -- '--elan /some/where\\n--lang es\\n--prepare --tier=a\\n--praat \\n' > "$data/options.txt" ;;
-  *) printf -- '--size tiny\\n--base \\n' > "$exp/options.txt"; while [ ! -e go ]; do sleep 0.05; done ;;
+  plan*) mkdir -p "${json%/*}"; cat expected.json > "$json" ;;
+  *--stop_stage*)
+    printf -- '--elan /some/where\\n--lang es\\n--prepare --tier=a\\n--praat \\n' > "$data/options.txt" ;;
+  *)
+    printf -- '--size tiny\\n--base \\n' > "$exp/options.txt"
+    while [ ! -e go ]; do sleep 0.05; done ;;
 esac
 """
 
 
 @pytest.fixture
 def recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A recipe that prints its options and writes them as the real one does. Its training waits for a file `go`."""
-    path = tmp_path / "recipe/run.sh"
+    """A `wenet-hs` that prints its options and writes them as `wenet-hs own` does.
+
+    Its training waits for a file `go`. The time that it measures is that of `expected.json`.
+    """
+    path = tmp_path / "recipe/wenet-hs"
     write_atomic(path, RECIPE)
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    monkeypatch.setattr(projects, "RECIPE", path)
+    monkeypatch.setattr(commands, "WENET_HS", str(path))
     return path
 
 
@@ -65,13 +76,13 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
     assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
     assert within(20, lambda: (app.project / "exp/options.txt").exists())
     command = app.site.projects.open("first").jobs("train")[0].command
-    options = dict(zip(command[1::2], command[2::2], strict=True))
+    options = dict(zip(command[2::2], command[3::2], strict=True))
     assert options["--elan"] == "/some/where" and options["--size"] == "small" and options["--stage"] == "1"
     assert options["--override"] == "max_minutes=2.5 scheduler_conf.warmup_steps=100"
     for path in ("train", "prepare_again"):  # both write to data/
         assert app.post(f"/p/first/{path}", start="nothing").status_code == 400
     shown = app.post("/p/first/train", start="nothing", preview="yes").text
-    assert f"--exp {app.project}/exp-2 " in shown
+    assert shown.endswith(f" --exp {app.project}/exp-2")
     (app.project / "go").touch()
     assert within(20, lambda: state(app, "0003-train") == "done")
     assert "0003-train" in app.get("/p/first/train").text
@@ -79,8 +90,17 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
 
 def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, recipe: Path) -> None:
     line = "expected time of a training: 6.9 min + 14 min for 3000 + 3000 steps (measured …)"
-    write_atomic(recipe, f"#!/bin/sh\necho 12:00:00 stage 4\necho '{line}'\n")
-    recipe.chmod(0o755)
+    record = ExpectedRecord(
+        format="wenet_hs.expected_time/1",
+        hours=0.5,
+        size="tiny",
+        parts=(PartRecord(steps=3000, seconds=414.0),),
+        outputs=None,
+        has_time_limit=False,
+        machine="a CPU",
+        sentence=line,
+    )
+    write_expected(app.project / "expected.json", record)
     write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
 
     def expected(**fields: str | list[str]) -> str:
@@ -92,19 +112,39 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     assert answer.headers["location"] == "/p/first/train#new"
     assert within(20, lambda: state(app, "0001-time") == "done")
     command = app.site.projects.open("first").jobs("time")[0].command
-    assert command[-6:] == ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
+    assert command[1:3] == ("plan", "--only_time") and command[-2] == "--json"
     assert expected(size="tiny") == line
     write_atomic(app.project / "exp/options.txt", "")  # the next training has another folder
     assert expected(size="tiny") == line
     assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
     html = app.get("/p/first/train").text
     assert "Measured time 0001</strong>: done" in html
-    assert line in html and '<option value="tiny" selected>' in html, "the form has the choice that was measured"
+    assert '<option value="tiny" selected>' in html, "the form has the choice that was measured"
+    for hours in (0.25, "many"):
+        damaged = {**record.model_dump(), "hours": hours}
+        write_atomic(Path(command[-1]), json.dumps(damaged))
+        assert expected(size="tiny") != line, "of other lists, or damaged"
+    write_expected(Path(command[-1]), record)
+    assert expected(size="tiny") == line
     write_atomic(app.project / "data/stats.json", (app.project / "data/stats.json").read_text())
     assert expected(size="tiny") != line, "the lists were made again"
     answer = app.post("/p/first/train", {"Accept": "text/plain"}, start="nothing", size="tiny", only_time="yes")
     assert (answer.status_code, answer.headers["X-Next"]) == (200, "/p/first/train#new"), "for a script"
     assert within(20, lambda: state(app, "0002-time") == "done")
+
+
+def test_the_form_has_all_choices_that_were_measured(app: App, recipe: Path) -> None:
+    base = write_model_folder(app.project / "exp/softmax")
+    write_atomic(app.project / "expected.json", "{}")
+    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+    app.post("/p/first/train", start="model", base=str(base), minutes="2,50", only_time="yes")
+    assert within(20, lambda: state(app, "0001-time") == "done")
+    html = app.get("/p/first/train").text
+    assert '<option value="model" selected>' in html and f'<option value="{base}" selected>' in html
+    assert 'name="minutes" inputmode="decimal" size="5" value="2.5"' in html
+    html = app.get("/p/first/train", params={"encoder": "/a/whisper"}).text
+    assert '<option value="encoder" selected>' in html and 'name="encoder" value="/a/whisper"' in html
+    assert 'size="5" value=""' in html
 
 
 def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> None:
@@ -130,7 +170,11 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
         write_progress_of(model, 100, 3000, minutes_left=0.2)
         assert "less than a minute left in this part" in app.get("/p/first/live?training=exp-mine/softmax").text
         job = start_job(
-            app.project / ".app/jobs", "train", ["sh", "-c", "sleep 60", "--exp", str(model.parent)], folder=app.home
+            app.project / ".app/jobs",
+            "train",
+            ["sleep", "60"],
+            folder=app.home,
+            details={"own": {"exp": str(model.parent)}},
         )
         assert "Stop exp-mine/softmax" not in app.get("/p/first/train").text, "the job has a button of its own"
         job.stop()
@@ -149,27 +193,56 @@ def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> N
 
 def test_a_job_of_somebody_else_is_not_repeated(app: App, recipe: Path) -> None:
     write_atomic(app.project / "exp/softmax/train.yaml", "")
-    evil = ["touch", str(app.home / "evil"), "--exp", str(app.project / "exp")]
-    start_job(app.project / ".app/jobs", "train", ["true", *evil], folder=app.project)
-    assert within(20, lambda: state(app, "0001-train") == "done")
+    folders = {"data": str(app.project / "data"), "exp": str(app.project / "exp")}
+    evil = ["touch", str(app.home / "evil")]
+    words = [f"--{name}={value}" for name, value in folders.items()]
+    earlier = {"kind": "train", "command": [str(recipe), *words]}  # of an earlier version
+    write_atomic(app.project / ".app/jobs/0001-train/job.json", json.dumps(earlier))
     answer = app.post("/p/first/resume", training="exp/softmax")
     assert answer.status_code == 400 and "was begun in a shell" in answer.text
-    assert not (app.home / "evil").exists()
-    known = ["--data", str(app.project / "data"), "--exp", str(app.project / "exp")]
-    for number, (words, reason) in enumerate(
+    limited = ["max_minutes=2.5", "scheduler_conf.warmup_steps=100"]
+    for number, (options, minutes, reason) in enumerate(
         (
-            (["--base_steps", "a[$(id)]"], "has the option --base_steps"),
-            (["--results", str(app.home)], "has the option --results"),
-            (["--prepare", "--out elsewhere"], "has the option --out"),
-            (["--override", "max_minutes=1 log_dir=/elsewhere"], "has settings that this page does not write"),
-            ([], ""),
+            ({"base_steps": "a[$(id)]"}, None, "has the option --base_steps"),
+            ({"results": str(app.home)}, None, "has the option --results"),
+            ({"config": str(app.home)}, None, "has the option --config"),
+            ({"evil": "x"}, None, "has the option --evil"),
+            ({"prepare": ["--out=elsewhere"]}, None, "has the option --out"),
+            ({"prepare": ["--tier", "--ou", "x"]}, None, "has the option --ou"),
+            ({"override": ["max_minutes=1", "log_dir=/x"]}, 1.0, "has settings that this page does"),
+            ({"override": limited}, None, "has settings that this page does not write"),
+            ({"override": limited}, "2.5", "has settings that this page does not write"),
+            ({"stage": "many"}, None, "has settings that this page does not write"),
+            ({"override": limited}, 2.5, ""),
+            ({"stage": 1, "elan": "/some/where"}, None, ""),
         ),
         start=2,
     ):
-        job = app.project / f".app/jobs/{number:04}-train"
-        write_atomic(job / "job.json", json.dumps({"kind": "train", "command": [str(recipe), *known, *words]}))
+        details = {"own": folders | options, "minutes": minutes}
+        job = {"kind": "train", "command": evil, "details": details}
+        write_atomic(app.project / f".app/jobs/{number:04}-train/job.json", json.dumps(job))
         answer = app.post("/p/first/resume", training="exp/softmax", preview="yes")
-        assert reason in answer.text if words else answer.text.endswith("/exp")
+        if reason:
+            assert reason in answer.text
+        else:
+            assert answer.text.startswith(f"{recipe} own --") and "touch" not in answer.text
+    expected = f"{recipe} own --elan /some/where --stage 1 --data {folders['data']} --exp {folders['exp']}"
+    assert answer.text == expected
+
+
+def test_a_training_of_the_page_goes_on_with_its_options(app: App, recipe: Path) -> None:
+    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n--prepare --tier 'a b'\n")
+    assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
+    project = app.site.projects.open("first")
+    [job] = project.jobs("train")
+    assert within(20, lambda: (app.project / "exp/options.txt").exists())
+    job.stop()
+    assert within(20, lambda: not job.is_running)
+    write_atomic(app.project / "exp/softmax/train.yaml", "")
+    assert app.post("/p/first/resume", training="exp/softmax").status_code == 303
+    assert project.jobs("train")[0].command == job.command
+    assert project.jobs("train")[0].details == job.details
+    project.jobs("train")[0].stop()
 
 
 def test_options_of_a_project_of_somebody_else_are_checked(app: App, recipe: Path) -> None:
@@ -188,7 +261,7 @@ def test_options_of_a_project_of_somebody_else_are_checked(app: App, recipe: Pat
     assert not (app.project / ".app/jobs").exists()
     words = "--prepare --tier 'it'\"'\"'s new' \"utterance@*\" --drop_overlaps"
     write_atomic(app.project / "data/options.txt", f"--elan {app.home}\n{words}\n")
-    assert app.post("/p/first/prepare_again", preview="yes").text.startswith(str(recipe))
+    assert app.post("/p/first/prepare_again", preview="yes").text.startswith(f"{recipe} own --elan ")
 
 
 def test_lists_that_a_training_reads_are_not_moved_away(app: App, recipe: Path) -> None:

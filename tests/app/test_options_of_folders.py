@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.app import projects
 from wenet_hs.app.places import Places
 from wenet_hs.app.projects import Project, Projects, read_recipe_options
 from wenet_hs.files import write_atomic
@@ -26,20 +25,15 @@ def write_options(folder: Path, values: dict[str, str]) -> None:
 def test_options_of_a_project(
     write: Callable[[Path, dict[str, str]], None],
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(projects, "RECIPE", Path("/checkout/examples/own/s0/run.sh"))
     project = Project(tmp_path / "first")
     assert not project.has_lists and read_recipe_options(project / "data") == {}
     write(project / "data", {"elan": "/some/where", "praat": "", "lang": "es"})
     assert project.has_lists
     assert read_recipe_options(project / "data") == {"elan": "/some/where", "lang": "es"}
     assert project.free_experiment() == project / "exp"
-    write(project / "exp", {"base": "exp/softmax", "data": "../../../data", "encoder": ""})
-    assert read_recipe_options(project / "exp") == {
-        "base": "/checkout/examples/own/s0/exp/softmax",
-        "data": "/checkout/data",
-    }
+    write(project / "exp", {"size": "tiny", "encoder": ""})
+    assert read_recipe_options(project / "exp") == {"size": "tiny"}
     assert project.free_experiment() == project / "exp-2"
     places = Places([tmp_path])
     assert [project.name for project in Projects(tmp_path, places).list()] == ["first"]

@@ -102,7 +102,7 @@ def test_the_command_is_shown_and_does_what_the_form_says(app: App) -> None:
     fields: dict[str, str | list[str]] = {"form": "elan", "path": str(app.home), "lang": "Spanish", "preview": "yes"}
     fields |= {"tier": ["utterance@Ana", 'it\'s "new" $(id)', "-x"], "letter_apostrophe": "yes", "min_minutes": "0"}
     command = shlex.split(app.post("/p/first/prepare", **fields).text)
-    options = dict(zip(command[1::2], command[2::2], strict=True))
+    options = dict(zip(command[2::2], command[3::2], strict=True))
     assert options["--elan"] == str(app.home) and options["--lang"] == "es"
     words = ["--tier=utterance@Ana", '--tier=it\'s "new" $(id)', "--tier=-x", "--letter_apostrophe"]
     assert shlex.split(options["--prepare"]) == words
@@ -120,7 +120,7 @@ def test_columns_are_used_as_they_are_chosen(app: App) -> None:
     fields = {"form": "corpus", "path": str(table), "lang": "es", "preview": "yes"}
     chosen = {"column:audio": "audio", "column:text": "", "column:Other Words": "text", "column:speaker": ""}
     command = shlex.split(app.post("/p/first/prepare", **fields, **chosen, **{"column:split": "split"}).text)
-    (words,) = shlex.split(dict(zip(command[1::2], command[2::2], strict=True))["--prepare"])
+    (words,) = shlex.split(dict(zip(command[2::2], command[3::2], strict=True))["--prepare"])
     columns = words.removeprefix("--columns=")
     assert find_columns(table, ["audio", "text", "Other Words", "speaker", "split"], columns) == {
         **{"audio": "audio", "text": "Other Words", "split": "split"}

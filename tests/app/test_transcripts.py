@@ -2,7 +2,6 @@
 """Transcribed recordings: borders, confirmation, other tiers, waveform, training speech, comparison, long uploads."""
 
 import json
-import os
 import re
 import shlex
 import time
@@ -22,12 +21,13 @@ from wenet_hs.annotation.corrections import Correction, annotations_beside, read
 from wenet_hs.annotation.recordings import Record, find_record, write_record
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, TranscribedSegment
-from wenet_hs.app import data_views, projects
+from wenet_hs.app import data_views
 from wenet_hs.corpus.edits import read_added
 from wenet_hs.data.peaks import PEAKS_PER_SECOND
 from wenet_hs.errors import DataError
 from wenet_hs.files import write_atomic
 from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
 from wenet_hs.score.error_rate import score
 from wenet_hs.score.rules import Rules
 from wenet_hs.score.tables import report_to_json
@@ -292,8 +292,8 @@ def test_corrected_segments_become_training_speech_of_a_training_from_their_mode
     table = app.project / "data/added.tsv"
     assert not table.exists()
     command = shlex.split(shown)
-    options = dict(zip(command[1::2], command[2::2], strict=True))
-    assert options["--elan"] == "/some/where" and options["--base"] == str(model) and options["--stage"] == "0"
+    options = dict(zip(command[2::2], command[3::2], strict=True))
+    assert options["--elan"] == "/some/where" and options["--base"] == str(model) and "--stage" not in options
     assert options["--exp"] != str(model.parent)
     assert app.post("/p/first/train", **fields, only_table="yes").headers["location"] == "/p/first/transcribe"
     rows = [row for _, row in read_added(table)]
@@ -349,15 +349,20 @@ def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -
     other = write_audio(app.home / "other/talk.wav")
     fields: dict[str, str | list[str]] = {"model": "exp/softmax", "file": [str(other), str(app.home / "talk.wav")]}
     command = shlex.split(app.post("/p/first/transcribe", **fields, preview="yes").text)
+    assert command[-3:] == ["--", str(other), str(app.home / "talk.wav")]
     job = app.project / ".app/jobs/0001-transcribe"
     write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": command}))
+    assert "talk.wav: " not in app.get("/p/first/transcribe").text, "a job of an earlier version"
+    details = {"model": str(model), "files": command[-2:]}
+    record = {"kind": "transcribe", "command": command, "details": details}
+    write_atomic(job / "job.json", json.dumps(record))
     shown = re.findall(r"<li>(talk.wav: \w+)</li>", app.get("/p/first/transcribe").text)
     assert shown == ["talk.wav: waiting", "talk.wav: done"]
     write_transcript(app.project, other, "talk-2", model=str(model))
     shown = re.findall(r"<li>(talk.wav: \w+)</li>", app.get("/p/first/transcribe").text)
     assert shown == ["talk.wav: done", "talk.wav: done"]
-    command = shlex.join(command).replace("exp/softmax", "exp-2/softmax")  # again, with another model
-    write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": shlex.split(command)}))
+    details["model"] = str(app.project / "exp-2/softmax")  # again, with another model
+    write_atomic(job / "job.json", json.dumps(record))
     assert app.get("/p/first/transcribe").text.count("talk.wav: waiting") == 2
     uploaded = write_audio(app.project / "to_transcribe/talk.wav")
     html = app.get("/p/first/transcribe").text
@@ -439,8 +444,8 @@ def scored(app: App, name: str, wrong: int, num: int = 40, *, base: Path | None 
     report = score(refs, texts, rules=Rules(metric="cer"), num_resamples=0)
     write_atomic(folder / "test/attention_rescoring/score.json", report_to_json(report))
     if base:
-        written = os.path.relpath(base, projects.RECIPE.parent)
-        write_atomic(folder.with_name("options.txt"), f"--base {written}\n")
+        options = FolderOptions("own", portable_values({"base": str(base)}, folder.parent))
+        write_folder_options(folder.parent, options)
     return folder
 
 

@@ -62,7 +62,7 @@ def test_mistakes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsy
     monkeypatch.delitem(sys.modules, "wenet_hs.app.server")
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     found = error_line(run_line(app, f"--dir {tmp_path}"), capsys)
-    assert found == "wenet-hs app: uvicorn is not installed; run pip install '.[app]' in the folder of wenet_hs"
+    assert found == "wenet-hs app: uvicorn is not installed; run pip install 'wenet_hs[app]'"
 
 
 @pytest.mark.slow

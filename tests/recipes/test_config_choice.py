@@ -14,7 +14,7 @@ from wenet_hs.encoders.description import EncoderDescription
 from wenet_hs.encoders.kinds import make_pretrained
 from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.recipes.conf_files import conf_file
-from wenet_hs.recipes.config_choice import ConfigChoice, choose_config
+from wenet_hs.recipes.config_choice import ConfigChoice, choose_config, is_own
 
 OWN = conf_file("own.yaml")
 TRAINED_ON_GPU = {
@@ -132,3 +132,13 @@ def test_a_config_without_a_pretrained_encoder_is_refused(tmp_path: Path) -> Non
     mini = conf_file("mini.yaml")
     expected = "encoder: conformer; give a YAML with encoder: pretrained, or no --encoder"
     assert refusal(config=mini, encoder=folder) == f"{mini}: {expected}"
+
+
+def test_an_equal_copy_of_own_yaml_is_own(tmp_path: Path) -> None:
+    """As in a checkout beside an installed package."""
+    copy = tmp_path / "conf/own.yaml"
+    copy.parent.mkdir()
+    copy.write_bytes(OWN.read_bytes())
+    assert is_own(copy) and is_own(OWN)
+    copy.write_bytes(OWN.read_bytes() + b"# mine\n")
+    assert not is_own(copy) and not is_own(tmp_path / "none/own.yaml")

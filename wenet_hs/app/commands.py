@@ -1,179 +1,377 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands that the page runs, from the fields of its forms. Nothing goes through a shell."""
+"""The commands that the page runs, from the fields of its forms. Nothing goes through a shell.
 
-import re
+What a user chose becomes typed options, from which one function makes the words of the command.
+"""
+
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from starlette.datastructures import ImmutableMultiDict
 
 from wenet_hs.annotation.corrections import Correction
+from wenet_hs.app.expected_times import expected_time_file
+from wenet_hs.app.job_details import (
+    JsonRecord,
+    PackDetails,
+    RecipeDetails,
+    TranscribeDetails,
+    names_of_options,
+    read_recipe_details,
+)
 from wenet_hs.app.places import Places, check_name
-from wenet_hs.app.projects import FORMS, Project, find_recipe, read_recipe_options
+from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.corpus.columns import COLUMNS
 from wenet_hs.corpus.languages import find_language
 from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.files import one_field
+from wenet_hs.jobs import Job
 from wenet_hs.recipes.folder_options import options_file
+from wenet_hs.recipes.own import DATA_OPTIONS, plan_command
+from wenet_hs.recipes.own_options import (
+    FORMS,
+    OPTION_NAMES,
+    OwnOptions,
+    changed_options,
+    option_texts,
+    parse_own_options,
+)
+from wenet_hs.recipes.prepare_words import has_open_quote, split_words
 from wenet_hs.shared_model import resolve_model
 
-_WORDS = (
-    *("--tier", "--tier_type", "--participant", "--speaker_from", "--columns", "--letter_apostrophe", "--no_normalize"),
-    *(
-        "--drop_overlaps",
-        "--join_intervals",
-        "--pauses",
-        "--keep_names",
-        "--split_by",
-        "--ignore_sets",
-        "--max_rejected",
-    ),
+WENET_HS = "wenet-hs"
+"""The program beside the Python of the server, which jobs have on their PATH."""
+OPTIONS_OF_PREPARE = (
+    *("--tier", "--tier_type", "--participant", "--speaker_from", "--columns"),
+    *("--letter_apostrophe", "--no_normalize", "--drop_overlaps", "--join_intervals", "--pauses"),
+    *("--keep_names", "--split_by", "--ignore_sets", "--max_rejected"),
 )
-"""Options of `wenet-hs prepare` that a folder of somebody else may state: none of them names a file."""
-_OF_DATA = (*FORMS, "lang", "prepare", "data_seed", "unit")
-_OF_TRAINING = (*_OF_DATA, "data", "exp", "min_minutes", "base", "encoder", "size", "override", "stage")
-_LIMITED = "scheduler_conf.warmup_steps=100"
-ONLY_TIME = ("--stage", "4", "--stop_stage", "4", "--only_time", "yes")
+"""Those that a folder of somebody else may state: none of them names a file."""
+OPTIONS_OF_TRAINING = (
+    *DATA_OPTIONS,
+    *("data", "exp", "min_minutes", "base", "encoder", "size", "override", "stage"),
+)
+"""Those that a job of somebody else may state."""
+COMPARED_CHOICES = (*FORMS, "lang", "prepare", "unit")
+"""The options of lists that a user chooses in the form."""
+WARMUP_OF_LIMITED = "scheduler_conf.warmup_steps=100"
 SIZES = ("auto", "tiny", "small", "medium", "large")
+BOXES = ("letter_apostrophe", "no_normalize", "drop_overlaps")
+"""Fields of the form of recordings that are options of `prepare` without a value."""
 Form = ImmutableMultiDict[str, str]
 
 
-def prepare_command(project: Project, form: Form, places: Places) -> list[str]:
-    """Stage 0 of the recipe: lists of the recordings, and their check."""
-    kind, path = _choice(form, "form", FORMS), str(places.resolve(form.get("path", "")))
-    words = [f"--tier={one}" for one in form.getlist("tier")]
-    words += [f"--columns={_columns(form)}"] if kind == "corpus" else []
-    words += [f"--{name}" for name in ("letter_apostrophe", "no_normalize", "drop_overlaps") if form.get(name)]
-    words += [f"--speaker_from={one}"] if (one := form.get("speaker_from")) else []
-    if wrong := [word for word in (*words, path) if word != one_field(word)]:
-        raise DataError(one_field(wrong[0])[:80], "has a line end, a tab or a control character", "rename it")
+@dataclass(frozen=True, kw_only=True)
+class PageCommand:
+    """A command of the page, and what is kept with its job."""
+
+    words: tuple[str, ...]
+    details: JsonRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingCommand:
+    """A command of a training, or of the measurement of its time, with the options that it has."""
+
+    command: PageCommand
+    options: OwnOptions
+
+
+def own_words(options: OwnOptions) -> tuple[str, ...]:
+    """The command `wenet-hs own` with the options that do not have their default."""
+    texts = option_texts(options)
+    words = [WENET_HS, "own"]
+    for name in changed_options(options):
+        words += [f"--{name}", texts[name]]
+    return tuple(words)
+
+
+def _recipe_command(options: OwnOptions, minutes: float | None = None) -> PageCommand:
+    details = RecipeDetails(options=options, minutes=minutes)
+    return PageCommand(words=own_words(options), details=details.record())
+
+
+# ---- lists of recordings
+
+
+def prepare_options(project: Project, form: Form, places: Places) -> OwnOptions:
+    """Stage 0 of the recipe with the choices of a form: lists of the recordings, and their check.
+
+    Raises ConfigError or DataError for a field that is wrong.
+    """
+    kind = _choice(form, "form", ("elan", "praat", "kaldi", "folder", "corpus"))
+    path = places.resolve(form.get("path", ""))
+    words = _prepare_words(form, kind)
+    for word in (*words, str(path)):
+        if word != one_field(word):
+            found = "has a line end, a tab or a control character"
+            raise DataError(one_field(word)[:80], found, "rename it")
+    options = OwnOptions(
+        lang=_language(form),
+        prepare=words,
+        unit=_choice(form, "unit", ("char", "phone")),
+        min_minutes=_number(form, "min_minutes", 10, 0, 10_000),
+        data=project / "data",
+        exp=project.free_experiment(),
+        stop_stage=0,
+    )
+    recordings: dict[str, Any] = {kind: path}
+    return replace(options, **recordings)
+
+
+def prepare_command(options: OwnOptions) -> PageCommand:
+    """The command that makes the lists."""
+    return _recipe_command(options)
+
+
+def _prepare_words(form: Form, kind: str) -> tuple[str, ...]:
+    """The options of `wenet-hs prepare` that a form states."""
+    words = [f"--tier={tier}" for tier in form.getlist("tier")]
+    if kind == "corpus":
+        words.append(f"--columns={_columns(form)}")
+    words += [f"--{name}" for name in BOXES if form.get(name)]
+    speaker_from = form.get("speaker_from")
+    if speaker_from:
+        words.append(f"--speaker_from={speaker_from}")
+    return tuple(words)
+
+
+def _language(form: Form) -> str:
+    """The code of the language; und if the field is empty. Raises DataError for an unknown one."""
     try:
-        lang = find_language(form.get("lang", "").strip() or "und")
+        return find_language(form.get("lang", "").strip() or "und")
     except ValueError as error:
         raise DataError("language", str(error)) from error
-    command = [str(find_recipe()), f"--{kind}", path, "--lang", lang, "--prepare", shlex.join(words)]
-    command += ["--unit", _choice(form, "unit", ("char", "phone"))]
-    command += ["--min_minutes", f"{_number(form, 'min_minutes', 10, 0, 10_000):g}"]
-    return [*command, *_folders(project, project.free_experiment()), "--stop_stage", "0"]
-
-
-def refuse_other_lists(project: Project, command: Sequence[str]) -> None:
-    """Raise DataError if the lists of the project were made with other choices than those of `prepare_command`.
-
-    The recipe would refuse them too, in the words of a shell.
-    """
-    made = read_recipe_options(project / "data")
-    options = {name.removeprefix("--"): value for name, value in zip(command[1::2], command[2::2], strict=False)}
-    changed = [name for name in (*FORMS, "lang", "prepare", "unit") if (options.get(name) or "") != made.get(name, "")]
-    if made and changed:
-        raise DataError("the lists that exist", "were made with other choices", "tick the box that replaces them")
 
 
 def _columns(form: Form) -> str:
-    """What each column contains, by the fields `column:NAME`; `CONTENT=` where none has it: nothing is guessed."""
+    """What each column contains, by the fields `column:NAME`.
+
+    `CONTENT=` where no column has it: nothing is guessed.
+    """
     chosen = dict[str, str]()
     for field, content in form.multi_items():
         if field.startswith("column:") and content:
             name = field.removeprefix("column:")
             if content not in COLUMNS:
-                raise ConfigError(f"column {one_field(name)[:80]!r}", f"must be one of {', '.join(COLUMNS)}")
+                where = f"column {one_field(name)[:80]!r}"
+                raise ConfigError(where, f"must be one of {', '.join(COLUMNS)}")
             if content in chosen:
-                found = f"{one_field(chosen[content])[:80]!r} and {one_field(name)[:80]!r} are both chosen for it"
+                names = f"{one_field(chosen[content])[:80]!r} and {one_field(name)[:80]!r}"
+                found = f"{names} are both chosen for it"
                 raise ConfigError(f"columns: {content}", found, "choose one of them")
             chosen[content] = name
     return " ".join(f"{content}={chosen.get(content, '')}" for content in COLUMNS)
 
 
-def prepare_again_command(project: Project) -> list[str]:
-    """Stage 0 with the options of the lists that exist."""
-    folders = _folders(project, project.free_experiment())
-    return [str(find_recipe()), *_data_options(project), *folders, "--stop_stage", "0"]
+def refuse_other_lists(project: Project, options: OwnOptions) -> None:
+    """Raise DataError if the lists of the project were made with other choices.
 
-
-def _data_options(project: Project) -> list[str]:
-    made = read_recipe_options(project / "data")
-    if not made:
-        raise DataError(project / "data", "no lists", "prepare the recordings first")
-    _check(options_file(project / "data"), made, _OF_DATA)
-    earlier = project.last_job("prepare")
-    minutes = earlier.option("--min_minutes") if earlier else []
-    return [*(word for name, value in made.items() for word in (f"--{name}", value)), *minutes]
-
-
-def _check(where: object, options: Mapping[str, str], allowed: Sequence[str]) -> None:
-    """Raise DataError for an option that this page does not write, because a project may be of somebody else."""
-    lexer = shlex.shlex(options.get("prepare", ""), posix=True, punctuation_chars=False)
-    lexer.whitespace, lexer.whitespace_split, lexer.commenters = " \t", True, ""
-    lexer.escapedquotes = ""  # as xargs reads it
-    try:
-        words = [word.partition("=")[0] for word in lexer if word.startswith("-")]
-    except ValueError as error:
-        raise DataError(where, "a quote has no end in --prepare", "prepare the recordings again") from error
-    wrong = [f"--{name}" for name in options if name not in allowed] + [one for one in words if one not in _WORDS]
-    if wrong:
-        to_do = "run the recipe in a shell if you trust this project, or prepare the recordings again"
-        raise DataError(where, f"has the option {one_field(wrong[0])[:80]}, which this page does not use", to_do)
-
-
-def _folders(project: Project, experiment: Path) -> list[str]:
-    return ["--data", str(project / "data"), "--exp", str(experiment)]
-
-
-def train_command(project: Project, form: Form, places: Places) -> list[str]:
-    """Stages 1 to 8 of the recipe in a new folder: units, training, decoding, scores, report; or only its time.
-
-    With corrected segments the lists are made again first.
+    The recipe would refuse them too, in the words of a shell.
     """
-    command = [str(find_recipe()), *_data_options(project), *_folders(project, project.free_experiment())]
+    texts = read_recipe_options(project / "data")
+    if not texts:
+        return
+    made_with = _parse_known(texts)
+    for name in COMPARED_CHOICES:
+        if getattr(options, name) != getattr(made_with, name):
+            found = "were made with other choices"
+            raise DataError("the lists that exist", found, "tick the box that replaces them")
+
+
+def prepare_again_command(project: Project) -> PageCommand:
+    """Stage 0 with the options of the lists that exist. Raises DataError if there are none."""
+    return _recipe_command(replace(_made_options(project), stop_stage=0))
+
+
+def _made_options(project: Project) -> OwnOptions:
+    """The options of the lists that exist, for another run of the recipe in a free experiment.
+
+    Raises DataError if there are none, or they have an option that this page does not write.
+    """
+    texts = read_recipe_options(project / "data")
+    if not texts:
+        raise DataError(project / "data", "no lists", "prepare the recordings first")
+    where = options_file(project / "data")
+    prepare = texts.get("prepare", "")
+    if has_open_quote(prepare):
+        found = "a quote has no end in --prepare"
+        raise DataError(where, found, "prepare the recordings again")
+    _refuse_other_options(where, texts, DATA_OPTIONS)
+    _refuse_other_words(where, split_words(prepare))
+    options = replace(
+        _parse_known(texts),
+        data=project / "data",
+        exp=project.free_experiment(),
+    )
+    earlier = read_recipe_details(project.last_job("prepare"))
+    if earlier is None:
+        return options
+    return replace(options, min_minutes=earlier.options.min_minutes)
+
+
+def _parse_known(texts: dict[str, str]) -> OwnOptions:
+    """The options of texts by name, without those that are no options of the recipe."""
+    return parse_own_options({name: texts[name] for name in texts if name in OPTION_NAMES})
+
+
+def _refuse_other_options(where: object, names: Iterable[str], allowed: Sequence[str]) -> None:
+    """Raise DataError for an option that this page does not write.
+
+    A project may be of somebody else.
+    """
+    for name in names:
+        if name not in allowed:
+            raise _other_option(where, f"--{name}")
+
+
+def _refuse_other_words(where: object, words: Iterable[str]) -> None:
+    """Raise DataError for an option of `prepare` that may name a file."""
+    for word in words:
+        flag, _, _ = word.partition("=")
+        if flag.startswith("-") and flag not in OPTIONS_OF_PREPARE:
+            raise _other_option(where, flag)
+
+
+def _other_option(where: object, flag: str) -> DataError:
+    found = f"has the option {one_field(flag)[:80]}, which this page does not use"
+    to_do = "run the recipe in a shell if you trust this project, or prepare the recordings again"
+    return DataError(where, found, to_do)
+
+
+# ---- trainings
+
+
+def train_command(project: Project, form: Form, places: Places) -> TrainingCommand:
+    """Stages 1 to 8 of the recipe in a new folder, or only the expected time of the training.
+
+    These are units, training, decoding, scores and the report. With corrected segments the lists
+    are made again first.
+
+    Raises ConfigError or DataError for a field that is wrong.
+    """
+    minutes = _minutes(form)
+    options = replace(
+        _with_start(_made_options(project), form, places),
+        override=override_of(minutes),
+        stage=0 if form.get("corrected") else 1,
+    )
+    if form.get("only_time"):
+        words = time_words(project, options)
+        details = RecipeDetails(options=options, minutes=minutes)
+        command = PageCommand(words=words, details=details.record())
+        return TrainingCommand(command=command, options=options)
+    return TrainingCommand(command=_recipe_command(options, minutes), options=options)
+
+
+def time_words(project: Project, options: OwnOptions) -> tuple[str, ...]:
+    """The command that measures the expected time of a training, and writes it as data."""
+    measure = plan_command(options, is_only_time=True)
+    file = expected_time_file(project, options)
+    return (WENET_HS, *measure.arguments, "--json", str(file))
+
+
+def _with_start(options: OwnOptions, form: Form, places: Places) -> OwnOptions:
+    """The options with what the training starts from."""
     start = _choice(form, "start", ("nothing", "model", "encoder"))
     if start == "model":
-        command += ["--base", str(resolve_model(places.resolve(form.get("base", ""))))]
-    elif start == "encoder":
-        command += ["--encoder", str(places.resolve(form.get("encoder", "")))]
-    else:
-        command += ["--size", _choice(form, "size", SIZES)]
-    if form.get("minutes", "").strip():
-        minutes = f"{_number(form, 'minutes', 5, 0.1, 100_000):g}"
-        command += ["--override", f"max_minutes={minutes} {_LIMITED}"]
-    if form.get("only_time"):
-        return [*command, *ONLY_TIME]
-    return [*command, "--stage", "0" if form.get("corrected") else "1"]
+        return replace(options, base=resolve_model(places.resolve(form.get("base", ""))))
+    if start == "encoder":
+        return replace(options, encoder=places.resolve(form.get("encoder", "")))
+    return replace(options, size=_choice(form, "size", SIZES))
 
 
-def resume_command(project: Project, experiment: Path) -> list[str]:
-    """The command of the page that began an experiment, once more. Raises DataError for an experiment of a shell."""
-    ours = [project / "data", experiment]
+def _minutes(form: Form) -> float | None:
+    """The limit of each part of the training, with the digits that the command has."""
+    if not form.get("minutes", "").strip():
+        return None
+    return float(f"{_number(form, 'minutes', 5, 0.1, 100_000):g}")
+
+
+def override_of(minutes: float | None) -> tuple[str, ...]:
+    """The settings of a training whose parts have a limit of their time."""
+    if minutes is None:
+        return ()
+    return (f"max_minutes={minutes:g}", WARMUP_OF_LIMITED)
+
+
+def resume_command(project: Project, experiment: Path) -> PageCommand:
+    """The command of the page that began an experiment, once more.
+
+    Raises DataError for an experiment of a shell or of an earlier version, and for a job with
+    options that this page does not write.
+    """
     for job in project.jobs("train"):
-        options = {name.removeprefix("--"): value for name, value in zip(*2 * [iter(job.command[1:])], strict=False)}
-        if [*map(options.get, ("data", "exp"))] == [*map(str, ours)] and job.command[0] == str(find_recipe()):
-            _check(job.folder, options, _OF_TRAINING)
-            if not re.fullmatch(rf"(max_minutes=[\d.e+]+ {_LIMITED})?", options.get("override", "")):
-                raise DataError(job.folder, "has settings that this page does not write", "start a new training")
-            return [*job.command]
+        if _is_of(job, project / "data", experiment):
+            details = _checked_details(job)
+            return _recipe_command(details.options, details.minutes)
     to_do = f"repeat its command of run.sh there, with --exp {shlex.quote(str(experiment))}"
     raise DataError(experiment, "was begun in a shell, or its folder was moved", to_do)
 
 
-def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> list[str]:
-    """Transcription of recordings into PROJECT/transcribed; those that are there already are left out."""
+def _is_of(job: Job, data: Path, experiment: Path) -> bool:
+    """Whether a job trains in this experiment with these lists. Its other options may be wrong."""
+    record = job.details.get("own")
+    if not isinstance(record, dict):
+        return False
+    return (record.get("data"), record.get("exp")) == (str(data), str(experiment))
+
+
+def _checked_details(job: Job) -> RecipeDetails:
+    """Raises DataError for options that this page does not write: the job may be of somebody else."""
+    _refuse_other_options(job.folder, names_of_options(job), OPTIONS_OF_TRAINING)
+    details = read_recipe_details(job)
+    is_ours = details is not None and details.options.override == override_of(details.minutes)
+    if details is None or not is_ours:
+        found = "has settings that this page does not write"
+        raise DataError(job.folder, found, "start a new training")
+    _refuse_other_words(job.folder, details.options.prepare)
+    return details
+
+
+# ---- transcription and sharing
+
+
+def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> PageCommand:
+    """Transcription of recordings into PROJECT/transcribed.
+
+    Those that are there already are left out. Raises DataError if there are no files.
+    """
     if not files:
         raise DataError("recordings", "none chosen", "choose at least one")
-    command = ["wenet-hs", "transcribe", "--model_dir", str(model), "--record"]
-    return [*command, str(project.target("transcribed")), "--skip_existing", "--", *map(str, files)]
+    record_folder = str(project.target("transcribed"))
+    options = ["--model_dir", str(model), "--record", record_folder, "--skip_existing"]
+    words = (WENET_HS, "transcribe", *options, "--", *map(str, files))
+    details = TranscribeDetails(model=model, files=tuple(files))
+    return PageCommand(words=words, details=details.record())
 
 
-def pack_command(project: Project, model: Path, form: Form) -> list[str]:
-    """A ZIP to share in PROJECT/shared, with the edited card in PROJECT/cards; or first that card, to be edited."""
+def pack_command(project: Project, model: Path, form: Form) -> PageCommand:
+    """A ZIP to share in PROJECT/shared, with the edited card in PROJECT/cards.
+
+    With the field `card_only` only that card is made, to be edited.
+    """
     name = check_name(form.get("name", ""), "model")
     card = project.target("cards") / f"{name}.md"
     out = card if form.get("card_only") else project.target("shared") / f"{name}.zip"
-    command = ["wenet-hs", "pack", "--model_dir", str(model), "--out", str(out)]
-    command += ["--card", str(card)] if out != card and card.is_file() else []
-    for name in ("license", "data"):
-        if value := form.get(name, "").strip():
-            command.append(f"--{name}={one_field(value)}")
-    return [*command, *(["--overwrite"] if form.get("overwrite") else [])]
+    details = PackDetails(
+        model=model,
+        license=one_field(form.get("license", "").strip()),
+        data=one_field(form.get("data", "").strip()),
+    )
+    words = [WENET_HS, "pack", "--model_dir", str(model), "--out", str(out)]
+    if out != card and card.is_file():
+        words += ["--card", str(card)]
+    if details.license:
+        words.append(f"--license={details.license}")
+    if details.data:
+        words.append(f"--data={details.data}")
+    if form.get("overwrite"):
+        words.append("--overwrite")
+    return PageCommand(words=tuple(words), details=details.record())
 
 
 def read_correction(form: Form) -> Correction:

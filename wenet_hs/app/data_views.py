@@ -3,7 +3,7 @@
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import sha256
@@ -18,9 +18,10 @@ from starlette.routing import Route
 
 from wenet_hs.annotation.recordings import read_record
 from wenet_hs.app import commands, lists
+from wenet_hs.app.job_details import read_recipe_details
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.places import TARGETS, UPLOADED, check_file_name
-from wenet_hs.app.projects import FORMS, read_recipe_options
+from wenet_hs.app.projects import read_recipe_options
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
 from wenet_hs.corpus.forms import recognise
@@ -29,7 +30,9 @@ from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.errors import DataError
 from wenet_hs.files import file_sha256, open_atomic, read_cached, write_atomic
+from wenet_hs.jobs import Job
 from wenet_hs.manifest import Utterance
+from wenet_hs.recipes.own_options import FORMS
 from wenet_hs.report.utterances import encode_clip
 
 _UPLOADING, _MUTEX = set[Path](), threading.Lock()
@@ -93,9 +96,10 @@ def prepare(request: Request) -> Response:
         chosen = {name: form.getlist(name) for name in form if name != "replace"}
         write_atomic(project.target(".app") / lists.CHOICE, json.dumps(chosen, ensure_ascii=False))
 
-    command = commands.prepare_command(project, form, site_of(request).places)
+    options = commands.prepare_options(project, form, site_of(request).places)
     if not form.get("replace") and not form.get("preview"):
-        commands.refuse_other_lists(project, command)
+        commands.refuse_other_lists(project, options)
+    command = commands.prepare_command(options)
     return start(request, project, "prepare", command, "check", before=move_lists)
 
 
@@ -116,9 +120,24 @@ def show_check(request: Request) -> Response:
     values["expected"] = describe_results(stats["total"]["hours"].get("train", 0.0)) if stats else ""
     values["excluded"] = lists.page_of(left_out, query.get("excluded", ""), 100)
     values["num_rejected"] = len(lists.read_rejected_annotations(project))
-    values |= {"clips": lists.read_clips(project), "job": project.last_job("prepare")}
+    job = project.last_job("prepare")
+    values |= {"clips": lists.read_clips(project), "job": job}
+    values["least_minutes"] = missed_minimum(job, stats)
     values |= {"made": read_recipe_options(project / "data"), "choice": lists.read_choice(project)}
     return render(request, "check.html", project=project, **values)
+
+
+def missed_minimum(job: Job | None, stats: Mapping[str, Any]) -> float | None:
+    """The minutes of training speech that a job needed; None if it did not fail for too few.
+
+    `stats`: the content of data/stats.json, empty if there is none.
+    """
+    details = read_recipe_details(job)
+    if job is None or details is None or not stats or job.state != "failed":
+        return None
+    minutes = 60 * stats["total"]["hours"].get("train", 0.0)
+    least = details.options.min_minutes
+    return least if minutes < least else None
 
 
 def show_rejected(request: Request) -> Response:

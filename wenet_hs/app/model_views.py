@@ -2,7 +2,7 @@
 """Training, results, transcription and sharing: the pages about models."""
 
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,12 @@ from starlette.responses import FileResponse, PlainTextResponse, Response
 from wenet_hs.annotation import corrections
 from wenet_hs.annotation.recordings import ANNOTATED, Record, read_record
 from wenet_hs.app import commands, lists
+from wenet_hs.app.job_details import (
+    RecipeDetails,
+    read_pack_details,
+    read_recipe_details,
+    read_transcribe_details,
+)
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, show_next, site_of, start, text
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project, read_recipe_options
@@ -94,7 +100,38 @@ def show_train(request: Request) -> Response:
     values |= {"stats": lists.read_stats(project), "sizes": commands.SIZES, "trainings": project.trainings()}
     values |= {"models": find_models(project), "time_job": project.last_job("time"), "job": job}
     values["made"] = read_recipe_options(project / "data")
+    of_job = read_recipe_details(job)
+    values["job_experiment"] = of_job.options.exp if of_job is not None else None
+    values["last"] = last_choice(request.query_params.get("encoder", ""), values["time_job"])
     return render(request, "train.html", state=live_state(project, job) if job else "", **values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LastChoice:
+    """The texts of the fields of the form for a training; empty: not chosen."""
+
+    size: str = ""
+    base: str = ""
+    encoder: str = ""
+    minutes: str = ""
+
+
+def last_choice(encoder: str, time_job: Job | None) -> LastChoice:
+    """The choice whose time was measured last, or only the encoder that the address names."""
+    measured = read_recipe_details(time_job)
+    if encoder or measured is None:
+        return LastChoice(encoder=encoder)
+    return _choice_of(measured)
+
+
+def _choice_of(details: RecipeDetails) -> LastChoice:
+    options = details.options
+    return LastChoice(
+        size=options.size,
+        base="" if options.base is None else str(options.base),
+        encoder="" if options.encoder is None else str(options.encoder),
+        minutes="" if details.minutes is None else f"{details.minutes:g}",
+    )
 
 
 def train(request: Request) -> Response:
@@ -103,15 +140,17 @@ def train(request: Request) -> Response:
     With the field `corrected` the corrected segments of all recordings become training speech.
     """
     project, form = project_of(request), form_of(request)
-    command = commands.train_command(project, form, site_of(request).places)
+    training = commands.train_command(project, form, site_of(request).places)
     write = partial(write_corrected, project, site_of(request).places)
     if form.get("corrected") and form.get("only_table") and "preview" not in form:
         write()
         return show_next(request, project, "transcribe")
     kind, step = ("time", "train#new") if form.get("only_time") else ("train", "train")
-    answer = start(request, project, kind, command, step, before=write if form.get("corrected") else lambda: None)
+    before = write if form.get("corrected") else lambda: None
+    answer = start(request, project, kind, training.command, step, before=before)
     if "preview" in form:
-        answer.headers["X-Expected"] = quote(find_expected_time(project, command) or text("time_unknown"))
+        sentence = find_expected_time(project, training.options) or text("time_unknown")
+        answer.headers["X-Expected"] = quote(sentence)
     return answer
 
 
@@ -169,8 +208,9 @@ def show_transcribe(request: Request) -> Response:
     """The queue of the last job, the transcribed recordings, and a form for more."""
     project = project_of(request)
     job, done = project.last_job("transcribe"), project.transcripts()
-    words, model = (job.command, "".join(job.option("--model_dir")[1:])) if job else ((), "")
-    asked = [Path(one) for one in words[words.index("--") + 1 :]] if "--" in words else []
+    details = read_transcribe_details(job)
+    asked = () if details is None else details.files
+    model = "" if details is None else str(details.model)
     records, reviewed, faults = list[Record](), dict.fromkeys(done, 0), dict[str, str]()
     for name, path in done.items():
         try:
@@ -284,10 +324,8 @@ def show_share(request: Request) -> Response:
             cards[path.name] = str(error)
     models = {name: path for name, path in find_models(project).items() if path.is_dir()}
     job = project.last_job("pack")
-    words = [word[2:] for word in (job.command if job else ()) if word.startswith(("--license=", "--data="))]
-    given = dict(word.split("=", 1) for word in words)
-    used = "".join(job.option("--model_dir")[1:]) if job else ""
-    values: dict[str, Any] = {"cards": cards, "models": models, "job": job, "given": given, "used": used}
+    values: dict[str, Any] = {"cards": cards, "models": models, "job": job}
+    values["last"] = read_pack_details(job)
     packed = [path.name for path in project.files("shared/*.zip")]
     shown = lists.page_of(lists.read_recordings(project), request.query_params.get("page", ""), 25)
     consents = read_consent(project / CONSENT)

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from wenet_hs.app.commands import Form
+from wenet_hs.app.commands import Form, PageCommand
 from wenet_hs.app.lists import page_of
 from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects
@@ -107,7 +107,7 @@ def start(
     request: Request,
     project: Project,
     kind: str,
-    command: Sequence[str],
+    command: PageCommand,
     step: str,
     *,
     before: Callable[[], object] = lambda: None,
@@ -117,7 +117,7 @@ def start(
     `before`: what changes files first. It is called only where the job can start.
     """
     if "preview" in form_of(request):
-        return PlainTextResponse(shlex.join(command))
+        return PlainTextResponse(shlex.join(command.words))
     alone = ("prepare", "train") if kind in ("prepare", "train") else ()  # both write to data/
 
     def check_and_change() -> None:
@@ -126,7 +126,15 @@ def start(
             raise DataError(of_shell.name, "is trained in a shell", "wait for its end, or stop it")
         before()
 
-    start_job(project.jobs_folder, kind, command, folder=project.folder, alone=alone, before=check_and_change)
+    start_job(
+        project.jobs_folder,
+        kind,
+        command.words,
+        folder=project.folder,
+        details=command.details,
+        alone=alone,
+        before=check_and_change,
+    )
     return show_next(request, project, step)
 
 

@@ -9,19 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-import wenet_hs
 from wenet_hs.annotation.corrections import CORRECTIONS
 from wenet_hs.app.places import TARGETS, Places, check_name, choose
 from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.errors import ConfigError, DataError, WenetHsError
+from wenet_hs.errors import DataError, WenetHsError
 from wenet_hs.files import lock_holder, locked, one_field, read_cached
 from wenet_hs.jobs import Job, read_jobs
-from wenet_hs.recipes.folder_options import absolute_values, options_file, read_folder_options
+from wenet_hs.recipes.folder_options import options_file, read_absolute_values
 
-RECIPE = Path(wenet_hs.__file__).parents[1] / "examples/own/s0/run.sh"
-FORMS = ("elan", "praat", "kaldi", "folder", "corpus")
-"""Options of the recipe that name the recordings; `corpus` is a table."""
 _FOLDERS_OF_RECIPE = ("data", "exp")
 
 
@@ -147,19 +143,8 @@ def read_recipe_options(folder: Path) -> dict[str, str]:
 
     Paths are absolute. Raises DataError if the file with the options is damaged.
     """
-    options = read_folder_options(folder)
-    if options is None:
-        return {}
-    values = absolute_values(options.values, RECIPE.parent)
+    values = read_absolute_values(folder)
     return {name: value for name, value in values.items() if value}
-
-
-def find_recipe() -> Path:
-    """run.sh of examples/own. Raises ConfigError if the package was installed without the checkout."""
-    if not RECIPE.is_file():
-        to_do = "install in the checkout with pip install -e '.[app]'"
-        raise ConfigError("wenet-hs app", "examples/own/s0/run.sh is not beside the package", to_do)
-    return RECIPE
 
 
 def _is_project(folder: Path) -> bool:

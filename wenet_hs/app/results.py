@@ -1,36 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
 """The expected time of a training, and the results of trainings on the test set."""
 
-from collections.abc import Sequence
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.app.commands import ONLY_TIME
-from wenet_hs.app.lists import page_of, read_clips
+from wenet_hs.app.expected_times import expected_time_file
+from wenet_hs.app.lists import page_of, read_clips, read_stats
 from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.errors import DataError
 from wenet_hs.files import read_cached
+from wenet_hs.recipes.expected_record import read_expected
+from wenet_hs.recipes.own_options import OwnOptions
 from wenet_hs.report.collect import sort_modes
 from wenet_hs.report.model_scores import MIN_COUNT, read_scores, score_files, usual_mode
 from wenet_hs.score.compare import Difference, Significance, compare_macro
 
 
-def find_expected_time(project: Project, command: Sequence[str]) -> str:
-    """The line that was measured for a training with these options, into any folder; empty if there is none.
+def find_expected_time(project: Project, options: OwnOptions) -> str:
+    """The sentence about the measured time; empty if it was not measured.
 
     What was measured before the lists were made again does not count.
     """
-
-    def choice(words: Sequence[str]) -> dict[str, str]:
-        options = dict(zip(words[1::2], words[2::2], strict=False))
-        return {name: value for name, value in options.items() if name not in ("--exp", "--stage", *ONLY_TIME)}
-
-    stats = project / "data/stats.json"
-    made = stats.stat().st_mtime if stats.is_file() else 0.0
-    jobs = [job for job in project.jobs("time") if (job.folder / "job.json").stat().st_mtime >= made]
-    lines = (line for job in jobs if choice(job.command) == choice(command) for line in job.tail())
-    return next((line for line in lines if line.startswith("expected time")), "")
+    path = expected_time_file(project, options)
+    stats_path = project / "data/stats.json"
+    if not path.is_file() or not stats_path.is_file():
+        return ""
+    is_outdated = path.stat().st_mtime < stats_path.stat().st_mtime
+    if is_outdated:
+        return ""
+    with suppress(DataError):
+        record = read_expected(path)
+        hours = read_stats(project)["total"]["hours"].get("train", 0.0)
+        return record.sentence if record.hours == hours else ""
+    return ""
 
 
 def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | None:

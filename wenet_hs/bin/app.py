@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> None:
     except ImportError as error:
         if (error.name or "wenet_hs").startswith("wenet_hs"):
             raise
-        to_do = "run pip install '.[app]' in the folder of wenet_hs"
+        to_do = "run pip install 'wenet_hs[app]'"
         raise ConfigError("wenet-hs app", f"{error.name} is not installed", to_do) from error
     if args.install_shortcut:
         command = [str(Path(sys.executable).with_name("wenet-hs")), "app", f"--dir={folder}", f"--port={args.port}"]

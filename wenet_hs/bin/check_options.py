@@ -24,7 +24,7 @@ from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import AUTO_MODES, CTC_MODES, MODES
 from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.config_choice import check_base, choose_config
-from wenet_hs.recipes.folder_options import check_folder_options, portable_values
+from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.recipes.plan import check_unit
 from wenet_hs.recipes.sizes import AUTO, read_sizes
@@ -127,8 +127,8 @@ def _check_recipe_options(args: argparse.Namespace) -> None:
     check_option_values(values, args.last_stage)
     for folder, names in (("data", args.data_options), ("exp", args.exp_options)):
         if names:
-            portable = portable_values(select_values(values, names), args.recipe_dir)
-            check_folder_options(f"--{folder}", Path(values[folder]), portable)
+            chosen = select_values(values, names)
+            check_made_with(f"--{folder}", Path(values[folder]), chosen, args.recipe_dir)
 
 
 def _check_names(flag: str, given: Iterable[str], known: Iterable[str], other: str = "") -> None:

@@ -39,18 +39,18 @@ def add_option_arguments(parser: argparse._ActionsContainer) -> None:
     add(
         "--recipe_dir",
         type=Path,
-        default=Path(),
         metavar="DIR",
-        help="folder of run.sh (default: this one)",
+        help="folder of run.sh",
     )
     add("--values", nargs="*", default=[], metavar="NAME=VALUE", help="the options of the recipe")
 
 
 def run(args: argparse.Namespace) -> None:
-    values = parse_values(args.values)
+    values = select_values(parse_values(args.values), args.options)
+    recipe_dir = args.recipe_dir or Path()
     options = FolderOptions(
-        recipe=args.recipe_dir.resolve().parent.name,
-        values=portable_values(select_values(values, args.options), args.recipe_dir),
+        recipe=recipe_dir.resolve().parent.name,
+        values=portable_values(values, args.folder),
     )
     write_folder_options(args.folder, options)
 

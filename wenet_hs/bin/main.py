@@ -39,6 +39,7 @@ COMMANDS = {
     "plan": "decide size, steps and settings of a training, and how long it takes here",
     "train": "train a model",
     "progress": "show how far the trainings of a recipe are",
+    "own": "all stages from your own recordings to a recogniser, its error rates and a report",
     "average": "average checkpoints into final.pt",
     "import": "make a model folder from a fine-tuned model in Hugging Face's layout",
     "lm": "n-gram and recurrent language models: estimate, train, score, sample, count",
@@ -116,7 +117,8 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     """Parse `argv` for one command module and run it. Returns the exit code: 0 done, 2 a user error, 130 Ctrl-C.
 
     A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
-    is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`.
+    is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`. It
+    may have `translate_arguments(argv)`, which returns the arguments that the parser gets.
     """
     name = _command_name(module)
     parser = _Parser(prog=f"wenet-hs {name}", description=module.__doc__)
@@ -125,8 +127,11 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     logging.captureWarnings(True)
+    words = sys.argv[1:] if argv is None else argv
     try:
-        args = parser.parse_args(translate_flags(name, sys.argv[1:] if argv is None else argv))
+        if hasattr(module, "translate_arguments"):
+            words = module.translate_arguments(words)
+        args = parser.parse_args(translate_flags(name, words))
         module.run(args)
         sys.stdout.flush()
     except WenetHsError as error:

@@ -46,6 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     threads_help = "CPU threads of a training, for the expected time (default: 1)"
     add("--threads", type=int, default=1, help=threads_help)
     add("--only_time", action="store_true", help="print the expected time, and write nothing")
+    json_help = "with --only_time: also write what is decided and measured there, as JSON"
+    add("--json", type=Path, metavar="FILE", help=json_help)
     add("--out", type=Path, required=True, metavar="EXP", help="folder of the experiment")
 
 
@@ -63,8 +65,11 @@ def run(args: argparse.Namespace) -> None:
         overrides=args.override_config,
         num_threads=args.threads,
     )
-    act = describe_plan if args.only_time else update_plan
-    print("\n".join(act(options)))
+    if args.json is not None and not args.only_time:
+        to_do = "add --only_time, or leave it out"
+        raise ConfigError(f"--json {args.json}", "has no effect without --only_time", to_do)
+    lines = describe_plan(options, args.json) if args.only_time else update_plan(options)
+    print("\n".join(lines))
 
 
 def _read_steps(text: str) -> int | None:

@@ -18,3 +18,21 @@ def conf_folder() -> Path:
 def conf_file(name: str) -> Path:
     """The path of a config of wenet_hs, such as `own.yaml`, whether the file exists or not."""
     return conf_folder() / name
+
+
+def shipped_name(path: Path) -> str | None:
+    """The name of a config of wenet_hs in `conf_folder`; None for another file.
+
+    A copy with the same name and content is one too: a checkout has its own `conf/` beside that of
+    an installed package.
+    """
+    shipped = conf_file(path.name)
+    if not path.is_file() or not shipped.is_file():
+        return None
+    return path.name if path.read_bytes() == shipped.read_bytes() else None
+
+
+def checkout_recipe_dir() -> Path | None:
+    """`examples/own/s0` of the checkout that has this package; None for an installed package."""
+    recipe_dir = _PACKAGE.parent / "examples/own/s0"
+    return recipe_dir if recipe_dir.is_dir() else None

@@ -14,7 +14,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.encoders.description import EncoderDescription, read_description
 from wenet_hs.encoders.weights import weight_files
 from wenet_hs.errors import ConfigError
-from wenet_hs.recipes.conf_files import OWN, conf_file
+from wenet_hs.recipes.conf_files import OWN, conf_file, shipped_name
 from wenet_hs.recipes.sizes import AUTO
 from wenet_hs.shared_model import resolve_model
 
@@ -80,8 +80,11 @@ def choose_config(
 
 
 def is_own(config: Path) -> bool:
-    """Whether a path is that of conf/own.yaml, the default of `--config`."""
-    return config.resolve() == conf_file(OWN).resolve()
+    """Whether a path is that of conf/own.yaml, the default of `--config`, or an equal copy of it.
+
+    The run.sh of a checkout names its own copy, also where wenet_hs is installed elsewhere.
+    """
+    return shipped_name(config) == OWN
 
 
 def check_base(base: Path) -> None:

@@ -3,7 +3,12 @@
 
 A folder with lists or experiments may be used again only with the options that made it. Names have
 no dashes: the option `--tree` is `tree`. Values are those of the command line, always text; paths
-are written so that they stay right: recordings absolute, the others relative to the recipe.
+are written so that they stay right:
+
+- recordings absolute, as they stay where they are,
+- a config of wenet_hs as `conf/NAME.yaml`, wherever wenet_hs is installed,
+- other paths relative to the folder with options.json. In files of earlier versions they are
+  relative to the folder of the recipe.
 """
 
 import json
@@ -11,19 +16,29 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os.path import normpath, relpath
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from wenet_hs.errors import ConfigError, DataError, one_line
 from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.recipes.conf_files import checkout_recipe_dir, conf_file, shipped_name
+from wenet_hs.recipes.prepare_words import has_open_quote, split_words
 
 FILE_NAME = "options.json"
 EARLIER_FILE_NAME = "options.txt"
 """The file of folders that versions before 2026-12 made: lines of `--name value`."""
-FORMAT = "wenet_hs.options/1"
+FORMAT = "wenet_hs.options/2"
+EARLIER_FORMAT = "wenet_hs.options/1"
+"""Its paths are relative to the folder of the recipe."""
 RECORDINGS = ("corpus", "elan", "praat", "kaldi", "folder")
 """Options with paths of recordings. They stay where they are if a checkout is moved."""
 OTHER_PATHS = ("base", "config", "data", "ctc_tree", "encoder")
-"""Options with paths of files that are moved together with a checkout."""
+"""Options with paths of files that are moved together with the folder."""
+SHIPPED = "conf/"
+"""What is written before the name of a config of wenet_hs."""
+SHIPPED_IN_EARLIER_FORMAT = "../../../conf/"
+"""The same as seen from the folder of a recipe."""
+HUB = "hf:"
+"""The beginning of a model's name on the hub, which is no path."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +49,8 @@ class FolderOptions:
     """Name of the recipe, such as `own`, for people. Not compared: a recipe may be renamed."""
     values: Mapping[str, str]
     """Name of an option → its value; an option that was not given has an empty value."""
+    paths_from: Literal["folder", "recipe"] = "folder"
+    """What relative paths are relative to."""
 
 
 def options_file(folder: Path) -> Path | None:
@@ -53,7 +70,7 @@ def read_folder_options(folder: Path) -> FolderOptions | None:
     if path is None:
         return None
     if path.name == EARLIER_FILE_NAME:
-        return FolderOptions("", _read_earlier_values(path))
+        return FolderOptions("", _read_earlier_values(path), paths_from="recipe")
     return _read_json(path)
 
 
@@ -73,11 +90,15 @@ def _read_json(path: Path) -> FolderOptions:
     except json.JSONDecodeError as error:
         raise DataError(path, f"is no JSON ({one_line(error)})", to_do) from error
     written_format = record.get("format") if isinstance(record, dict) else None
-    if written_format != FORMAT:
+    if written_format not in (FORMAT, EARLIER_FORMAT):
         raise DataError(path, f"has the format {written_format!r}, not {FORMAT!r}", to_do)
     if not _has_options(record):
         raise DataError(path, "has no options with text as values", to_do)
-    return FolderOptions(str(record.get("recipe", "")), record["options"])
+    return FolderOptions(
+        recipe=str(record.get("recipe", "")),
+        values=record["options"],
+        paths_from="folder" if written_format == FORMAT else "recipe",
+    )
 
 
 def _has_options(record: Mapping[str, Any]) -> bool:
@@ -96,8 +117,8 @@ def write_folder_options(folder: Path, options: FolderOptions) -> None:
     (folder / EARLIER_FILE_NAME).unlink(missing_ok=True)
 
 
-def portable_values(values: Mapping[str, str], recipe_dir: Path) -> dict[str, str]:
-    """The values as they are written: paths of recordings absolute, others relative to the recipe.
+def portable_values(values: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The values of a command line as they are written into a folder.
 
     Relative paths in `values` are those of the working folder. Links are not followed.
     """
@@ -107,24 +128,112 @@ def portable_values(values: Mapping[str, str], recipe_dir: Path) -> dict[str, st
         if value and name in RECORDINGS:
             portable[name] = normpath(Path.cwd() / value)
         elif value and name in OTHER_PATHS:
-            portable[name] = relpath(value, recipe_dir)
+            portable[name] = _portable_path(name, value, folder)
     return portable
 
 
-def absolute_values(values: Mapping[str, str], recipe_dir: Path) -> dict[str, str]:
-    """The values of `portable_values` with absolute paths, for a recipe in this folder."""
+def _portable_path(name: str, value: str, folder: Path) -> str:
+    if value.startswith(HUB):
+        return _hub_name(value)
+    if name == "config":
+        shipped = shipped_name(Path(value))
+        if shipped is not None:
+            return f"{SHIPPED}{shipped}"
+    relative = relpath(value, folder)
+    is_ambiguous = name == "config" and relative.startswith(SHIPPED)
+    return f"./{relative}" if is_ambiguous else relative
+
+
+def _hub_name(value: str) -> str:
+    """A name of the hub with two slashes, of which `Path` makes one."""
+    return f"{HUB}//{value.removeprefix(HUB).lstrip('/')}"
+
+
+def absolute_values(values: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """The values of `portable_values` with absolute paths."""
     absolute = {}
     for name, value in values.items():
         absolute[name] = value
         if value and name in OTHER_PATHS:
-            absolute[name] = normpath(recipe_dir / value)
+            absolute[name] = _absolute_path(name, value, folder)
     return absolute
 
 
-def check_folder_options(
+def _absolute_path(name: str, value: str, folder: Path) -> str:
+    if value.startswith(HUB):
+        return value
+    if name == "config" and value.startswith(SHIPPED):
+        return str(conf_file(value.removeprefix(SHIPPED)))
+    return normpath(folder.absolute() / value)
+
+
+def read_absolute_values(folder: Path, recipe_dir: Path | None = None) -> dict[str, str]:
+    """The options with which a folder was made, with absolute paths; empty if there are none.
+
+    Args:
+        folder: the folder.
+        recipe_dir: folder of the recipe, for a file of an earlier version; None: that of the
+            checkout with this package. An installed package looks for a path of an earlier version
+            below the folders that have `folder`, and leaves it as it is if there is none.
+    Raises DataError as `read_folder_options` does.
+    """
+    options = read_folder_options(folder)
+    if options is None:
+        return {}
+    return absolute_values(_with_paths_from_folder(options, folder, recipe_dir), folder)
+
+
+def _with_paths_from_folder(
+    options: FolderOptions,
+    folder: Path,
+    recipe_dir: Path | None,
+) -> Mapping[str, str]:
+    """The values of a folder in the form of `portable_values`, also those of an earlier version."""
+    if options.paths_from == "folder":
+        return options.values
+    recipe_dir = recipe_dir or checkout_recipe_dir()
+    converted = {}
+    for name, value in options.values.items():
+        converted[name] = value
+        if value and name in OTHER_PATHS:
+            converted[name] = _converted_path(name, value, folder, recipe_dir)
+    return converted
+
+
+def _converted_path(name: str, value: str, folder: Path, recipe_dir: Path | None) -> str:
+    config_name = value.removeprefix(SHIPPED_IN_EARLIER_FORMAT)
+    has_prefix = value.startswith(SHIPPED_IN_EARLIER_FORMAT)
+    if name == "config" and has_prefix and conf_file(config_name).is_file():
+        return f"{SHIPPED}{config_name}"
+    if HUB in value:  # was written as a path from the folder of the recipe
+        return _hub_name(value[value.index(HUB) :])
+    if recipe_dir is not None:
+        return _portable_path(name, str(recipe_dir.absolute() / value), folder)
+    path = _path_below_same_folder(value, folder)
+    return value if path is None else _portable_path(name, str(path), folder)
+
+
+def _path_below_same_folder(value: str, folder: Path) -> Path | None:
+    """The file that a path from an unknown folder names: it is below a folder that has `folder` too.
+
+    None if there is none.
+    """
+    parts = [part for part in Path(value).parts if part != ".."]
+    for above in folder.absolute().parents:
+        path = above.joinpath(*parts)
+        if path.exists():
+            return path
+    return None
+
+
+# ---- comparing
+
+
+def check_made_with(
     flag: str,
     folder: Path,
     values: Mapping[str, str],
+    recipe_dir: Path | None = None,
 ) -> None:
     """Raise ConfigError for the first option with another value than the one that made the folder.
 
@@ -133,25 +242,41 @@ def check_folder_options(
     Args:
         flag: the option of the recipe that names the folder, such as `--exp`.
         folder: the folder.
-        values: of this run, in the form of `portable_values`.
+        values: of a command line; relative paths are those of the working folder.
+        recipe_dir: folder of the recipe, from which paths are shown; None: the working folder.
+            It is also needed for files of earlier versions, as in `read_absolute_values`.
     """
-    made_with = read_folder_options(folder)
-    if made_with is None:
+    options = read_folder_options(folder)
+    if options is None:
         return
-    for name, value in values.items():
-        if _differs(name, value, made_with.values):
-            before = f"another recipe, without --{name}"
-            if name in made_with.values:
-                before = f"--{name} {made_with.values[name]}"
-            raise ConfigError(
-                f"--{name} {value}".removesuffix(" "),
-                f"{folder} was made with {before}",
-                f"repeat this, give another {flag}, or remove the folder",
-            )
+    made_with = _with_paths_from_folder(options, folder, recipe_dir)
+    now = portable_values(values, folder)
+    for name in values:
+        if _is_same(name, now[name], made_with):
+            continue
+        shown = _shown(name, now[name], folder, recipe_dir)
+        before = f"another recipe, without --{name}"
+        if name in made_with:
+            before = f"--{name} {_shown(name, made_with[name], folder, recipe_dir)}"
+        raise ConfigError(
+            f"--{name} {shown}".removesuffix(" "),
+            f"{folder} was made with {before}",
+            f"repeat this, give another {flag}, or remove the folder",
+        )
 
 
-def _differs(name: str, value: str, made_with: Mapping[str, str]) -> bool:
-    """Whether an option is not as before. One that the folder does not know yet may stay empty."""
-    if name in made_with:
-        return made_with[name] != value
-    return value != ""
+def _is_same(name: str, value: str, made_with: Mapping[str, str]) -> bool:
+    """Whether an option is as before. One that the folder does not know yet may stay empty."""
+    before = made_with.get(name, "")
+    if name == "prepare" and not has_open_quote(before):
+        return split_words(before) == split_words(value)  # quotes may differ
+    return before == value
+
+
+def _shown(name: str, value: str, folder: Path, recipe_dir: Path | None) -> str:
+    """A value of `portable_values` as a user would give it."""
+    is_path = value and name in OTHER_PATHS
+    is_shipped = name == "config" and value.startswith(SHIPPED)
+    if not is_path or is_shipped or value.startswith(HUB):
+        return value
+    return relpath(folder.absolute() / value, recipe_dir or Path())

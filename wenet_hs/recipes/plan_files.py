@@ -11,7 +11,19 @@ from pathlib import Path
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.errors import ConfigError
 from wenet_hs.files import file_sha256, write_atomic
-from wenet_hs.recipes.expected_time import describe_expected_time, measure_expected_time
+from wenet_hs.recipes.expected_record import (
+    FORMAT,
+    ExpectedRecord,
+    OutputsRecord,
+    PartRecord,
+    write_expected,
+)
+from wenet_hs.recipes.expected_time import (
+    GIGABYTE,
+    ExpectedTime,
+    describe_expected_time,
+    measure_expected_time,
+)
 from wenet_hs.recipes.plan import (
     FILES_BESIDE,
     Draft,
@@ -22,6 +34,7 @@ from wenet_hs.recipes.plan import (
     first_part_overrides,
     without_other_heads,
 )
+from wenet_hs.recipes.plan_names import FIRST_PART, PLAN
 from wenet_hs.recipes.plan_record import (
     InputChange,
     PlanRecord,
@@ -49,12 +62,12 @@ class PlanFiles:
     @property
     def plan(self) -> Path:
         """The config of the trainings, which the user may edit."""
-        return self.folder / "plan.yaml"
+        return self.folder / PLAN
 
     @property
     def first_part(self) -> Path:
         """The config of the first part of training, which follows from the plan."""
-        return self.folder / "first_part.yaml"
+        return self.folder / FIRST_PART
 
     @property
     def record(self) -> Path:
@@ -78,13 +91,53 @@ class PlanFiles:
         return read_record(self.record)
 
 
-def describe_plan(options: PlanOptions) -> list[str]:
+@dataclass(frozen=True, kw_only=True)
+class MeasuredPlan:
+    """What would be decided now, and the time that it takes here."""
+
+    size_line: str
+    """The sentence about hours, size and steps."""
+    record: ExpectedRecord
+
+
+def measure_plan(options: PlanOptions) -> MeasuredPlan:
     """The size, the steps and the expected time of a training. Nothing is written.
 
     Raises ConfigError or DataError as `draft_plan` does.
     """
     draft = draft_plan(options, _chosen_before(options, PlanFiles(folder=options.out)))
-    return [describe_size(draft, options.base), _measure(draft, options)]
+    expected = _measure(draft, options)
+    outputs = None
+    if expected.outputs is not None:
+        outputs = OutputsRecord(
+            seconds=expected.outputs.seconds,
+            bytes=round(GIGABYTE * expected.outputs.gigabytes),
+            folder=expected.outputs.folder,
+        )
+    parts = [PartRecord(steps=part.steps, seconds=part.seconds) for part in expected.parts]
+    record = ExpectedRecord(
+        format=FORMAT,
+        hours=draft.hours,
+        size=draft.decisions.size,
+        parts=tuple(parts),
+        outputs=outputs,
+        has_time_limit=expected.has_time_limit,
+        machine=expected.machine,
+        sentence=describe_expected_time(expected),
+    )
+    return MeasuredPlan(size_line=describe_size(draft, options.base), record=record)
+
+
+def describe_plan(options: PlanOptions, json_file: Path | None = None) -> list[str]:
+    """The size, the steps and the expected time of a training, as lines for the user.
+
+    `json_file`: the same is written there as data; None: nothing is written.
+    Raises ConfigError or DataError as `draft_plan` does.
+    """
+    measured = measure_plan(options)
+    if json_file is not None:
+        write_expected(json_file, measured.record)
+    return [measured.size_line, measured.record.sentence]
 
 
 def update_plan(options: PlanOptions) -> list[str]:
@@ -136,21 +189,20 @@ def _chosen_before(options: PlanOptions, files: PlanFiles) -> str | None:
     return chosen.read_text("utf-8").strip() if chosen.is_file() else None
 
 
-def _measure(draft: Draft, options: PlanOptions) -> str:
-    expected = measure_expected_time(
+def _measure(draft: Draft, options: PlanOptions) -> ExpectedTime:
+    return measure_expected_time(
         draft.config,
         draft.choice.path,
         hours=draft.hours,
         first_steps=draft.decisions.first_steps,
         num_threads=options.num_threads,
     )
-    return describe_expected_time(expected)
 
 
 def _make(files: PlanFiles, draft: Draft, options: PlanOptions) -> list[str]:
     """Measure, write all files, and return what to tell the user."""
     size_line = describe_size(draft, options.base)
-    time_line = _measure(draft, options)
+    time_line = describe_expected_time(_measure(draft, options))
     _write(files, draft, options, time_line)
     return [size_line, time_line, f"{files.plan}: the config of the trainings, to read and to edit"]
 

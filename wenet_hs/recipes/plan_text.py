@@ -8,11 +8,10 @@ from shlex import quote
 from wenet_hs.config.commented_yaml import SettingSource, comment_lines, write_commented
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.recipes.plan import Draft, PlanOptions, first_part_overrides
+from wenet_hs.recipes.plan_names import BASE_NAME
 from wenet_hs.recipes.sizes import NO_LIMIT
 
 REMARKS = "Behind a value that is not the default of wenet_hs is who decided it, and the default."
-BASE_NAME = "base"
-"""The folder of the first part of training, in that of the experiment."""
 
 
 def plan_text(draft: Draft, options: PlanOptions, plan: Path, expected_time: str) -> str:

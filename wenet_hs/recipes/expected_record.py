@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The expected time of a training as JSON, which `wenet-hs plan --only_time --json` writes."""
+
+import json
+from pathlib import Path
+
+from pydantic import Field, ValidationError
+
+from wenet_hs.config.dataset import Count, CountOrZero, Section
+from wenet_hs.errors import DataError
+from wenet_hs.files import write_atomic
+from wenet_hs.report.collect import read_json
+
+FORMAT = "wenet_hs.expected_time/1"
+TO_DO = "measure the time again"
+
+
+class PartRecord(Section):
+    """A part of a training."""
+
+    steps: Count
+    """The planned number; a limit of the time may end the part before."""
+    seconds: float
+
+
+class OutputsRecord(Section):
+    """What is computed once before the training: the outputs of a frozen encoder."""
+
+    seconds: float
+    bytes: CountOrZero
+    """On disk."""
+    folder: str
+
+
+class ExpectedRecord(Section):
+    """The content of the file."""
+
+    format: str
+    hours: float
+    """Of training speech."""
+    size: str
+    parts: tuple[PartRecord, ...] = Field(strict=False)
+    outputs: OutputsRecord | None
+    has_time_limit: bool
+    machine: str
+    """The processor, with the number of threads."""
+    sentence: str
+    """All this in words."""
+
+
+def write_expected(path: Path, record: ExpectedRecord) -> None:
+    """Write the file atomically."""
+    content = json.dumps(record.model_dump(mode="json"), ensure_ascii=False, indent=1)
+    write_atomic(path, f"{content}\n")
+
+
+def read_expected(path: Path) -> ExpectedRecord:
+    """The content of the file. Raises DataError if it is damaged or of another version."""
+    content = read_json(path, TO_DO)
+    written_format = content.get("format") if isinstance(content, dict) else None
+    if written_format != FORMAT:
+        raise DataError(path, f"has the format {written_format!r}, not {FORMAT!r}", TO_DO)
+    try:
+        return ExpectedRecord.model_validate(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = ".".join(map(str, first["loc"])) or "content"
+        raise DataError(path, f"damaged ({key}: {first['msg']})", TO_DO) from error

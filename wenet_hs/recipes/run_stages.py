@@ -1,0 +1,304 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the stages of `wenet-hs own`: commands one after the other, trainings side by side.
+
+Every command runs below a guard (`guarded_process.py`), so that none outlives this process, however
+it ends.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import IO
+
+from wenet_hs.errors import Stopped
+from wenet_hs.jobs import tail
+from wenet_hs.recipes import guarded_process
+from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
+from wenet_hs.recipes.own import (
+    PROGRAM,
+    Command,
+    KeptOptions,
+    Stage,
+    Step,
+    Training,
+    Trainings,
+    check_command,
+    own_stages,
+)
+from wenet_hs.recipes.own_options import OwnOptions, option_texts
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+POLL_S = 0.1
+TRAINING_FAILED = 2
+"""The exit code if a training fails, whatever its own is."""
+LINES_OF_LOG = 3
+LINES_OF_TORCHRUN = 60
+"""torchrun prints a table after the error of a process."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Programs:
+    """The programs that the commands call."""
+
+    wenet_hs: tuple[str, ...]
+    """The first words of a command of wenet-hs."""
+    python: str
+
+
+class StageFailed(Exception):
+    """A command has failed. It has printed why, unless `lines` say it."""
+
+    def __init__(self, code: int, lines: Sequence[str] = ()) -> None:
+        super().__init__(code, lines)
+        self.code = code
+        self.lines = lines
+
+
+class StopRequested(BaseException):
+    """A signal asks this process to end. No handler of errors may catch it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def find_programs() -> Programs:
+    """wenet-hs beside this Python, also if its environment is not active; else its module."""
+    script = Path(sys.executable).with_name("wenet-hs")
+    if script.is_file():
+        return Programs(wenet_hs=(str(script),), python=sys.executable)
+    module = (sys.executable, "-m", "wenet_hs.bin.main")
+    return Programs(wenet_hs=module, python=sys.executable)
+
+
+def run_own(
+    options: OwnOptions,
+    programs: Programs,
+    show: Callable[[str], None],
+) -> None:
+    """Check the options, and run the stages. `show` gets a line per stage.
+
+    When it returns or raises, none of its commands runs any more. Must be called in the main thread,
+    because it handles SIGTERM, SIGINT and SIGHUP; signals that are ignored stay ignored.
+
+    Raises: ConfigError for options of a stage that are wrong; StageFailed if a command fails;
+        Stopped after one of these signals.
+    """
+    runner = _Runner(options, programs)
+    try:
+        with _handled_by(_request_stop):
+            runner.run_command(check_command(options))
+            for stage in own_stages(options):
+                show(f"{time.strftime('%H:%M:%S')} stage {stage.number}: {stage.title}")
+                runner.run_stage(stage)
+    except StopRequested as request:
+        name = signal.Signals(request.number).name
+        to_do = "give the same command to go on"
+        code = guarded_process.SIGNAL_BASE + request.number
+        raise Stopped(PROGRAM, f"stopped by {name}", to_do, code) from None
+    finally:
+        runner.stop()
+
+
+def _request_stop(number: int, frame: FrameType | None) -> None:
+    raise StopRequested(number)
+
+
+@contextmanager
+def _handled_by(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Call a function for each stop signal inside, unless it is ignored.
+
+    Afterwards the handlers are as before.
+    """
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    handled = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
+    for number in handled:
+        signal.signal(number, handle)
+    try:
+        yield
+    finally:
+        for number in handled:
+            signal.signal(number, before[number])
+
+
+@dataclass(frozen=True)
+class _RunningTraining:
+    process: "subprocess.Popen[bytes]"
+    log: Path
+
+
+class _Runner:
+    """Runs steps, and knows the processes that run."""
+
+    def __init__(self, options: OwnOptions, programs: Programs) -> None:
+        self._options = options
+        self._programs = programs
+        self._trainings: list[_RunningTraining] = []
+        self._others: list[subprocess.Popen[bytes]] = []
+        """The live line, and the command of a step."""
+        self._progress: subprocess.Popen[bytes] | None = None
+        self._guarded_end, self._own_end = os.pipe()
+        """A pipe whose writing end closes when this process ends."""
+        os.set_inheritable(self._guarded_end, True)
+
+    def run_stage(self, stage: Stage) -> None:
+        for step in stage.make_steps():
+            self._run_step(step)
+        self._end_progress()
+
+    def _run_step(self, step: Step) -> None:
+        if isinstance(step, Command):
+            self.run_command(step)
+        elif isinstance(step, Trainings):
+            self._run_trainings(step)
+        else:
+            self._keep_options(step)
+
+    def run_command(self, command: Command) -> None:
+        """Raises StageFailed for an exit code that the step does not accept."""
+        output = subprocess.DEVNULL if command.is_quiet else None
+        process = self._start(command, output=output)
+        self._others.append(process)
+        code = process.wait()
+        self._others.remove(process)
+        if code not in command.accepted_codes:
+            raise StageFailed(code)
+
+    def _keep_options(self, step: KeptOptions) -> None:
+        texts = option_texts(self._options)
+        values = {name: texts[name] for name in step.names}
+        kept = FolderOptions("own", portable_values(values, step.folder))
+        write_folder_options(step.folder, kept)
+
+    # ---- trainings
+
+    @property
+    def _num_at_a_time(self) -> int:
+        """Trainings at a time: one whose work is shared among processes is alone."""
+        return self._options.jobs if self._options.nproc == 1 else 1
+
+    def _run_trainings(self, step: Trainings) -> None:
+        for training in step.trainings:
+            self._wait_until_fewer_run_than(self._num_at_a_time)
+            self._start_training(training)
+            self._show_progress(step.num_of_stage)
+        self._wait_until_fewer_run_than(1)
+
+    def _start_training(self, training: Training) -> None:
+        """The log of an earlier run is kept as NAME.log.old."""
+        log = training.log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        if log.is_file():
+            log.replace(log.with_name(f"{log.name}.old"))
+        threads = {"OMP_NUM_THREADS": str(self._options.threads)}
+        with log.open("wb") as output:
+            process = self._start(
+                training.command,
+                output=output,
+                error=subprocess.STDOUT,
+                environment=threads,
+            )
+        self._trainings.append(_RunningTraining(process, log))
+
+    def _wait_until_fewer_run_than(self, number: int) -> None:
+        """Raises StageFailed with the end of its log for a training that fails."""
+        while True:
+            for training in [*self._trainings]:
+                if training.process.poll() is not None:
+                    self._end_training(training)
+            if len(self._trainings) < number:
+                return
+            time.sleep(POLL_S)
+
+    def _end_training(self, training: _RunningTraining) -> None:
+        self._trainings.remove(training)
+        if training.process.returncode == 0:
+            return
+        num_lines = LINES_OF_LOG if self._options.nproc == 1 else LINES_OF_TORCHRUN
+        lines = [f"==> {training.log} <==", *tail(training.log, num_lines)]
+        raise StageFailed(TRAINING_FAILED, lines)
+
+    def _show_progress(self, num_trainings: int) -> None:
+        """Start the live line of the trainings, if it does not run yet."""
+        if self._progress is not None:
+            return
+        command = Command(
+            arguments=(
+                *("progress", "--jobs", str(self._num_at_a_time)),
+                *("--total", str(num_trainings), str(self._options.exp)),
+            )
+        )
+        self._progress = self._start(command)
+        self._others.append(self._progress)
+
+    def _end_progress(self) -> None:
+        """At its end the live line prints the last warnings."""
+        if self._progress is None:
+            return
+        self._progress.terminate()
+        self._progress.wait()
+        self._others.remove(self._progress)
+        self._progress = None
+
+    # ---- processes
+
+    def _start(
+        self,
+        command: Command,
+        *,
+        output: int | IO[bytes] | None = None,
+        error: int | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> "subprocess.Popen[bytes]":
+        """Start a command below a guard.
+
+        Args:
+            output: where its standard output goes; None: where that of this process goes.
+            error: likewise for its standard error.
+            environment: variables beside those of this process.
+        """
+        guard = [sys.executable, "-IS", guarded_process.__file__, str(self._guarded_end)]
+        return subprocess.Popen(
+            [*guard, *self._words(command)],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=error,
+            close_fds=False,  # also descriptors of those that started us, such as the lock of a job
+            env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
+        )
+
+    def _words(self, command: Command) -> list[str]:
+        """The whole command, with torchrun if processes share its work."""
+        nproc = self._options.nproc
+        if not command.is_shared or nproc == 1:
+            return [*self._programs.wenet_hs, *command.arguments]
+        torchrun = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(nproc)]
+        main = ["-m", "wenet_hs.bin.main"]
+        return [self._programs.python, *torchrun, *main, *command.arguments]
+
+    def stop(self) -> None:
+        """Ask all processes to save their work and end, and wait for them.
+
+        A further signal asks them again; a training then ends at once.
+        """
+        processes = [training.process for training in self._trainings] + self._others
+
+        def terminate(number: int = 0, frame: FrameType | None = None) -> None:
+            for process in processes:
+                process.terminate()  # has no effect on one that has ended
+
+        terminate()
+        with _handled_by(terminate):
+            for process in processes:
+                process.wait()
+        self._trainings.clear()
+        self._others.clear()
+        for descriptor in (self._guarded_end, self._own_end):
+            os.close(descriptor)
