@@ -322,16 +322,16 @@ end_training() {  # PROCESS: has ended; if it failed, the recipe ends with the e
 
 show_progress() {  # a live line of the trainings, if it does not run yet
   local seed
-  local total=${#experiments[@]}
+  local model_dirs=("${experiments[@]}")
   if [ -n "$progress_process" ]; then
     return
   fi
   if [ -n "$has_first_part" ]; then
     for seed in $seeds; do
-      total=$((total + 1))
+      model_dirs+=("$exp/$(experiment_name base "$seed")")
     done
   fi
-  wenet-hs progress --jobs "$trainings_at_a_time" --total "$total" "$exp" &
+  wenet-hs progress "${model_dirs[@]}" --jobs "$trainings_at_a_time" &
   progress_process=$!
 }
 

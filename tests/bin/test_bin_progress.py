@@ -4,6 +4,7 @@
 import argparse
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from wenet_hs.runs.progress import (
     ExperimentProgress,
     ShownTraining,
     describe_progress,
+    find_model_folders,
     read_progress,
     read_trainings,
     seconds_of_all,
@@ -78,15 +80,41 @@ def test_a_loss_that_is_not_finite_is_nan(tmp_path: Path) -> None:
     assert describe_progress(training) == "m: step 5 of 10 | loss nan"
 
 
-def test_records_of_before_and_damaged_ones_are_not_shown(tmp_path: Path, are_running: None) -> None:
+def test_damaged_records_are_not_shown_and_old_ones_are_not_recent(tmp_path: Path, are_running: None) -> None:
     write_progress_of(tmp_path / "softmax", 1, 2)
     write_progress_of(tmp_path / "old", 1, 2)
     os.utime(tmp_path / "old/run.json", (1, 1))
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged/run.json").write_text("{")
-    (training,) = read_trainings(tmp_path, since=2.0)
-    assert training.name == f"{tmp_path.name}/softmax" and training.is_running
-    assert 0 <= training.seconds_elapsed < 60
+    folders = [tmp_path / name for name in ("softmax", "old", "damaged", "not begun")]
+    trainings = read_trainings(folders, since=2.0)
+    assert [(training.name, training.is_recent) for training in trainings] == [
+        (f"{tmp_path.name}/softmax", True),
+        (f"{tmp_path.name}/old", False),
+    ]
+    assert all(training.is_running for training in trainings)
+    assert 0 <= trainings[0].seconds_elapsed < 60
+
+
+def test_trainings_that_had_ended_before_do_not_count_as_waiting(tmp_path: Path) -> None:
+    """A study of five trainings goes on after a kill: four have ended, one runs."""
+    one = shown(tmp_path / "five", 500, 1000, minutes_left=60.0, elapsed_min=60.0)
+    trained = [
+        replace(shown(tmp_path / name, 9, 9, state="trained"), is_recent=False) for name in ("one", "two", "three")
+    ]
+    killed = replace(shown(tmp_path / "four", 5, 9, state="killed"), is_recent=False)
+    assert minutes_of_all([one, *trained], jobs=1, total=4) == pytest.approx(60)
+    assert minutes_of_all([one, *trained, killed], jobs=1, total=5) == pytest.approx(60 + 120), "it will be resumed"
+    failed = shown(tmp_path / "four", 5, 9, state="failed")
+    assert minutes_of_all([one, *trained, failed], jobs=1, total=5) == pytest.approx(60), "in this run"
+
+
+def test_folders_of_experiments_and_of_models(tmp_path: Path) -> None:
+    write_progress_of(tmp_path / "exp/b", 1, 2)
+    write_progress_of(tmp_path / "exp/a", 1, 2)
+    assert find_model_folders(tmp_path / "exp") == [tmp_path / "exp/a", tmp_path / "exp/b"]
+    assert find_model_folders(tmp_path / "exp/a") == [tmp_path / "exp/a"]
+    assert find_model_folders(tmp_path / "exp/new") == [tmp_path / "exp/new"], "one that has not begun"
 
 
 def run_until(reads: list[None], number: int) -> None:
@@ -122,7 +150,7 @@ def test_a_file_gets_a_line_per_minute(
 
     monkeypatch.setattr(progress.time, "sleep", sleep)
     monkeypatch.setattr(progress.time, "monotonic", lambda: clock[0])
-    run_command(monkeypatch, tmp_path / "exp")
+    run_command(monkeypatch, tmp_path / "exp/softmax")
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 2
     assert lines[0].endswith("exp/softmax: step 1000 of 2000 | loss 0.431 | 4 min left")
@@ -147,7 +175,7 @@ def test_each_statement_and_each_kind_of_warning_is_printed_once_with_the_name(
         run_until(reads, 4)
 
     monkeypatch.setattr(progress.time, "sleep", sleep)
-    run_command(monkeypatch, folder)
+    run_command(monkeypatch, folder / "softmax")
     lines = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         "exp/softmax: resources: disk: checkpoints at most 0.10 GB (0.02 GB each), free 7.00 GB",
@@ -179,15 +207,24 @@ def test_the_time_of_all_is_a_file_while_the_command_runs(
             raise SystemExit
 
     monkeypatch.setattr(progress.time, "sleep", sleep)
-    run_command(monkeypatch, folder, "--total", "1")
+    run_command(monkeypatch, folder)
     assert seen == [None, ExperimentProgress(num_trainings=1, seconds_left=240.0)]
     assert read_progress(folder) is None
 
 
-def test_a_damaged_progress_file_is_one_line(tmp_path: Path) -> None:
+def test_a_progress_file_that_nothing_renews_is_not_read(tmp_path: Path) -> None:
+    progress_of_all = ExperimentProgress(num_trainings=2, seconds_left=1.0)
+    write_progress(tmp_path, progress_of_all)
+    assert read_progress(tmp_path) == progress_of_all
+    os.utime(tmp_path / "progress.json", (1, 1))
+    assert read_progress(tmp_path) is None, "its process was killed"
+
+
+@pytest.mark.parametrize(("old", "new"), [("/1", "/2"), ("}", ""), ("2", "many")])
+def test_a_damaged_progress_file_is_one_line(tmp_path: Path, old: str, new: str) -> None:
     write_progress(tmp_path, ExperimentProgress(num_trainings=2, seconds_left=None))
     path = tmp_path / "progress.json"
-    path.write_text(path.read_text().replace("/1", "/2"))
+    path.write_text(path.read_text().replace(old, new))
     with pytest.raises(DataError, match=r"progress.json: is damaged, or of a newer version; remove it$"):
         read_progress(tmp_path)
 
@@ -199,5 +236,5 @@ def test_numbers_below_one_are_refused(tmp_path: Path) -> None:
 
 def test_an_old_record_without_a_time_has_no_elapsed_time(tmp_path: Path) -> None:
     write_run(tmp_path / "m", RunRecord(starts=(Start(),)))
-    (training,) = read_trainings(tmp_path, since=0.0)
+    (training,) = read_trainings([tmp_path / "m"], since=0.0)
     assert (training.state, training.seconds_elapsed) == ("unknown", 0.0)

@@ -17,6 +17,7 @@ STUB = """#!/bin/sh
 case "$*" in
   check-options*) exit 0;;
   plan*) exit "$CODE_OF_PLAN";;
+  progress*) exit 0;;
   *"$FAILING"*) until [ -s pid ]; do sleep 0.05; done; echo 1; echo 2; echo 3; echo failed; exit 5;;
   train*) echo $$ > pid; trap 'echo saved >> saved; exit 143' TERM; while :; do sleep 0.05; done;;
 esac

@@ -103,7 +103,7 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     assert found.dataset_conf.noise_conf is not None and found.dataset_conf.noise_conf.list == "noise.list"
     published = read_run(packed)
     assert published is not None
-    assert (published.torch, published.processors) == ("2.11.0", ["Intel(R) Xeon(R)"])
+    assert (published.torch_versions, published.processors) == (["2.11.0"], ["Intel(R) Xeon(R)"])
     assert published.first_weights == FirstWeights(kind="random")
     assert published.last_start.commit is None, "it was a path"
     assert set(published.files) == {WEIGHTS, "units.txt", "tree.json", "encoder.json"}
@@ -616,6 +616,12 @@ def test_the_card_is_written_alone_edited_and_packed_with_the_consent_of_now(tmp
     torch.save({name: 2 * value for name, value in torch.load(other / "final.pt").items()}, other / "final.pt")
     with pytest.raises(DataError, match="card.md: was made for other weights; make it again with --out FILE.md"):
         pack_model(PackOptions(model_dir=other, out=tmp_path / "n", card=card))
+    now = card.read_text("utf-8")
+    of_earlier_version = "\n".join(line for line in now.splitlines() if not line.startswith("weights_sha256"))
+    card.write_text(of_earlier_version, "utf-8")
+    with pytest.raises(DataError, match="card.md: was made for other weights; make it again with --out FILE.md"):
+        pack_model(PackOptions(model_dir=other, out=tmp_path / "n", card=card))
+    card.write_text(now, "utf-8")
     (tmp_path / "consent.tsv").unlink()
     packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "m3", card=card))
     text = (packed / "README.md").read_text("utf-8")

@@ -12,7 +12,7 @@ from wenet_hs.bin import lm, report
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import dump_config
 from wenet_hs.report.results import Results, collect_lm_results, read_results, write_results
-from wenet_hs.runs.record import RunRecord, Start
+from wenet_hs.runs.record import RunRecord, Start, write_run
 
 
 def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Path:
@@ -104,6 +104,13 @@ def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(t
     (folder / "test.json").write_text(json.dumps(score))
     target = write_results(collect_lm_results(folder), tmp_path / "results")
     assert target.name == "tree-seed777.json" and str(tmp_path) not in target.read_text()
+    strange = RunRecord(starts=(Start(command=("train", f"{tmp_path}/caf\udce9.txt")),))
+    write_run(folder, strange)
+    assert read_results(write_results(collect_lm_results(folder), tmp_path / "r")).run.starts[0].command == (
+        "train",
+        "caf\\udce9.txt",
+    )
+    (folder / "run.json").unlink()
     found = read_results(target)
     command = ("--train_text", "train.txt", "--override_config", "head_conf.tree=t.json")
     assert found.run.last_start.command[-4:] == command

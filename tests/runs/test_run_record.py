@@ -61,7 +61,7 @@ def test_the_facts_of_an_earlier_version_become_a_record() -> None:
     start = record.last_start
     assert (start.commit, start.machine, start.python) == ("1a2b3c4", "x86_64, 2 cores", "3.11.7")
     assert start.command[:4] == ("wenet-hs", "train", "--train_data", "a.list")
-    assert record.torch == "2.11.0"
+    assert record.torch_versions == ["2.11.0"]
 
 
 def test_the_facts_of_a_record_are_those_of_an_earlier_version() -> None:
@@ -119,14 +119,23 @@ def test_a_folder_without_a_record_has_that_of_its_settings_or_none(tmp_path: Pa
     assert read_run(tmp_path) is None
     (tmp_path / "train.yaml").write_text("seed: 3\nhead: hsoftmax\nprovenance:\n  torch: 2.11.0\n")
     read = read_run(tmp_path)
-    assert read is not None and (read.seed, read.head, read.torch) == (3, "hsoftmax", "2.11.0")
+    assert read is not None and (read.seed, read.head, read.torch_versions) == (3, "hsoftmax", ["2.11.0"])
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("{", r"damaged \(.*\); copy it again, or remove it: what the training was started with is then unknown"),
-        ("[]", r"no record of a training \(content: .*\); copy it again"),
+        ("[]", r"no record of a training \(it has no format\); copy it again"),
+        ("{}", r"no record of a training \(it has no format\); copy it again"),
+        (
+            '{"format": "wenet_hs.run/1", "starts": [{"time": "yesterday"}]}',
+            r"no record of a training \(starts.0.time: .*yesterday.*\); copy it again",
+        ),
+        (
+            '{"format": "wenet_hs.run/1", "starts": [{"time": "2026-11-28T09:00:00"}]}',
+            r"no record of a training \(starts.0.time: .*no time zone.*\); copy it again",
+        ),
         ('{"format": "wenet_hs.run/1", "seed": "x"}', r"no record of a training \(seed: .*integer.*\); copy it"),
         ('{"format": "wenet_hs.run/1", "sed": 1}', r"no record of a training \(sed: Extra inputs .*\); copy it"),
         (
@@ -168,6 +177,11 @@ def test_the_state_is_the_end_or_that_of_the_lock(tmp_path: Path, start: str | N
     assert record.state(tmp_path) == state
     with holder(tmp_path):
         assert record.state(tmp_path) == "running"
+
+
+def test_a_folder_of_an_earlier_version_that_is_resumed_and_killed_is_killed(tmp_path: Path) -> None:
+    record = RunRecord(starts=(Start(ranks=1), Start(time="2026-11-28T09:00:00Z", step=100)))
+    assert record.state(tmp_path) == "killed"
 
 
 def test_the_file_is_plain_json(tmp_path: Path) -> None:

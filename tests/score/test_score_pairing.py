@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from wenet_hs.errors import DataError
-from wenet_hs.runs.record import run_of_settings
+from wenet_hs.runs.record import RunRecord, Start, run_of_settings
 from wenet_hs.score.pairing import Training, check_pair, check_system, read_training, training_of
 
 HASH = "0123456789ab" + 52 * "c"
@@ -54,6 +54,13 @@ def test_other_trainings_are_no_pairs(changes: dict[str, str], fault: str) -> No
 def test_a_training_on_two_processors_has_no_pair() -> None:
     with pytest.raises(DataError, match="processor 'A; B' and 'A; B'"):
         check_pair(training("a", processor="A; B"), training(processor="A; B"))
+
+
+def test_a_training_that_was_resumed_with_another_torch_has_no_pair() -> None:
+    starts = tuple(Start(processors=("A",), packages={"torch": version}) for version in ("2.10.0", "2.11.0"))
+    resumed = training_of("a", {"seed": 1, "dtype": "fp32"}, RunRecord(starts=starts))
+    with pytest.raises(DataError, match="torch '2.10.0; 2.11.0' and '2.11.0'"):
+        check_pair(resumed, training())
 
 
 def test_facts_that_are_not_recorded_are_named(tmp_path: Path) -> None:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a training writes into its run record: at the start, while it runs, at each resume and at its end."""
 
+import errno
 import logging
+import os
 import shutil
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from wenet_hs.errors import CheckpointError, ConfigError, DataError, Stopped
 from wenet_hs.files import file_sha256
 from wenet_hs.runs.record import End, FirstWeights, RunRecord, Start, read_run, write_run
 from wenet_hs.runs.sentences import describe_facts
-from wenet_hs.train import training
+from wenet_hs.train import run_recorder, training
 from wenet_hs.train.model_folder import Hardware, prepare_folder, resolve_auto
 from wenet_hs.train.run_recorder import MAX_WARNINGS, RunRecorder
 from wenet_hs.train.state import Progress
@@ -164,7 +166,7 @@ def test_warnings_have_a_code_a_step_and_the_sentence_of_the_log(
 def test_the_newest_warnings_are_kept(tmp_path: Path) -> None:
     position = Progress()
     with RunRecorder(tmp_path, RunRecord(starts=(Start(),))) as recorder:
-        recorder.follow(position)
+        recorder.use_position(position)
         recorder.begin()
         for position.step in range(MAX_WARNINGS + 5):
             logging.getLogger("wenet_hs.anything").warning("number %d", position.step)
@@ -193,9 +195,67 @@ def test_the_end_by_an_error(tmp_path: Path, error: BaseException, state: str, t
     assert end is not None and (end.state, end.text) == (state, text)
 
 
+def test_a_resume_keeps_the_last_validation_until_the_next_one(
+    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = cut_back(trained, tmp_path / "m", 5)
+    seen = list[tuple[int, int | None]]()
+
+    def write(model_dir: Path, record: RunRecord) -> None:
+        assert record.progress is not None
+        seen.append((record.progress.step, record.progress.dev_step))
+        write_run(model_dir, record)
+
+    monkeypatch.setattr(run_recorder, "write_run", write)
+    tiny_corpus.train(folder)
+    assert seen[0] == (5, TRAINED_STEPS), "the validations of the killed run, at the position of the checkpoint"
+    assert (6, 6) in seen and None not in [dev_step for _, dev_step in seen]
+
+
+def test_a_stop_between_two_log_intervals_is_at_its_step(tiny_corpus: TinyCorpus, tmp_path: Path) -> None:
+    patch = stop_at(3)
+    try:
+        with pytest.raises(Stopped):
+            tiny_corpus.train(tmp_path / "m", "log_interval=100", "save_interval=100")
+    finally:
+        patch.undo()
+    progress = record_of(tmp_path / "m").progress
+    assert progress is not None and progress.step == 3
+
+
+def test_a_record_that_cannot_be_written_does_not_end_the_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(model_dir: Path, record: RunRecord) -> None:
+        raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+    with RunRecorder(tmp_path, RunRecord(starts=(Start(),))) as recorder:
+        recorder.begin()
+        with monkeypatch.context() as patch:
+            patch.setattr(run_recorder, "write_run", fail)
+            recorder.record_progress(losses={"loss": 1.0})
+            recorder.record_progress(losses={"loss": 2.0})
+        recorder.record_progress(losses={"loss": 3.0})
+    warnings = [entry.getMessage() for entry in caplog.records]
+    assert warnings == [f"{tmp_path}/run.json: cannot be written ({os.strerror(errno.EDQUOT)})"]
+    progress = record_of(tmp_path).progress
+    assert progress is not None and progress.losses == {"loss": 3.0}
+
+
+def test_a_wrong_call_of_the_logger_does_not_end_the_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with RunRecorder(tmp_path, RunRecord(starts=(Start(),))) as recorder:
+        recorder.begin()
+        entry = logging.LogRecord("wenet_hs.x", logging.WARNING, "x.py", 1, "a %d", ("b",), None)
+        logging.getLogger("wenet_hs").handlers[-1].handle(entry)
+    assert "Logging error" in capsys.readouterr().err
+    assert record_of(tmp_path).warnings == ()
+
+
 def test_nothing_is_written_before_the_begin(tmp_path: Path) -> None:
     with RunRecorder(tmp_path, RunRecord(end=End(state="trained", time="2026-11-28T10:00:00Z"))) as recorder:
-        recorder.warn("general", "text")
+        recorder.record_warning("general", "text")
         recorder.confirm_end()
     assert not (tmp_path / "run.json").exists()
 

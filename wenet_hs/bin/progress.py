@@ -1,20 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Show how far the trainings of an experiment folder are, until it is stopped: steps, loss, time left of all.
+"""Show how far trainings are, until it is stopped: steps, loss, time left of all.
 
-Example: wenet-hs progress --jobs 2 --total 6 exp
+Example: wenet-hs progress exp
 
 In a terminal every training has a live line, in a file one line per minute. What a training states once is printed
-once: its resources, its expected duration, and each kind of warning. Recipes start it beside their trainings. It reads
-the run records (exp/NAME/run.json) that were written since it began, and writes exp/progress.json for the page.
+once: its resources, its expected duration, and each kind of warning. It reads the run records (exp/NAME/run.json).
+
+Recipes start it beside their trainings, with the model folder of each one, also of those that have not begun. It then
+writes exp/progress.json for the page: the time that is left of all.
 """
 
 import argparse
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import FrameType
+from typing import NoReturn
 
 from rich.live import Live
 from rich.text import Text
@@ -25,9 +28,10 @@ from wenet_hs.runs.progress import (
     ExperimentProgress,
     ShownTraining,
     describe_progress,
+    find_model_folders,
+    list_statements,
     read_trainings,
     seconds_of_all,
-    statements,
     write_progress,
 )
 
@@ -39,33 +43,62 @@ EARLIER_S = 2
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("folder", type=Path, metavar="EXP", help="folder with the model folder of each training")
+    folders_help = "folder of an experiment, or model folders: all of a recipe"
+    add("folders", type=Path, nargs="+", metavar="FOLDER", help=folders_help)
     add("--jobs", type=int, default=1, help="trainings at a time (default: 1)")
-    add("--total", type=int, default=1, help="number of trainings, also of those that have not begun (default: 1)")
 
 
 def run(args: argparse.Namespace) -> None:
     """Print until SIGTERM."""
-    check_at_least(args, 1, "jobs", "total")
+    check_at_least(args, 1, "jobs")
     signal.signal(signal.SIGTERM, _stop)
-    began = time.time() - EARLIER_S
-    printed = Statements()
-
-    def read_lines() -> list[str]:
-        time.sleep(1)
-        trainings = read_trainings(args.folder, since=began)
-        printed.print_new(trainings)  # in a terminal above the live lines
-        seconds_left = seconds_of_all(trainings, jobs=args.jobs, num_trainings=args.total)
-        if trainings:
-            progress = ExperimentProgress(num_trainings=args.total, seconds_left=seconds_left)
-            write_progress(args.folder, progress)
-        return lines_of(trainings, seconds_left, args.total)
-
+    model_dirs = list[Path]()
+    for folder in args.folders:
+        model_dirs += find_model_folders(folder)
+    live = LiveProgress(model_dirs, jobs=args.jobs)
     try:
-        _show(read_lines)
+        if sys.stdout.isatty():
+            _show_in_terminal(live)
+        else:
+            _show_in_file(live)
     finally:
-        printed.print_new(read_trainings(args.folder, since=began))  # also of trainings of less than a second
-        (args.folder / PROGRESS_FILE).unlink(missing_ok=True)
+        live.close()
+
+
+class LiveProgress:
+    """The progress of trainings, read again each second."""
+
+    def __init__(self, model_dirs: Sequence[Path], *, jobs: int) -> None:
+        self._model_dirs = model_dirs
+        self._jobs = jobs
+        self._began = time.time() - EARLIER_S
+        self._statements = Statements()
+
+    def update(self) -> list[str]:
+        """Wait a second, print new statements, renew progress.json. Returns a line per running training."""
+        time.sleep(1)
+        trainings = self._read_and_print()
+        num_trainings = len(self._model_dirs)
+        seconds_left = seconds_of_all(trainings, jobs=self._jobs, num_trainings=num_trainings)
+        if any(training.is_running for training in trainings):
+            progress = ExperimentProgress(num_trainings=num_trainings, seconds_left=seconds_left)
+            write_progress(self._folder, progress)
+        return lines_of(trainings, seconds_left, num_trainings)
+
+    def close(self) -> None:
+        """Print the last statements, also of trainings of less than a second, and remove progress.json."""
+        self._read_and_print()
+        (self._folder / PROGRESS_FILE).unlink(missing_ok=True)
+
+    @property
+    def _folder(self) -> Path:
+        """The folder of the experiment."""
+        return self._model_dirs[0].parent
+
+    def _read_and_print(self) -> list[ShownTraining]:
+        trainings = read_trainings(self._model_dirs, since=self._began)
+        self._statements.print_new(training for training in trainings if training.is_recent)
+        return trainings
 
 
 def lines_of(trainings: Sequence[ShownTraining], seconds_left: float | None, num_trainings: int) -> list[str]:
@@ -90,10 +123,10 @@ class Statements:
     def __init__(self) -> None:
         self._printed: set[str] = set()
 
-    def print_new(self, trainings: Sequence[ShownTraining]) -> None:
+    def print_new(self, trainings: Iterable[ShownTraining]) -> None:
         """Print those that were not printed before."""
         for training in trainings:
-            for statement in statements(training):
+            for statement in list_statements(training):
                 self._print_once(f"{training.name}: {statement}")
 
     def _print_once(self, line: str) -> None:
@@ -107,16 +140,19 @@ def _stop(number: int, frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-def _show(read_lines: Callable[[], list[str]]) -> None:
-    """Print the lines without end."""
-    if sys.stdout.isatty():
-        with Live(transient=True, auto_refresh=False) as live:
-            while True:
-                text = Text("\n".join(read_lines()), overflow="ellipsis", no_wrap=True)
-                live.update(text, refresh=True)
+def _show_in_terminal(live: LiveProgress) -> NoReturn:
+    """Live lines, below the statements."""
+    with Live(transient=True, auto_refresh=False) as screen:
+        while True:
+            text = Text("\n".join(live.update()), overflow="ellipsis", no_wrap=True)
+            screen.update(text, refresh=True)
+
+
+def _show_in_file(live: LiveProgress) -> NoReturn:
+    """A line per training and INTERVAL_S."""
     last_printed = time.monotonic()
     while True:
-        lines = read_lines()
+        lines = live.update()
         if lines and time.monotonic() - last_printed >= INTERVAL_S:
             for line in lines:
                 print(f"{time.strftime('%T')} {line}", flush=True)

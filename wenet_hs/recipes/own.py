@@ -49,8 +49,8 @@ class Trainings:
     """Trainings that run side by side; all of them end before the next step."""
 
     trainings: tuple[Training, ...]
-    num_of_stage: int
-    """The number of all trainings of the stage, for the time that is left of all."""
+    model_dirs: tuple[Path, ...]
+    """The model folders of all trainings of the stage, for the time that is left of all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,11 +332,13 @@ def _training_steps(options: OwnOptions) -> Iterator[Step]:
         return
     yield KeptOptions(folder=options.exp, names=EXP_OPTIONS)
     has_first_part = (options.exp / FIRST_PART).is_file() and options.base is None
-    num_of_stage = len(options.seeds) * len(options.head)
+    names = [experiment_name(options, head, seed) for seed in options.seeds for head in options.head]
     if has_first_part:
-        num_of_stage += len(options.seeds)
+        names += [experiment_name(options, BASE_NAME, seed) for seed in options.seeds]
+    model_dirs = tuple(options.exp / name for name in names)
+    if has_first_part:
         first_part = tuple(_first_part(options, seed) for seed in options.seeds)
-        yield Trainings(trainings=first_part, num_of_stage=num_of_stage)
+        yield Trainings(trainings=first_part, model_dirs=model_dirs)
     second_part = []
     for seed in options.seeds:
         checkpoint = options.base
@@ -344,7 +346,7 @@ def _training_steps(options: OwnOptions) -> Iterator[Step]:
             checkpoint = options.exp / experiment_name(options, BASE_NAME, seed)
         for head in options.head:
             second_part.append(_second_part(options, head, seed, checkpoint))
-    yield Trainings(trainings=tuple(second_part), num_of_stage=num_of_stage)
+    yield Trainings(trainings=tuple(second_part), model_dirs=model_dirs)
 
 
 def _first_part(options: OwnOptions, seed: int) -> Training:

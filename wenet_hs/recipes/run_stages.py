@@ -188,7 +188,7 @@ class _Runner:
         for training in step.trainings:
             self._wait_until_fewer_run_than(self._num_at_a_time)
             self._start_training(training)
-            self._show_progress(step.num_of_stage)
+            self._show_progress(step.model_dirs)
         self._wait_until_fewer_run_than(1)
 
     def _start_training(self, training: Training) -> None:
@@ -225,14 +225,15 @@ class _Runner:
         lines = [f"==> {training.log} <==", *tail(training.log, num_lines)]
         raise StageFailed(TRAINING_FAILED, lines)
 
-    def _show_progress(self, num_trainings: int) -> None:
+    def _show_progress(self, model_dirs: Sequence[Path]) -> None:
         """Start the live line of the trainings, if it does not run yet."""
         if self._progress is not None:
             return
         command = Command(
             arguments=(
-                *("progress", "--jobs", str(self._num_at_a_time)),
-                *("--total", str(num_trainings), str(self._options.exp)),
+                "progress",
+                *map(str, model_dirs),
+                *("--jobs", str(self._num_at_a_time)),
             )
         )
         self._progress = self._start(command)

@@ -4,7 +4,7 @@
 import json
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -219,8 +219,7 @@ def read_card(options: PackOptions, published: RunRecord, license_id: str) -> st
     path = options.card or Path()
     text = "\n".join(read_lines(path)).rstrip() + "\n"
     front = _front_matter(path, text)
-    made_for = front.get(WEIGHTS_KEY, published.files[WEIGHTS])
-    if made_for != published.files[WEIGHTS]:
+    if _is_of_other_weights(text, front, published.files[WEIGHTS]):
         raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
     flags = {"license": options.license and license_id, "languages": [*options.languages]}
     flags |= {"datasets": [*options.datasets], "base_model": options.base_model}
@@ -235,6 +234,14 @@ def read_card(options: PackOptions, published: RunRecord, license_id: str) -> st
     for old, new in ((f"# {draft}\n", f"# {name}\n"), (f"- name: {_quote(draft)}", f"- name: {_quote(name)}")):
         text = text.replace(f"\n{old}", f"\n{new}", 1)
     return re.sub(rf"(?<![\w.-]){re.escape(draft)}\.zip(?![\w-])", lambda _: reference(options), text)
+
+
+def _is_of_other_weights(text: str, front: Mapping[str, Any], weights_sha256: str) -> bool:
+    """Whether a card names other weights. Earlier versions have their SHA-256 in the text only."""
+    if WEIGHTS_KEY in front:
+        return bool(front[WEIGHTS_KEY] != weights_sha256)
+    earlier_key = f"{SHA256_OF}{WEIGHTS}: "
+    return earlier_key in text and f"{earlier_key}{weights_sha256}" not in text
 
 
 def is_card(path: Path) -> bool:

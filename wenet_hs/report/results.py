@@ -28,6 +28,7 @@ from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.manifest import Utterance, read_data_list
 from wenet_hs.report.collect import SIMULATED_KEY, ExperimentResults, read_experiments, read_json
 from wenet_hs.runs.record import DataFile, RunRecord, read_run, run_of_settings
+from wenet_hs.runs.sentences import escape_bytes
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report, ScoredUtterance
@@ -232,7 +233,7 @@ def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
     """
 
     def shorten(text: str) -> str:
-        return _FOLDERS.sub("", text.replace(f"{recipe}/", ""))
+        return escape_bytes(_FOLDERS.sub("", text.replace(f"{recipe}/", "")))
 
     def shorten_path(file: DataFile) -> DataFile:
         return file if file.path is None else file.model_copy(update={"path": shorten(file.path)})

@@ -12,6 +12,7 @@ from wenet_hs.jobs import tail
 from wenet_hs.report.sections import curve_charts
 from wenet_hs.runs.progress import read_progress
 from wenet_hs.runs.record import RunRecord, read_run
+from wenet_hs.runs.sentences import escape_bytes
 
 MAX_WARNINGS, LOG_LINES = 5, 12
 
@@ -45,13 +46,18 @@ def read_state(model: Path) -> LiveTraining:
     """The state of the training of a model folder; of one of a recipe its log is beside the folder."""
     curves: dict[str, list[dict[str, float]]] = read_cached(read_curves, model / "metrics.jsonl", {})
     valid = curves.get("valid", [])
+    faults = list[str]()
+    record = RunRecord()
+    of_all = None
     try:
-        record = read_run(model) or RunRecord()
-        of_all = read_progress(model.parent)
-        diagnoses = _diagnoses(record)
+        record = read_run(model) or record
     except WenetHsError as error:
-        record, of_all = RunRecord(), None
-        diagnoses = [str(error)]
+        faults.append(str(error))
+    try:
+        of_all = read_progress(model.parent)
+    except WenetHsError as error:
+        faults.append(str(error))
+    diagnoses = [escape_bytes(text) for text in (*_diagnoses(record), *faults)]
     seconds_left = None if record.progress is None else record.progress.seconds_left
     seconds_of_all = None if of_all is None else of_all.seconds_left
     return LiveTraining(

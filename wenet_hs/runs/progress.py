@@ -6,6 +6,7 @@ writes EXP/progress.json, which the page reads.
 """
 
 import json
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ from wenet_hs.runs.sentences import describe_duration, describe_limit, describe_
 
 PROGRESS_FILE = "progress.json"
 FORMAT: Literal["wenet_hs.progress/1"] = "wenet_hs.progress/1"
+MAX_AGE_S = 60
+"""Of EXP/progress.json, which is written each second. An older one is of a process that was killed."""
 
 
 class ExperimentProgress(BaseModel):
@@ -41,9 +44,12 @@ def write_progress(folder: Path, progress: ExperimentProgress) -> None:
 
 
 def read_progress(folder: Path) -> ExperimentProgress | None:
-    """The content of EXP/progress.json; None if there is none. Raises DataError if it is damaged."""
+    """The content of EXP/progress.json; None if there is none, or if nothing renews it any more.
+
+    Raises DataError if it is damaged.
+    """
     path = folder / PROGRESS_FILE
-    if not path.is_file():
+    if not path.is_file() or time.time() - path.stat().st_mtime > MAX_AGE_S:
         return None
     try:
         return ExperimentProgress.model_validate_json("\n".join(read_lines(path)))
@@ -61,10 +67,17 @@ class ShownTraining:
     state: RunState
     seconds_elapsed: float
     """Since its last start."""
+    is_recent: bool = True
+    """Whether its record was written since the progress is shown."""
 
     @property
     def is_running(self) -> bool:
         return self.state == "running"
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more time is expected for it: not for one that will be resumed."""
+        return self.state == "trained" or (self.is_recent and not self.is_running)
 
     @property
     def seconds_left(self) -> float | None:
@@ -72,25 +85,38 @@ class ShownTraining:
         return None if self.record.progress is None else self.record.progress.seconds_left
 
 
-def read_trainings(folder: Path, *, since: float) -> list[ShownTraining]:
-    """The trainings in the folders below `folder` whose record was written after the time `since`.
+def find_model_folders(path: Path) -> list[Path]:
+    """The model folders in the folder of an experiment; `path` itself if it is a model folder, or not made yet."""
+    if (path / RUN_FILE).is_file():
+        return [path]
+    below = [record.parent for record in sorted(path.glob(f"*/{RUN_FILE}"))]
+    return below or [path]
+
+
+def read_trainings(model_dirs: Sequence[Path], *, since: float) -> list[ShownTraining]:
+    """The trainings in these folders that have begun.
 
     A record that cannot be read is left out: `train` itself reports it.
+
+    Args:
+        since: the time from which on a record is recent, in seconds as of `time.time`.
     """
     trainings = []
-    for path in sorted(folder.glob(f"*/{RUN_FILE}")):
-        if path.stat().st_mtime < since:
+    for model_dir in model_dirs:
+        path = model_dir / RUN_FILE
+        if not path.is_file():
             continue
         try:
-            record = read_run(path.parent)
+            record = read_run(model_dir)
         except DataError:
             continue
         if record is not None:
-            trainings.append(_show(path.parent, record))
+            is_recent = path.stat().st_mtime >= since
+            trainings.append(_describe_training(model_dir, record, is_recent=is_recent))
     return trainings
 
 
-def _show(model_dir: Path, record: RunRecord) -> ShownTraining:
+def _describe_training(model_dir: Path, record: RunRecord, *, is_recent: bool) -> ShownTraining:
     begun = record.last_start.time
     elapsed = 0.0
     if begun is not None:
@@ -100,6 +126,7 @@ def _show(model_dir: Path, record: RunRecord) -> ShownTraining:
         record=record,
         state=record.state(model_dir),
         seconds_elapsed=elapsed,
+        is_recent=is_recent,
     )
 
 
@@ -116,8 +143,8 @@ def seconds_of_all(trainings: Sequence[ShownTraining], *, jobs: int, num_trainin
             longest = max(longest, training.seconds_left + training.seconds_elapsed)
     if not left:
         return None
-    num_over = sum(not training.is_running for training in trainings)
-    num_waiting = num_trainings - len(left) - num_over
+    num_over = sum(training.is_over for training in trainings)
+    num_waiting = max(0, num_trainings - len(left) - num_over)
     return max(max(left), (sum(left) + num_waiting * longest) / jobs)
 
 
@@ -138,7 +165,7 @@ def describe_progress(training: ShownTraining) -> str | None:
     return " | ".join(parts)
 
 
-def statements(training: ShownTraining) -> Iterator[str]:
+def list_statements(training: ShownTraining) -> Iterator[str]:
     """What a training states once: its resources, its expected duration, and each kind of warning."""
     record = training.record
     if record.resources is not None:

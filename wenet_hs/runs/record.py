@@ -10,9 +10,9 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.errors import DataError
@@ -35,11 +35,21 @@ class _Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
+def _check_time(text: str) -> str:
+    if datetime.fromisoformat(text).tzinfo is None:
+        raise ValueError("no time zone")
+    return text
+
+
+Time = Annotated[str, AfterValidator(_check_time)]
+"""A time in UTC, as 2026-11-28T09:15:00Z."""
+
+
 class Start(_Entry):
     """A start or a resume of the training."""
 
-    time: str | None = None
-    """In UTC, as 2026-11-28T09:15:00Z; None if it is not recorded."""
+    time: Time | None = None
+    """None if it is not recorded."""
     step: int = 0
     """Optimizer steps that were done before."""
     command: tuple[str, ...] = ()
@@ -180,8 +190,8 @@ class End(_Entry):
 
     state: Literal["trained", "stopped", "failed"]
     text: str = ""
-    """One line: the error, or what stopped it."""
-    time: str
+    """The error, or what stopped it."""
+    time: Time
 
 
 class RunRecord(_Entry):
@@ -236,9 +246,10 @@ class RunRecord(_Entry):
         return [*dict.fromkeys(numbers)]
 
     @property
-    def torch(self) -> str | None:
-        """The version of torch of the last start."""
-        return self.last_start.packages.get("torch")
+    def torch_versions(self) -> list[str]:
+        """The versions of torch of all starts, without repetition."""
+        versions = (start.packages["torch"] for start in self.starts if "torch" in start.packages)
+        return [*dict.fromkeys(versions)]
 
     @property
     def base_name(self) -> str | None:
@@ -251,7 +262,7 @@ class RunRecord(_Entry):
             return "running"
         if self.end is not None:
             return self.end.state
-        return "killed" if self.starts and self.starts[0].time else "unknown"
+        return "unknown" if self.last_start.time is None else "killed"
 
 
 def utc_now() -> str:
@@ -320,6 +331,8 @@ def parse_run(path: Path, text: str) -> RunRecord:
     if isinstance(written, str) and written.startswith(f"{FORMAT_NAME}/") and written != FORMAT:
         found = f"has the format {written}; this version of wenet_hs reads {FORMAT}"
         raise DataError(path, found, "install a newer version of wenet_hs")
+    if written is None:
+        raise DataError(path, "no record of a training (it has no format)", to_do)
     try:
         return RunRecord.model_validate(values)
     except ValidationError as error:

@@ -59,9 +59,9 @@ def describe_facts(record: RunRecord) -> dict[str, str]:
         facts[f"{SHA256_OF}checkpoint"] = "none" if is_random else record.first_weights.sha256
         facts["checkpoint"] = record.first_weights.name
     facts[f"{SHA256_OF}encoder weights"] = record.encoder_sha256
-    return {name: _escape_bytes(text) for name, text in facts.items() if text}
+    return {name: escape_bytes(text) for name, text in facts.items() if text}
 
 
-def _escape_bytes(text: str) -> str:
+def escape_bytes(text: str) -> str:
     """The text with escapes for bytes that are not UTF-8, which a command line may contain."""
     return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -57,11 +57,11 @@ def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -
         "number of ranks": "; ".join(rank_numbers),
         _LIST: " ".join(sha256[:_SHOWN_DIGITS] for sha256 in run.lists.train_sums),
         "units": run.files.get("units.txt", "")[:_SHOWN_DIGITS],
-        "torch": run.torch,
+        "torch": "; ".join(run.torch_versions),
         _START: _describe_first_weights(run),
         _LIST_PATHS: " ".join(run.lists.train_paths),
     }
-    several = {"processor": processors, "number of ranks": rank_numbers}
+    several = {"processor": processors, "number of ranks": rank_numbers, "torch": run.torch_versions}
     settings_of_ctc = [item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")]
     return Training(
         name=name,

@@ -38,7 +38,7 @@ from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
 from wenet_hs.devices import peak_memory_bytes
 from wenet_hs.errors import DataError
-from wenet_hs.runs.record import RunProgress, Steps
+from wenet_hs.runs.record import Steps
 from wenet_hs.runs.sentences import describe_duration, describe_limit
 from wenet_hs.train.optim import SMALLEST_SCALE
 from wenet_hs.train.run_recorder import RunRecorder
@@ -115,7 +115,6 @@ class Monitor:
         """
         self.steps = steps
         self._recorder = recorder
-        self._run_progress = RunProgress(step=progress.step, epoch=progress.epoch, seconds=progress.seconds)
         self._progress = progress
         self._metrics_path = model_dir / "metrics.jsonl"
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
@@ -223,15 +222,9 @@ class Monitor:
         return "" if seconds is None else f" | {seconds / 60:.1f} min left"
 
     def _record_progress(self, **changes: object) -> None:
-        """Write how far the training is into its record; what does not change stays as it was."""
-        position = {
-            "step": self._progress.step,
-            "epoch": self._progress.epoch,
-            "seconds": self._progress.seconds,
-        }
-        self._run_progress = self._run_progress.model_copy(update=position | changes)
+        """Write how far the training is into its record, on rank 0."""
         if self._recorder is not None:
-            self._recorder.advance(self._run_progress)
+            self._recorder.record_progress(**changes)
 
     def valid(self, facts: Mapping[str, float]) -> None:
         step, epoch, seconds = self._progress.step, self._progress.epoch, self._progress.seconds

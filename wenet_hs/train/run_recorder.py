@@ -22,6 +22,8 @@ from wenet_hs.runs.record import (
 )
 from wenet_hs.train.state import Progress
 
+logger = logging.getLogger(__name__)
+
 MAX_WARNINGS = 100
 """The newest ones are kept."""
 
@@ -30,7 +32,8 @@ class RunRecorder:
     """The record of a training in progress. Only rank 0 has one.
 
     Nothing is written before `begin`: a resume that is refused leaves the record of the run before as it is. As a
-    context manager it collects the warnings of the training from the log, and writes how the training ended.
+    context manager it collects the warnings that this process logs, and writes how the training ended. Processes that
+    load data log warnings of their own, which are not collected.
     """
 
     def __init__(self, model_dir: Path, record: RunRecord) -> None:
@@ -38,17 +41,20 @@ class RunRecorder:
         self._model_dir = model_dir
         self._record = record
         self._has_begun = False
-        self._handler = _WarningHandler(self.warn)
+        self._handler = _WarningHandler(self.record_warning)
         self._position = Progress()
+        self._has_failed = False
+        """Whether the record could not be written at a log interval."""
 
-    def follow(self, position: Progress) -> None:
-        """Use this position, which the training changes, for the step of later warnings.
+    def use_position(self, position: Progress) -> None:
+        """Use this position, which the training changes, for progress and warnings.
 
         The start that is recorded gets its step.
         """
         self._position = position
         last = self._record.last_start.model_copy(update={"step": position.step})
-        self._record = self._record.model_copy(update={"starts": (*self._record.starts[:-1], last)})
+        starts = (*self._record.starts[:-1], last)
+        self._record = self._record.model_copy(update={"starts": starts, "progress": self._progress()})
 
     def begin(self) -> None:
         """Write the record from now on."""
@@ -64,15 +70,37 @@ class RunRecorder:
             earlier = self._record.model_copy(update={"starts": self._record.starts[:-1]})
             write_run(self._model_dir, earlier)
 
-    def plan(self, steps: Steps, resources: Resources, trees: Mapping[str, str]) -> None:
+    def record_plan(self, steps: Steps, resources: Resources, trees: Mapping[str, str]) -> None:
         """Record how long the training is, what it needs, and the kinds of its trees."""
         self._change(steps=steps, resources=resources, trees=dict(trees))
 
-    def advance(self, progress: RunProgress) -> None:
-        """Record how far the training is."""
-        self._change(progress=progress)
+    def record_progress(self, **changes: object) -> None:
+        """Record how far the training is.
 
-    def warn(self, code: str, text: str) -> None:
+        A record that cannot be written is no reason to end the training: one warning says so.
+
+        Args:
+            changes: fields of `RunProgress`; what does not change stays as it was.
+        """
+        try:
+            self._change(progress=self._progress(**changes))
+        except OSError as error:
+            if not self._has_failed:
+                self._has_failed = True
+                logger.warning("%s: cannot be written (%s)", self._model_dir / RUN_FILE, error.strerror)
+
+    def _progress(self, **changes: object) -> RunProgress:
+        """The recorded progress at the position of now."""
+        position = {
+            "step": self._position.step,
+            "epoch": self._position.epoch,
+            "seconds": self._position.seconds,
+        }
+        if self._record.progress is None:
+            return RunProgress.model_validate(position | changes)
+        return self._record.progress.model_copy(update=position | changes)
+
+    def record_warning(self, code: str, text: str) -> None:
         """Record a warning; it is written with the next change, as the one of a log interval."""
         warning = RunWarning(code=code, step=self._position.step, text=text)
         warnings = (*self._record.warnings, warning)[-MAX_WARNINGS:]
@@ -104,10 +132,10 @@ class RunRecorder:
         if not self._has_begun:
             return
         if error is None:
-            self._change(end=End(state="trained", time=utc_now()))
+            self._change(end=End(state="trained", time=utc_now()), progress=self._progress())
             return
         with suppress(OSError):  # the disk may be full, which is the error then
-            self._change(end=_end_of(error))
+            self._change(end=_end_of(error), progress=self._progress())
 
     def _change(self, **values: object) -> None:
         self._record = self._record.model_copy(update=values)
@@ -138,5 +166,12 @@ class _WarningHandler(logging.Handler):
         self._warn = warn
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno == logging.WARNING:
-            self._warn(getattr(record, "code", "general"), record.getMessage())
+        """Errors in the call of the logger are printed and do not end the training, as in other handlers."""
+        if record.levelno != logging.WARNING:
+            return
+        try:
+            text = record.getMessage()
+        except Exception:  # noqa: BLE001  # what `logging` does
+            self.handleError(record)
+            return
+        self._warn(getattr(record, "code", "general"), text)

@@ -183,7 +183,7 @@ class Training:
                 self._recorder.confirm_end()
             return
         if self._recorder is not None:
-            self._recorder.follow(progress)
+            self._recorder.use_position(progress)
             self._recorder.begin()
         monitoring = self._monitor() if self.world.is_first else nullcontext()
         with monitoring as monitor, self.stop, matmul_precision(self.config.matmul_precision, self.state.device):
@@ -193,7 +193,7 @@ class Training:
                 resources = self._find_resources(num_saves)
                 self._log_resources(resources)
                 if self._recorder is not None:
-                    self._recorder.plan(monitor.steps, resources, self._tree_kinds())
+                    self._recorder.record_plan(monitor.steps, resources, self._tree_kinds())
             if progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()

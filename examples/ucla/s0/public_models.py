@@ -224,7 +224,8 @@ def read_conditions(experiment: Path) -> str:
     for seed in SEEDS:
         run = read_run(experiment_of_seed(experiment, seed)) or RunRecord()
         processors = "; ".join(run.processors)
-        parts = (processors, f"torch {run.torch}", f"commit {run.last_start.commit}")
+        torch_versions = "; ".join(run.torch_versions)
+        parts = (processors, f"torch {torch_versions}", f"commit {run.last_start.commit}")
         facts[", ".join(parts)] = None
     return f"seeds {' '.join(map(str, SEEDS))}; {'; '.join(facts)}"
 
