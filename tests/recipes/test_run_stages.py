@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from waiting import within
+from waiting import is_running, within
+
+from wenet_hs.jobs import Job, start_job
 
 ROOT = Path(__file__).parents[2]
 STUB = """#!/bin/sh
@@ -19,7 +21,7 @@ case "$*" in
   plan*) exit "$CODE_OF_PLAN";;
   progress*) exit 0;;
   *"$FAILING"*) until [ -s pid ]; do sleep 0.05; done; echo 1; echo 2; echo 3; echo failed; exit 5;;
-  train*) echo $$ > pid; trap 'echo saved >> saved; exit 143' TERM; while :; do sleep 0.05; done;;
+  train*) echo $$ > pid; trap 'echo saved >> saved; $AFTER_TERM' TERM; while :; do sleep 0.05; done;;
 esac
 """
 PROGRAM = """
@@ -52,14 +54,6 @@ class OwnProcess:
         return path.read_text() if path.is_file() else ""
 
 
-def is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
 def start(
     folder: Path,
     *options: str,
@@ -77,6 +71,7 @@ def start(
             "PYTHONPATH": str(ROOT),
             "FAILING": failing,
             "CODE_OF_PLAN": str(code_of_plan),
+            "AFTER_TERM": "exit 143",
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -144,3 +139,51 @@ def test_a_command_that_fails_ends_the_recipe_with_its_code(tmp_path: Path) -> N
     _, error = own.process.communicate(timeout=20)
     assert (own.process.returncode, error) == (5, "")
     assert not (tmp_path / "pid").exists()
+
+
+# ---- as a job of the page
+
+
+def start_as_job(folder: Path, *, after_term: str = "exit 143") -> Job:
+    """The same as a job. `after_term`: what its training does after it has saved."""
+    stub = folder / "stub"
+    stub.write_text(STUB)
+    stub.chmod(0o755)
+    variables = [f"PYTHONPATH={ROOT}", "FAILING=none", "CODE_OF_PLAN=0", f"AFTER_TERM={after_term}"]
+    program = [sys.executable, "-c", PROGRAM, str(stub), "--stage", "4", "--stop_stage", "4"]
+    return start_job(folder / "jobs", "train", ["env", *variables, *program], folder=folder)
+
+
+def training_of(folder: Path) -> int:
+    path = folder / "pid"
+    assert within(20, lambda: path.is_file() and path.read_text().strip() != "")
+    return int(path.read_text())
+
+
+def test_a_job_that_is_stopped_saves_its_training(tmp_path: Path) -> None:
+    job = start_as_job(tmp_path)
+    training = training_of(tmp_path)
+    job.stop()
+    assert within(20, lambda: not job.is_running)
+    assert job.state == "stopped" and not is_running(training)
+    assert (tmp_path / "saved").read_text().startswith("saved\n")
+
+
+def test_a_second_stop_ends_all_processes_of_a_job(tmp_path: Path) -> None:
+    job = start_as_job(tmp_path, after_term="true")
+    training = training_of(tmp_path)
+    job.stop()
+    assert within(20, (tmp_path / "saved").is_file) and job.state == "stopping"
+    job.stop()
+    assert within(20, lambda: not job.is_running and not is_running(training))
+
+
+def test_a_job_runs_as_long_as_its_training(tmp_path: Path) -> None:
+    """The training has the lock of the job too."""
+    job = start_as_job(tmp_path)
+    training = training_of(tmp_path)
+    os.kill(int((job.folder / "pid").read_text()), signal.SIGKILL)
+    assert job.is_running and is_running(training)
+    job.stop()
+    assert within(20, lambda: not job.is_running)
+    assert not is_running(training)
