@@ -91,3 +91,10 @@ def test_a_pretrained_encoder_needs_no_statistics(capsys: Capsys) -> None:
     found = "c.yaml: encoder: pretrained normalizes its input itself"
     assert capsys.readouterr().out == f"{found}; no statistics are written\n"
     assert not Path("out").exists()
+
+
+def test_settings_of_a_head_that_the_config_lacks_are_left_to_the_training(capsys: Capsys) -> None:
+    """A recipe gives all settings of --override to each command."""
+    line = "--data_list data.list --config c.yaml --out out --num_workers 0 --override_config head_conf.bias=true"
+    assert run_line(cmvn, line) == 0
+    assert Path("out").is_file()

@@ -25,6 +25,7 @@ from wenet_hs.recipes.expected_time import ExpectedTime, OutputsTime, PartTime
 EXPECTED = ExpectedTime(
     parts=(PartTime(steps=3000, seconds=600.0), PartTime(steps=3000, seconds=1200.0)),
     outputs=OutputsTime(seconds=60.0, gigabytes=1.5, folder="data/encoder_outputs"),
+    checkpoint_gigabytes=0.5,
     has_time_limit=True,
     num_clips=4,
     machine="a CPU, threads: 1",
@@ -35,12 +36,14 @@ RECORD = ExpectedRecord(
     size="tiny",
     parts=(PartRecord(steps=3000, seconds=600.0), PartRecord(steps=3000, seconds=1200.0)),
     outputs=OutputsRecord(seconds=60.0, bytes=1_500_000_000, folder="data/encoder_outputs"),
+    checkpoint_bytes=500_000_000,
     has_time_limit=True,
     machine="a CPU, threads: 1",
     sentence=(
         "expected time of a training: 1.0 min for the outputs of the encoder, once (1.5 GB in "
         "data/encoder_outputs), 10 min + 20 min for at most 3000 + 3000 steps (measured with "
-        "4 clips of 10 s on a CPU, threads: 1; without validation and waiting for data)"
+        "4 clips of 10 s on a CPU, threads: 1; without validation and waiting for data); "
+        "its checkpoints take at most 0.5 GB of disk"
     ),
 )
 

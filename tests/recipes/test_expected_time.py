@@ -69,7 +69,9 @@ def test_the_expected_time_with_a_pretrained_encoder(
     line = sentence(load_config(path, settings))
     start = f"expected time of a training: {expected} (measured with 4 clips of 10 s on "
     assert line.startswith(start)
-    assert line.endswith(", threads: 1; without validation and waiting for data)")
+    conditions, _, disk = line.rpartition("; its checkpoints take at most ")
+    assert conditions.endswith(", threads: 1; without validation and waiting for data)")
+    assert disk.endswith(" GB of disk") and float(disk.split()[0]) > 0
     limited = load_config(path, [*settings, "max_minutes=20"])
     outputs = "20 min for the outputs of the encoder, once (0.07 GB in o), "
     steps = limited.scheduler_conf.total_steps
@@ -147,6 +149,7 @@ def test_the_sentence_has_every_part() -> None:
     expected = ExpectedTime(
         parts=(PartTime(steps=10, seconds=60), PartTime(steps=20, seconds=7200)),
         outputs=OutputsTime(seconds=660, gigabytes=1.25, folder="my outputs"),
+        checkpoint_gigabytes=0.123,
         has_time_limit=True,
         num_clips=3,
         machine="M, threads: 2",
@@ -154,7 +157,8 @@ def test_the_sentence_has_every_part() -> None:
     assert describe_expected_time(expected) == (
         "expected time of a training: 11 min for the outputs of the encoder, once (1.2 GB in my "
         "outputs), 1.0 min + 2.0 h for at most 10 + 20 steps (measured with 3 clips of 10 s on M, "
-        "threads: 2; without validation and waiting for data)"
+        "threads: 2; without validation and waiting for data); its checkpoints take at most "
+        "0.12 GB of disk"
     )
 
 

@@ -84,6 +84,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Experiment:
         return ExpectedTime(
             parts=(PartTime(steps=10, seconds=len(experiment.measured) * 60),),
             outputs=None,
+            checkpoint_gigabytes=0.5,
             has_time_limit=False,
             num_clips=2,
             machine=f"M, threads: {num_threads}",
@@ -107,6 +108,7 @@ def test_the_first_plan_is_written_with_its_record(project: Experiment) -> None:
     assert record == {
         "format": "wenet_hs.plan/1",
         "inputs": {
+            "data": "../data",
             "hours": 0.25,
             "size": "auto",
             "base": None,
@@ -230,7 +232,11 @@ def test_a_project_that_was_moved_keeps_its_plan(project: Experiment, tmp_path: 
     plan.write_text(plan.read_text("utf-8") + "# edited\n", "utf-8")
     new.rename(tmp_path / "newer")
     plan = tmp_path / "newer" / "exp" / "plan.yaml"
-    assert update(tmp_path / "newer") == [f"{plan}: kept as it was edited"]
+    kept, *stale = update(tmp_path / "newer")
+    assert kept == f"{plan}: kept as it was edited"
+    newer = tmp_path / "newer"
+    of_path = f"encoder_conf.path is '{new}/e', but of this project '{newer}/e'; correct it there"
+    assert f"{plan}: {of_path}" in stale
     assert load_config(plan).encoder_conf.path == str(new / "e"), "the paths are those of the user"
 
 
@@ -248,8 +254,56 @@ def test_a_config_at_another_path_with_the_same_content_is_the_same(
 def test_other_settings_are_left_to_trainings_that_have_begun(project: Experiment) -> None:
     project.update()
     project.begin_training()
-    [line] = project.update(overrides=["max_epoch=5"])
-    assert line.startswith(f"{project.plan}: kept as it was made; since then: --override_config max_epoch=5;")
+    assert project.update(overrides=["max_epoch=5"]) == [
+        f"{project.plan}: kept as it was made",
+        f"{project.plan}: max_epoch is 100000, but --override gives 5, which counts",
+        f"{project.plan}: since it was made: --override_config max_epoch=5",
+    ]
+
+
+def test_settings_of_an_edited_plan_that_the_options_replace_are_named(project: Experiment) -> None:
+    overrides = ["grad_clip=4.0", "head_conf.bias=true"]
+    project.update(overrides=overrides)
+    text = project.plan.read_text("utf-8")
+    assert "grad_clip: 4.0" in text
+    project.plan.write_text(text.replace("grad_clip: 4.0", "grad_clip: 9.0"), "utf-8")
+    assert project.update(overrides=overrides) == [
+        f"{project.plan}: kept as it was edited",
+        f"{project.plan}: grad_clip is 9.0, but --override gives 4.0, which counts",
+    ]
+
+
+def test_other_lists_with_equal_hours_are_another_input(project: Experiment, tmp_path: Path) -> None:
+    project.update()
+    write_stats(tmp_path / "others", 0.25)
+    again, *_ = project.update(data=tmp_path / "others")
+    assert again.startswith(f"{project.plan}: made again, for --data ")
+    project.begin_training()
+    assert "was made with --data" in project.refusal()
+
+
+def test_a_plan_with_a_wrong_option_leaves_no_folder(project: Experiment) -> None:
+    assert "--size huge" in project.refusal(size="huge")
+    assert not project.exp.exists()
+
+
+def test_a_plan_without_a_first_part_removes_that_of_an_earlier_plan(project: Experiment) -> None:
+    project.update()
+    project.begin_training()
+    project.plan.unlink()
+    assert project.first_part.is_file()
+    project.update(base_steps=0)
+    assert not project.first_part.exists()
+
+
+def test_a_config_that_the_user_named_is_not_the_choice_for_the_encoder(project: Experiment, tmp_path: Path) -> None:
+    write_description(tmp_path / "e", "whisper")
+    named = tmp_path / "finetune_wav2vec2.yaml"
+    named.write_bytes(conf_file("finetune_wav2vec2.yaml").read_bytes())
+    project.update(encoder=tmp_path / "e", config=named)
+    project.update(encoder=tmp_path / "e")
+    record = json.loads((project.exp / "plan.json").read_text("utf-8"))
+    assert Path(record["decisions"]["config"]).name == "finetune_whisper.yaml"
 
 
 # ---- made again
@@ -353,9 +407,10 @@ def test_hours_configs_and_folders_that_have_changed(project: Experiment, tmp_pa
     project.begin_training()
     config.write_text(config.read_text("utf-8") + "\n# changed\n", "utf-8")
     now = file_sha256(config)
-    (kept,) = project.update(config=config)
-    change = f"since then: --config {config} with SHA-256 {now[:12]}"
-    assert kept == f"{project.plan}: kept as it was made; {change}; the trainings say which settings may change"
+    assert project.update(config=config) == [
+        f"{project.plan}: kept as it was made",
+        f"{project.plan}: since it was made: --config {config} with SHA-256 {now[:12]}",
+    ]
     other = tmp_path / "other.yaml"
     other.write_bytes(config.read_bytes())
     line = project.refusal(config=other)

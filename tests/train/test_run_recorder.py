@@ -92,7 +92,7 @@ def test_a_resume_does_not_promise_the_time_of_the_start_before(
     options = tiny_corpus.options(folder)
     hardware = Hardware(processors=("P",), ranks=1)
     config = load_config(options.config, options.override_config)
-    config = resolve_auto(config, options, torch.device("cpu"), is_resumed=True)
+    config = resolve_auto(config, torch.device("cpu"), where=options.config, resumed=folder / "train.yaml")
     record = prepare_folder(options, config, is_resumed=True, hardware=hardware).record
     assert record is not None and record.progress is not None
     assert (record.progress.step, record.progress.seconds) == (slow.step, slow.seconds)

@@ -319,11 +319,9 @@ def test_the_loss_scale_is_restored_from_a_checkpoint(tmp_path: Path, monkeypatc
 def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = model_folder.TrainOptions(config=Path("c.yaml"), train_data=(), cv_data=Path("cv"), model_dir=tmp_path)
-
     def resolved(dtype: str, width: int, device: str) -> str:
         config = small_config(dtype=dtype, encoder_conf={"output_size": width})
-        return model_folder.resolve_auto(config, options, torch.device(device), is_resumed=False).dtype
+        return model_folder.resolve_auto(config, torch.device(device), where=Path("c.yaml")).dtype
 
     sizes = ((256, "cpu"), (192, "cpu"), (192, "cuda"))
     for native, expected in ((True, ["bf16", "fp32", "bf16"]), (False, ["fp32"] * 3)):
@@ -333,4 +331,5 @@ def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
     dump_config(small_config(dtype="fp16"), tmp_path / "train.yaml")
     monkeypatch.setattr(model_folder, "has_native_fp16", lambda device: False)
     with pytest.raises(ConfigError, match="train.yaml: dtype: fp16 is emulated by this processor, .*; use --device c"):
-        model_folder.resolve_auto(small_config(dtype="auto"), options, CPU, is_resumed=True)
+        resumed = tmp_path / "train.yaml"
+        model_folder.resolve_auto(small_config(dtype="auto"), CPU, where=Path("c.yaml"), resumed=resumed)

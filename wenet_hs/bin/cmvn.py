@@ -31,6 +31,7 @@ from wenet_hs.errors import DataError
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.manifest import Utterance
+from wenet_hs.recipes.plan import without_other_heads
 
 _EXCHANGE = 16
 """Groups of each rank between two exchanges: seconds of work, far below the timeout of a rank."""
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
     if num_workers is None:
         num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
     with join_process_group(torch.device("cpu")) as world:
-        config = load_config(args.config, args.override_config)
+        config = load_config(args.config, without_other_heads(args.config, args.override_config))
         conf = config.dataset_conf
         if config.encoder == "pretrained":
             if world.is_first:

@@ -25,7 +25,7 @@ class SettingSource:
     """Who decided some settings of a config."""
 
     name: str
-    """As it is written behind a value, such as `size tiny`."""
+    """As it is written after a value, such as `size tiny`."""
     overrides: Sequence[str]
     """The settings, as `key=value`."""
 
@@ -51,7 +51,7 @@ def write_commented(
 ) -> str:
     """The text of a YAML file with every setting of the config, but not its provenance.
 
-    Above each setting is its meaning. Behind a value that is not the default is who decided it, and
+    Above each setting is its meaning. After a value that is not the default is who decided it, and
     the default. `load_config` reads the file as an equal config, without provenance.
 
     Args:
@@ -152,7 +152,7 @@ def _meaning(schema: Schema, value: object) -> str:
 
 
 def _with_remark(line: str, remark: str, indent: str) -> Iterator[str]:
-    """The line with its remark behind it, or above it where both do not fit."""
+    """The line with its remark after it, or above it where both do not fit."""
     if not remark:
         yield line
     elif len(line) + len(remark) + len("  # ") <= WIDTH:

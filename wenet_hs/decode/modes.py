@@ -203,7 +203,7 @@ def supported_modes(model: AsrModel) -> list[str]:
 def recommended_modes(model: AsrModel) -> list[str]:
     """The modes of `--modes auto`: those that a model supports, without `attention`.
 
-    The decoder alone is less exact than together with CTC. A model without CTC has only this mode.
+    Without CTC the decoder is less exact than with it. A model without CTC has only this mode.
     """
     supported = supported_modes(model)
     recommended = [name for name in supported if MODES[name].is_recommended]

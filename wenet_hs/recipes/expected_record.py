@@ -41,6 +41,8 @@ class ExpectedRecord(Section):
     size: str
     parts: tuple[PartRecord, ...] = Field(strict=False)
     outputs: OutputsRecord | None
+    checkpoint_bytes: CountOrZero
+    """Disk of the checkpoints that are kept, at most."""
     has_time_limit: bool
     machine: str
     """The processor, with the number of threads."""

@@ -27,8 +27,10 @@ from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.model import AsrModel
 from wenet_hs.text.units import SpecialIds
-from wenet_hs.train.model_folder import TrainOptions, resolve_auto
+from wenet_hs.train.average import kept_checkpoint_bytes
+from wenet_hs.train.model_folder import resolve_auto
 from wenet_hs.train.optim import Optimizer, Precision, build_optimizer, freeze
+from wenet_hs.train.state import TrainState
 
 CLIP_S = 10
 """Seconds of a clip of the measured batch."""
@@ -72,6 +74,8 @@ class ExpectedTime:
     """The first part of the training, if there is one, and the second."""
     outputs: OutputsTime | None
     """What is computed once before; None: nothing."""
+    checkpoint_gigabytes: float
+    """Disk of the checkpoints of the second part that are kept, at most, 10^9 bytes each."""
     has_time_limit: bool
     """Whether `max_minutes` may end a part before its last step."""
     num_clips: int
@@ -117,6 +121,7 @@ def measure_expected_time(
     return ExpectedTime(
         parts=tuple(parts),
         outputs=outputs,
+        checkpoint_gigabytes=_checkpoint_gigabytes(trial, steps),
         has_time_limit=config.max_minutes is not None,
         num_clips=trial.num_clips,
         machine=machine,
@@ -124,7 +129,7 @@ def measure_expected_time(
 
 
 def describe_expected_time(expected: ExpectedTime) -> str:
-    """The sentence about an expected time."""
+    """The sentence about an expected time and the disk."""
     facts = []
     if expected.outputs is not None:
         duration = format_duration(expected.outputs.seconds)
@@ -137,7 +142,8 @@ def describe_expected_time(expected: ExpectedTime) -> str:
     batch = f"{expected.num_clips} clips of {CLIP_S} s"
     measured = f"measured with {batch} on {expected.machine}"
     conditions = f"{measured}; without validation and waiting for data"
-    return f"expected time of a training: {', '.join(facts)} ({conditions})"
+    disk = f"its checkpoints take at most {expected.checkpoint_gigabytes:.2g} GB of disk"
+    return f"expected time of a training: {', '.join(facts)} ({conditions}); {disk}"
 
 
 def format_duration(seconds: float) -> str:
@@ -182,8 +188,7 @@ class _Trial:
 def _make_trial(config: ExperimentConfig, path: Path) -> _Trial:
     device = find_device("auto")
     config = _with_softmax_heads(config)
-    options = TrainOptions(config=path, train_data=[], cv_data=path, model_dir=path)
-    config = resolve_auto(config, options, device, is_resumed=False)
+    config = resolve_auto(config, device, where=path)
     model = _build_model(config, path)
     model.to(device).train()
     optimizer = build_optimizer(model, config, where=str(path))
@@ -242,6 +247,14 @@ def _noise_batch(features: Tensor, num_clips: int) -> Batch:
     target = torch.arange(NUM_LABELS) % (NUM_UNITS - NUM_SPECIAL) + NUM_SPECIAL
     example = Example(key="noise", features=features, target=target, audio_seconds=CLIP_S)
     return collate([example] * num_clips)
+
+
+def _checkpoint_gigabytes(trial: _Trial, steps: int) -> float:
+    """The disk of the checkpoints that are kept, at most. The output layer of a tree is of about the same size."""
+    state = TrainState(trial.model, trial.optimizer, trial.device)
+    interval = trial.config.save_interval or steps
+    num_saves = -(-steps // interval)
+    return kept_checkpoint_bytes(trial.config, state.checkpoint_bytes(), num_saves) / GIGABYTE
 
 
 def _measure_outputs(trial: _Trial, hours: float, limit_s: float) -> OutputsTime | None:

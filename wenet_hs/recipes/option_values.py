@@ -35,13 +35,14 @@ STAGE = r"[0-9]{1,9}"
 def check_option_values(values: Mapping[str, str], last_stage: int) -> None:
     """Raise ConfigError for the first option whose value is wrong.
 
-    Options without a rule may have any value.
+    Options without a rule may have any value, and those that are not given are not checked.
 
     Args:
         values: options by name.
         last_stage: of the recipe; its first stage is 0.
     """
-    _check_stages(values, last_stage)
+    if "stage" in values:
+        _check_stages(values, last_stage)
     for name, rule in RULES.items():
         value = values.get(name)
         if value is not None and not re.fullmatch(rule.pattern, value):
@@ -61,7 +62,7 @@ def _check_stages(values: Mapping[str, str], last_stage: int) -> None:
     stage = values["stage"]
     if not re.fullmatch(STAGE, stage) or int(stage) > last_stage:
         raise ConfigError(f"--stage {stage}", f"must be from 0 to {last_stage}")
-    stop_stage = values["stop_stage"]
+    stop_stage = values.get("stop_stage", str(last_stage))
     if not re.fullmatch(STAGE, stop_stage) or int(stop_stage) < int(stage):
         requirement = f"must be a stage from {stage} on"
         raise ConfigError(f"--stop_stage {stop_stage}", requirement)

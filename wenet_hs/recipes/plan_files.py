@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_hs.config.load import config_changes, load_config
-from wenet_hs.errors import ConfigError
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.recipes.config_choice import is_own
 from wenet_hs.recipes.expected_record import (
     FORMAT,
     ExpectedRecord,
@@ -121,6 +123,7 @@ def measure_plan(options: PlanOptions) -> MeasuredPlan:
         size=draft.decisions.size,
         parts=tuple(parts),
         outputs=outputs,
+        checkpoint_bytes=round(GIGABYTE * expected.checkpoint_gigabytes),
         has_time_limit=expected.has_time_limit,
         machine=expected.machine,
         sentence=describe_expected_time(expected),
@@ -162,10 +165,10 @@ def update_plan(options: PlanOptions) -> list[str]:
             _write(files, draft, options, record.expected_time)
             return [f"{files.plan}: kept as it was made, with the new paths of its files"]
         if change is None:
-            return [_keep(files, record, options)]
+            return _keep(files, record, draft, options)
         if change.keeps_begun_plan and files.has_trainings():
-            reason = f"; since then: {change.now}; the trainings say which settings may change"
-            return [_keep(files, record, options) + reason]
+            since = f"{files.plan}: since it was made: {change.now}"
+            return [*_keep(files, record, draft, options), since]
         if files.has_trainings() or _is_edited(files, record):
             raise _refusal(files, change)
         again = f"{files.plan}: made again, for {change.now} instead of {change.before}"
@@ -184,8 +187,9 @@ def _chosen_before(options: PlanOptions, files: PlanFiles) -> str | None:
     record = files.read()
     chosen = files.folder / CHOSEN_BY_EARLIER_VERSION
     if record is not None:
-        is_same = record.inputs.encoder == relative_path(options.encoder, options.out)
-        return Path(record.decisions.config).name if is_same else None
+        is_same_encoder = record.inputs.encoder == relative_path(options.encoder, options.out)
+        was_chosen = is_own(Path(record.inputs.config))  # otherwise the user has named it
+        return Path(record.decisions.config).name if is_same_encoder and was_chosen else None
     return chosen.read_text("utf-8").strip() if chosen.is_file() else None
 
 
@@ -222,12 +226,24 @@ def _write(files: PlanFiles, draft: Draft, options: PlanOptions, expected_time: 
     _write_first_part(files, record, options)
 
 
-def _keep(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> str:
-    """Write what follows from the plan, and say that it is kept."""
+def _keep(files: PlanFiles, record: PlanRecord, draft: Draft, options: PlanOptions) -> list[str]:
+    """Write what follows from the plan. Returns lines: that it is kept, and what it does not decide."""
     _write_first_part(files, record, options)
-    if _is_edited(files, record):
-        return f"{files.plan}: kept as it was edited"
-    return f"{files.plan}: kept as it was made"
+    plan = load_config(files.plan)
+    if not _is_edited(files, record):
+        return [f"{files.plan}: kept as it was made", *_replaced_settings(files, plan, options)]
+    lines = [f"{files.plan}: kept as it was edited", *_replaced_settings(files, plan, options)]
+    for key, in_plan, now in config_changes(plan, draft.config):
+        if key in PATH_SETTINGS:
+            lines.append(f"{files.plan}: {key} is {in_plan!r}, but of this project {now!r}; correct it there")
+    return lines
+
+
+def _replaced_settings(files: PlanFiles, plan: ExperimentConfig, options: PlanOptions) -> Iterator[str]:
+    """A line per setting of the plan that `--override_config` replaces in the trainings."""
+    of_user = without_other_heads(files.plan, options.overrides)
+    for key, in_plan, now in config_changes(plan, load_config(files.plan, of_user)):
+        yield f"{files.plan}: {key} is {in_plan!r}, but --override gives {now!r}, which counts"
 
 
 def _is_moved(files: PlanFiles, record: PlanRecord, draft: Draft) -> bool:
@@ -254,8 +270,7 @@ def _write_first_part(files: PlanFiles, record: PlanRecord, options: PlanOptions
     steps = record.decisions.first_steps
     plan = load_config(files.plan)
     if steps == 0:
-        if not files.has_trainings():
-            files.first_part.unlink(missing_ok=True)
+        files.first_part.unlink(missing_ok=True)
         return
     check_warmup(plan, steps, is_given=record.inputs.base_steps is not None)
     of_user = without_other_heads(files.plan, options.overrides)
@@ -265,8 +280,19 @@ def _write_first_part(files: PlanFiles, record: PlanRecord, options: PlanOptions
 
 @contextmanager
 def _only_process(folder: Path) -> Iterator[None]:
-    """Waits until no other process plans in this folder, which is made if it is missing."""
+    """Waits until no other process plans in this folder, which is made if it is missing.
+
+    A folder that was made for a plan that fails is removed.
+    """
+    is_new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
-    with (folder / ".plan.lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+    lock_file = folder / ".plan.lock"
+    try:
+        with lock_file.open("wb") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+    except WenetHsError:
+        if is_new and [*folder.iterdir()] == [lock_file]:
+            lock_file.unlink()
+            folder.rmdir()
+        raise

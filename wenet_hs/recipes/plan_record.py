@@ -23,6 +23,8 @@ _ANY_FORMAT = re.compile(r"wenet_hs\.plan/[0-9]+")
 class PlanInputs(Section):
     """What a plan was made from. An option that was not given is null."""
 
+    data: str
+    """The folder of the lists, relative to that of the plan."""
     hours: float
     """Hours of training speech."""
     size: str
@@ -101,6 +103,7 @@ def make_record(
 def make_inputs(options: PlanOptions, draft: Draft) -> PlanInputs:
     """The inputs of a plan, as they are recorded."""
     return PlanInputs(
+        data=os.path.relpath(options.data.absolute(), options.out.absolute()),
         hours=draft.hours,
         size=options.size,
         base=relative_path(options.base, options.out),
@@ -162,7 +165,7 @@ def _changes(before: PlanInputs, now: PlanInputs, plan: Path) -> Iterator[InputC
             before=f"{before.hours} hours",
             repeat="restore the lists",
         )
-    for name in ("size", "base", "encoder", "base_steps"):
+    for name in ("data", "size", "base", "encoder", "base_steps"):
         if getattr(before, name) != getattr(now, name):
             yield _option_change(name, getattr(before, name), getattr(now, name), plan)
     if before.config_sha256 != now.config_sha256:

@@ -11,7 +11,10 @@ from wenet_hs.recipes.plan import Draft, PlanOptions, first_part_overrides
 from wenet_hs.recipes.plan_names import BASE_NAME
 from wenet_hs.recipes.sizes import NO_LIMIT
 
-REMARKS = "Behind a value that is not the default of wenet_hs is who decided it, and the default."
+REMARKS = (
+    "A comment after a value says who decided it, and what the default of wenet_hs is. The flags of the "
+    "command count before the settings here."
+)
 
 
 def plan_text(draft: Draft, options: PlanOptions, plan: Path, expected_time: str) -> str:

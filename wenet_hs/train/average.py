@@ -61,6 +61,21 @@ def is_out_of_patience(validations: Sequence[Mapping[str, float]], conf: EarlySt
     return since_best >= conf.patience
 
 
+def kept_checkpoint_bytes(config: TrainingConfig, checkpoint_bytes: int, num_saves: int) -> int:
+    """The size of all checkpoints that the config keeps, at most.
+
+    Args:
+        checkpoint_bytes: of one of them.
+        num_saves: checkpoints that are written in the whole training.
+    """
+    num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
+    kept = checkpoint_bytes * min(num_saves, config.keep_checkpoints + num_best)
+    if config.keep_checkpoints_gb is None:
+        return kept
+    limit = round(1e9 * config.keep_checkpoints_gb)
+    return min(kept, max(checkpoint_bytes, limit))
+
+
 def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     """The checkpoints that the config keeps: `keep_checkpoints`, `keep_best` by `keep_best_by`, and the best one by
     the metric of `early_stopping`, which becomes `final.pt`; of these what `keep_checkpoints_gb` has space for.

@@ -91,16 +91,21 @@ class TrainOptions:
     data_type: DataType = "raw"
 
 
-def resolve_auto(config: Config, options: TrainOptions, device: torch.device, *, is_resumed: bool) -> Config:
-    """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then records. A resumed run
-    takes them from there.
+def resolve_auto(config: Config, device: torch.device, *, where: Path, resumed: Path | None = None) -> Config:
+    """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then records.
 
     `auto` is high on a GPU, else highest; and bf16 where the device multiplies it natively; on a CPU only from
     MIN_WIDTH_FOR_BF16 on.
+
+    Args:
+        where: the file of the config, for errors.
+        resumed: the train.yaml of the run that is resumed, which has the values of before.
+
     Raises ConfigError for fp16 where the device would emulate it.
     """
-    path = options.model_dir / "train.yaml"
-    recorded = load_config(path, (), type(config)) if is_resumed and path.is_file() else None
+    recorded = None
+    if resumed is not None and resumed.is_file():
+        recorded = load_config(resumed, (), type(config))
     if config.matmul_precision == "auto":
         chosen = "high" if is_gpu(device) else "highest"
         if recorded is not None:  # `auto` if an earlier version wrote it, which knew highest only
@@ -108,9 +113,9 @@ def resolve_auto(config: Config, options: TrainOptions, device: torch.device, *,
         config = config.model_copy(update={"matmul_precision": chosen})
     if not isinstance(config, ExperimentConfig):
         return config
-    dtype, stated_in = config.dtype, options.config
-    if dtype == "auto" and isinstance(recorded, ExperimentConfig):
-        dtype, stated_in = recorded.dtype, path
+    dtype, stated_in = config.dtype, where
+    if dtype == "auto" and resumed is not None and isinstance(recorded, ExperimentConfig):
+        dtype, stated_in = recorded.dtype, resumed
     elif dtype == "auto":
         conf = config.encoder_conf
         is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16

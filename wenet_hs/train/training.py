@@ -46,6 +46,7 @@ from wenet_hs.train.average import (
     checkpoints_to_keep,
     choose_checkpoints,
     is_out_of_patience,
+    kept_checkpoint_bytes,
     write_final,
 )
 from wenet_hs.train.model_folder import (
@@ -267,16 +268,12 @@ class Training:
         config = self.config
         data = self.task.data_size()
         each = self.state.checkpoint_bytes()
-        num_best = config.keep_checkpoints if config.keep_best is None else config.keep_best
-        kept = each * min(num_saves, config.keep_checkpoints + num_best)
-        if config.keep_checkpoints_gb is not None:
-            kept = min(kept, max(each, round(1e9 * config.keep_checkpoints_gb)))
         return Resources(
             lists=data.lists,
             list_bytes=data.list_bytes,
             feature_bytes=data.feature_bytes,
             checkpoint_bytes=each,
-            kept_bytes=kept,
+            kept_bytes=kept_checkpoint_bytes(config, each, num_saves),
             free_bytes=shutil.disk_usage(self.model_dir).free,
         )
 
@@ -454,7 +451,8 @@ def _prepare_folder(
             found = find_resume(options)  # it may rename damaged checkpoints
     newest = world.all_gather(None if found is None else found.name)[0]
     is_resumed = newest is not None
-    config = resolve_auto(config, options, world.device, is_resumed=is_resumed)
+    resumed = options.model_dir / "train.yaml" if is_resumed else None
+    config = resolve_auto(config, world.device, where=options.config, resumed=resumed)
     processors = sorted(set(world.all_gather(processor_name(world.device))))
     hardware = Hardware(processors=tuple(processors), ranks=world.size) if world.is_first else None
     with world.first_before_others():
