@@ -11,7 +11,7 @@ that were made with other options (`wenet-hs keep-options`) are refused.
 
 import argparse
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
@@ -23,7 +23,7 @@ from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import AUTO_MODES, CTC_MODES, MODES
 from wenet_hs.errors import ConfigError
-from wenet_hs.recipes.config_choice import check_base, choose_config
+from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.recipes.plan import check_unit
@@ -31,6 +31,9 @@ from wenet_hs.recipes.sizes import AUTO, read_sizes
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.build import KINDS
+
+UNBUILT_TREE = "to-be-built.json"
+"""Stands for the tree that a later stage makes."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -75,18 +78,36 @@ def _check(args: argparse.Namespace) -> None:
     """Raise ConfigError for the first fault."""
     if args.values:
         _check_recipe_options(args)
+    choice = _choose_config(args)
+    _check_heads_and_trees(args)
+    _check_names("--modes", args.modes, [*MODES, AUTO_MODES])
+    if args.unit:
+        check_unit(args.unit)
+    for seed in args.seeds:
+        if not re.fullmatch("[0-9]{1,18}", seed):
+            raise ConfigError(f"--seeds {seed}", "must be a whole number from 0 on")
+    _check_known_units(args)
+    if args.checkpoint:
+        check_base(args.checkpoint)
+    for head in args.head or ["softmax"]:
+        _check_settings(args, choice, head)
+
+
+def _choose_config(args: argparse.Namespace) -> ConfigChoice:
     size = args.size or AUTO
     if size != AUTO:
         read_sizes().check_name(size)
-    choice = choose_config(
+    return choose_config(
         args.config,
         base=path_or_none(args.base),
         encoder=path_or_none(args.encoder),
         size=size,
     )
+
+
+def _check_heads_and_trees(args: argparse.Namespace) -> None:
     _check_names("--head", args.head, HEADS)
     _check_names("--ctc_head", [args.ctc_head], HEADS)
-    _check_names("--modes", args.modes, [*MODES, AUTO_MODES])
     if args.ctc_tree:
         load_tree(args.ctc_tree)
     for tree in args.tree:
@@ -94,31 +115,35 @@ def _check(args: argparse.Namespace) -> None:
             load_tree(tree)
         else:
             _check_names("--tree", [tree], KINDS, "the path of a tree.json, or ")
-    if args.unit:
-        check_unit(args.unit)
-    for seed in args.seeds:
-        if not re.fullmatch("[0-9]{1,18}", seed):
-            raise ConfigError(f"--seeds {seed}", "must be a whole number from 0 on")
+
+
+def _check_known_units(args: argparse.Namespace) -> None:
     if args.inventory:
         read_inventories(args.inventory)
     if args.place_unseen:
         _check_names("--place_unseen", [args.place_unseen], PLACEMENTS)
     if args.place_unseen and not args.inventory:
-        raise ConfigError("--place_unseen", "has no effect without --inventory", "give the inventory, or leave it out")
-    if args.checkpoint:
-        check_base(args.checkpoint)
+        to_do = "give the inventory, or leave it out"
+        raise ConfigError("--place_unseen", "has no effect without --inventory", to_do)
+
+
+def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -> None:
+    """Raise ConfigError if the config with this head, all settings and the modes do not fit each other."""
     kind = LmConfig if is_language_model(choice.path) else ExperimentConfig
-    unbuilt = "to-be-built.json"  # files are named by the stages
-    of_ctc = (
-        [] if args.ctc_head == "softmax" else [f"ctc_conf.head={args.ctc_head}", f"ctc_conf.head_conf.tree={unbuilt}"]
-    )
-    for head in args.head or ["softmax"]:
-        of_head = [f"head={head}"] if head == "softmax" else [f"head={head}", f"head_conf.tree={unbuilt}"]
-        overrides = [*of_head, *of_ctc, *choice.settings, *args.override_config]
-        config = load_config(choice.path, overrides, kind)
-        if isinstance(config, ExperimentConfig) and config.decoder == "none":
-            named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
-            _check_names("decoder: none, --modes", named_modes, CTC_MODES)
+    of_heads = [*_head_settings("", head)]
+    if args.ctc_head != "softmax":
+        of_heads += _head_settings("ctc_conf.", args.ctc_head)
+    config = load_config(choice.path, [*of_heads, *choice.settings, *args.override_config], kind)
+    if isinstance(config, ExperimentConfig) and config.decoder == "none":
+        named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
+        _check_names("decoder: none, --modes", named_modes, CTC_MODES)
+
+
+def _head_settings(section: str, head: str) -> Iterator[str]:
+    """The settings of an output layer; its tree is made by a later stage."""
+    yield f"{section}head={head}"
+    if head != "softmax":
+        yield f"{section}head_conf.tree={UNBUILT_TREE}"
 
 
 def _check_recipe_options(args: argparse.Namespace) -> None:

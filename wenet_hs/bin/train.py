@@ -55,16 +55,21 @@ def _read_settings(args: argparse.Namespace) -> list[str]:
     Statistics for a pretrained encoder are left out. With --divide_batch the batches are those of a
     rank, which a resumed run must have again.
     """
-    if args.cmvn is not None and _has_pretrained_encoder(args):
-        found = "not used, a pretrained encoder normalizes its input itself"
-        logger.info("--cmvn %s: %s", args.cmvn, found)
-        args.cmvn = None
-    settings = read_settings(args)
+    settings = read_settings(_without_unused_statistics(args))
     num_ranks = int_from_environment("WORLD_SIZE", 1, at_least=1)
     if args.divide_batch and num_ranks > 1:
         conf = load_config(args.config, settings).dataset_conf.batch_conf
         settings.append(divide_batch(conf, num_ranks))
     return settings
+
+
+def _without_unused_statistics(args: argparse.Namespace) -> argparse.Namespace:
+    """The flags without --cmvn if the encoder is pretrained, which a line of the log states."""
+    if args.cmvn is None or not _has_pretrained_encoder(args):
+        return args
+    found = "not used, a pretrained encoder normalizes its input itself"
+    logger.info("--cmvn %s: %s", args.cmvn, found)
+    return argparse.Namespace(**{**vars(args), "cmvn": None})
 
 
 def _has_pretrained_encoder(args: argparse.Namespace) -> bool:

@@ -59,9 +59,12 @@ def pack_model(options: PackOptions) -> Path:
     Raises CheckpointError, DataError or ConfigError if the folder does not load, `out` exists, a recording of the
     training must not be shared, the card would publish a private path, or the upload fails.
     """
-    out, is_zip, is_card = options.out, options.out.suffix.lower() == ".zip", options.out.suffix.lower() == ".md"
+    out = options.out
+    suffix = out.suffix.lower()
+    is_zip = suffix == ".zip"
+    is_only_card = suffix == ".md"
     _check_out(out, overwrite=options.overwrite)
-    if is_card and options.push:
+    if is_only_card and options.push:
         raise ConfigError(f"--push {options.push}", f"only the card is written to {out}", "leave one of them out")
     hub_name = split_hub_name(options.push) if options.push else None
     if options.push and hub_name and not options.overwrite:
@@ -75,7 +78,7 @@ def pack_model(options: PackOptions) -> Path:
         folder = Path(temporary) / "model"
         folder.mkdir()
         _write_files(folder, experiment, options)
-        if is_card:
+        if is_only_card:
             write_atomic(out, (folder / "README.md").read_bytes())
         elif is_zip:
             _write_zip(folder, out)
