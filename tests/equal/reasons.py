@@ -11,7 +11,8 @@ import yaml
 from differences import FileDifference, LineChange
 
 REASONS = Path(__file__).with_name("reasons.yaml")
-_KEYS = {"case", "file", "line", "reason"}
+_KEYS = {"case", "change", "file", "line", "reason"}
+_CHANGES = ("", "new", "vanished")
 
 
 @dataclass(frozen=True)
@@ -25,16 +26,23 @@ class Reason:
     line: str
     """Regular expression that a line contains, before or now. Empty: any line."""
     reason: str
+    change: str = ""
+    """`new`: only lines that were not there before; `vanished`: only those that are not there now."""
 
     def __str__(self) -> str:
         line = f", line {self.line}" if self.line else ""
-        return f"case {self.case}, file {self.file}{line}: {self.reason}"
+        change = f", {self.change}" if self.change else ""
+        return f"case {self.case}, file {self.file}{line}{change}: {self.reason}"
 
     def explains(self, difference: FileDifference, change: LineChange) -> bool:
         """Whether the entry is about this line of this file."""
         if not fnmatchcase(difference.case, self.case):
             return False
         if not fnmatchcase(difference.file, self.file):
+            return False
+        if self.change == "new" and change.before is not None:
+            return False
+        if self.change == "vanished" and change.now is not None:
             return False
         lines = [line for line in (change.before, change.now) if line is not None]
         return any(re.search(self.line, line) for line in lines)
@@ -55,6 +63,9 @@ def _read_entry(path: Path, number: int, entry: Any) -> Reason:
     for key in ("case", "reason"):
         if not entry.get(key):
             raise SystemExit(f"{where}: has no {key}")
+    change = str(entry.get("change", ""))
+    if change not in _CHANGES:
+        raise SystemExit(f"{where}: change must be new or vanished")
     line = str(entry.get("line", ""))
     try:
         re.compile(line)
@@ -65,4 +76,5 @@ def _read_entry(path: Path, number: int, entry: Any) -> Reason:
         file=str(entry.get("file", "*")),
         line=line,
         reason=" ".join(str(entry["reason"]).split()),
+        change=change,
     )

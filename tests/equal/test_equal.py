@@ -276,13 +276,23 @@ def test_a_reason_explains_the_lines_that_it_fits(
     assert len(lines) == 5
 
 
+def test_a_reason_for_new_lines_does_not_explain_others(tmp_path: Path, capsys: Capsys) -> None:
+    before = write_record(tmp_path / "a", {"s/p": "one\n"})
+    now = write_record(tmp_path / "b", {"s/p": "one\ntwo\n"})
+    reasons = write_reasons(tmp_path, "- {case: c, change: new, reason: a new line}\n")
+    assert compare_records(before, now, ["c"], reasons) == 0
+    assert compare_records(now, before, ["c"], reasons) == 1
+    assert "c: s/p:2: vanished: two" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ("case: c\n", "must be a list of entries"),
-        ("- {case: c, reason: x, lines: y}\n", "the keys of an entry are case, file, line, reason"),
+        ("- {case: c, reason: x, lines: y}\n", "the keys of an entry are case, change, file, line, reason"),
         ("- {case: c}\n", "entry 1: has no reason"),
         ("- {case: c, reason: x, line: '('}\n", "entry 1: line is no regular expression"),
+        ("- {case: c, reason: x, change: old}\n", "entry 1: change must be new or vanished"),
     ],
 )
 def test_wrong_entries_of_reasons(tmp_path: Path, text: str, expected: str) -> None:
