@@ -68,7 +68,8 @@ Form = ImmutableMultiDict[str, str]
 class PageCommand:
     """A command of the page, and what is kept with its job."""
 
-    words: tuple[str, ...]
+    command_line: tuple[str, ...]
+    """The program and its arguments."""
     details: JsonRecord
 
 
@@ -80,18 +81,18 @@ class TrainingCommand:
     options: OwnOptions
 
 
-def own_words(options: OwnOptions) -> tuple[str, ...]:
+def own_command_line(options: OwnOptions) -> tuple[str, ...]:
     """The command `wenet-hs own` with the options that do not have their default."""
     texts = option_texts(options)
-    words = [WENET_HS, "own"]
+    command_line = [WENET_HS, "own"]
     for name in changed_options(options):
-        words += [f"--{name}", texts[name]]
-    return tuple(words)
+        command_line += [f"--{name}", texts[name]]
+    return tuple(command_line)
 
 
 def _recipe_command(options: OwnOptions, minutes: float | None = None) -> PageCommand:
     details = RecipeDetails(options=options, minutes=minutes)
-    return PageCommand(words=own_words(options), details=details.record())
+    return PageCommand(command_line=own_command_line(options), details=details.record())
 
 
 # ---- lists of recordings
@@ -104,14 +105,14 @@ def prepare_options(project: Project, form: Form, places: Places) -> OwnOptions:
     """
     kind = _choice(form, "form", ("elan", "praat", "kaldi", "folder", "corpus"))
     path = places.resolve(form.get("path", ""))
-    words = _prepare_words(form, kind)
-    for word in (*words, str(path)):
-        if word != one_field(word):
+    arguments = _prepare_arguments(form, kind)
+    for text in (*arguments, str(path)):
+        if text != one_field(text):
             found = "has a line end, a tab or a control character"
-            raise DataError(one_field(word)[:80], found, "rename it")
+            raise DataError(one_field(text)[:80], found, "rename it")
     options = OwnOptions(
         lang=_language(form),
-        prepare=words,
+        prepare=arguments,
         unit=_choice(form, "unit", ("char", "phone")),
         min_minutes=_number(form, "min_minutes", 10, 0, 10_000),
         data=project / "data",
@@ -127,16 +128,16 @@ def prepare_command(options: OwnOptions) -> PageCommand:
     return _recipe_command(options)
 
 
-def _prepare_words(form: Form, kind: str) -> tuple[str, ...]:
+def _prepare_arguments(form: Form, kind: str) -> tuple[str, ...]:
     """The options of `wenet-hs prepare` that a form states."""
-    words = [f"--tier={tier}" for tier in form.getlist("tier")]
+    arguments = [f"--tier={tier}" for tier in form.getlist("tier")]
     if kind == "corpus":
-        words.append(f"--columns={_columns(form)}")
-    words += [f"--{name}" for name in BOXES if form.get(name)]
+        arguments.append(f"--columns={_columns(form)}")
+    arguments += [f"--{name}" for name in BOXES if form.get(name)]
     speaker_from = form.get("speaker_from")
     if speaker_from:
-        words.append(f"--speaker_from={speaker_from}")
-    return tuple(words)
+        arguments.append(f"--speaker_from={speaker_from}")
+    return tuple(arguments)
 
 
 def _language(form: Form) -> str:
@@ -201,7 +202,7 @@ def _made_options(project: Project) -> OwnOptions:
         found = "a quote has no end in --prepare"
         raise DataError(where, found, "prepare the recordings again")
     _refuse_other_options(where, texts, DATA_OPTIONS)
-    _refuse_other_words(where, split_words(prepare))
+    _refuse_other_arguments(where, split_words(prepare))
     options = replace(
         _parse_known(texts),
         data=project / "data",
@@ -228,10 +229,10 @@ def _refuse_other_options(where: object, names: Iterable[str], allowed: Sequence
             raise _other_option(where, f"--{name}")
 
 
-def _refuse_other_words(where: object, words: Iterable[str]) -> None:
+def _refuse_other_arguments(where: object, arguments: Iterable[str]) -> None:
     """Raise DataError for an option of `prepare` that may name a file."""
-    for word in words:
-        flag, _, _ = word.partition("=")
+    for argument in arguments:
+        flag, _, _ = argument.partition("=")
         if flag.startswith("-") and flag not in OPTIONS_OF_PREPARE:
             raise _other_option(where, flag)
 
@@ -260,14 +261,14 @@ def train_command(project: Project, form: Form, places: Places) -> TrainingComma
         stage=0 if form.get("corrected") else 1,
     )
     if form.get("only_time"):
-        words = time_words(project, options)
+        command_line = time_command_line(project, options)
         details = RecipeDetails(options=options, minutes=minutes)
-        command = PageCommand(words=words, details=details.record())
+        command = PageCommand(command_line=command_line, details=details.record())
         return TrainingCommand(command=command, options=options)
     return TrainingCommand(command=_recipe_command(options, minutes), options=options)
 
 
-def time_words(project: Project, options: OwnOptions) -> tuple[str, ...]:
+def time_command_line(project: Project, options: OwnOptions) -> tuple[str, ...]:
     """The command that measures the expected time of a training, and writes it as data."""
     measure = plan_command(options, is_only_time=True)
     file = expected_time_file(project, options)
@@ -328,7 +329,7 @@ def _checked_details(job: Job) -> RecipeDetails:
     if details is None or not is_ours:
         found = "has settings that this page does not write"
         raise DataError(job.folder, found, "start a new training")
-    _refuse_other_words(job.folder, details.options.prepare)
+    _refuse_other_arguments(job.folder, details.options.prepare)
     return details
 
 
@@ -344,9 +345,9 @@ def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> 
         raise DataError("recordings", "none chosen", "choose at least one")
     record_folder = str(project.target("transcribed"))
     options = ["--model_dir", str(model), "--record", record_folder, "--skip_existing"]
-    words = (WENET_HS, "transcribe", *options, "--", *map(str, files))
+    command_line = (WENET_HS, "transcribe", *options, "--", *map(str, files))
     details = TranscribeDetails(model=model, files=tuple(files))
-    return PageCommand(words=words, details=details.record())
+    return PageCommand(command_line=command_line, details=details.record())
 
 
 def pack_command(project: Project, model: Path, form: Form) -> PageCommand:
@@ -362,16 +363,16 @@ def pack_command(project: Project, model: Path, form: Form) -> PageCommand:
         license=one_field(form.get("license", "").strip()),
         data=one_field(form.get("data", "").strip()),
     )
-    words = [WENET_HS, "pack", "--model_dir", str(model), "--out", str(out)]
+    command_line = [WENET_HS, "pack", "--model_dir", str(model), "--out", str(out)]
     if out != card and card.is_file():
-        words += ["--card", str(card)]
+        command_line += ["--card", str(card)]
     if details.license:
-        words.append(f"--license={details.license}")
+        command_line.append(f"--license={details.license}")
     if details.data:
-        words.append(f"--data={details.data}")
+        command_line.append(f"--data={details.data}")
     if form.get("overwrite"):
-        words.append("--overwrite")
-    return PageCommand(words=tuple(words), details=details.record())
+        command_line.append("--overwrite")
+    return PageCommand(command_line=tuple(command_line), details=details.record())
 
 
 def read_correction(form: Form) -> Correction:

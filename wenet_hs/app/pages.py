@@ -117,7 +117,7 @@ def start(
     `before`: what changes files first. It is called only where the job can start.
     """
     if "preview" in form_of(request):
-        return PlainTextResponse(shlex.join(command.words))
+        return PlainTextResponse(shlex.join(command.command_line))
     alone = ("prepare", "train") if kind in ("prepare", "train") else ()  # both write to data/
 
     def check_and_change() -> None:
@@ -129,7 +129,7 @@ def start(
     start_job(
         project.jobs_folder,
         kind,
-        command.words,
+        command.command_line,
         folder=project.folder,
         details=command.details,
         alone=alone,

@@ -127,11 +127,11 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
         sys.stdout.reconfigure(errors="backslashreplace")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", datefmt="%H:%M:%S")
     logging.captureWarnings(True)
-    words = sys.argv[1:] if argv is None else argv
+    arguments = sys.argv[1:] if argv is None else argv
     try:
         if hasattr(module, "translate_arguments"):
-            words = module.translate_arguments(words)
-        args = parser.parse_args(translate_flags(name, words))
+            arguments = module.translate_arguments(arguments)
+        args = parser.parse_args(translate_flags(name, arguments))
         module.run(args)
         sys.stdout.flush()
     except WenetHsError as error:

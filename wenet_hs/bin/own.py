@@ -79,16 +79,16 @@ def translate_arguments(argv: Sequence[str]) -> list[str]:
     `--prepare '--tier "a"'`.
     """
     translated = []
-    words = iter(argv)
-    for word in words:
-        name, equals, value = word.partition("=")
+    remaining = iter(argv)
+    for argument in remaining:
+        name, equals, value = argument.partition("=")
         name = f"--{name.removeprefix('--').replace('-', '_')}"
-        is_option = word.startswith("--") and name.removeprefix("--") in OPTION_NAMES
+        is_option = argument.startswith("--") and name.removeprefix("--") in OPTION_NAMES
         if not is_option:
-            translated.append(word)
+            translated.append(argument)
             continue
         if not equals:
-            following = next(words, None)
+            following = next(remaining, None)
             if following is None:
                 translated.append(name)  # argparse says that it needs a value
                 break

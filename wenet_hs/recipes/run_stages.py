@@ -48,7 +48,7 @@ class Programs:
     """The programs that the commands call."""
 
     wenet_hs: tuple[str, ...]
-    """The first words of a command of wenet-hs."""
+    """The program and the first arguments of a command of wenet-hs."""
     python: str
 
 
@@ -267,7 +267,7 @@ class _Runner:
         """
         guard = [sys.executable, "-IS", guarded_process.__file__, str(self._guarded_end)]
         return subprocess.Popen(
-            [*guard, *self._words(command)],
+            [*guard, *self._command_line(command)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=error,
@@ -275,7 +275,7 @@ class _Runner:
             env={**os.environ, "PYTHONSAFEPATH": "1", **(environment or {})},
         )
 
-    def _words(self, command: Command) -> list[str]:
+    def _command_line(self, command: Command) -> list[str]:
         """The whole command, with torchrun if processes share its work."""
         nproc = self._options.nproc
         if not command.is_shared or nproc == 1:
