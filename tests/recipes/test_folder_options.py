@@ -103,6 +103,18 @@ def test_a_damaged_file_is_one_line(text: str, message: str, tmp_path: Path) -> 
     assert "\n" not in str(caught.value)
 
 
+def test_a_newer_file_asks_for_a_newer_version(tmp_path: Path) -> None:
+    (tmp_path / "options.json").write_text('{"format": "wenet_hs.options/9"}')
+    with pytest.raises(DataError, match="; install a newer version of wenet_hs$"):
+        read_folder_options(tmp_path)
+
+
+def test_a_path_that_is_not_utf8_is_kept(tmp_path: Path) -> None:
+    options = FolderOptions("own", {"corpus": "/data/caf\udce9"})
+    write_folder_options(tmp_path, options)
+    assert read_folder_options(tmp_path) == options
+
+
 def test_the_command_writes_the_chosen_options(
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Options of folders after a move, from another program, and from an earlier version."""
 
-import json
 import shutil
 from pathlib import Path
 
@@ -23,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def write_earlier(folder: Path, values: dict[str, str]) -> None:
-    """options.json of the version before paths were relative to their folder."""
-    record = {"format": "wenet_hs.options/1", "recipe": "own", "options": values}
+    """options.txt of an earlier version, whose paths are relative to the folder of the recipe."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "options.json").write_text(json.dumps(record))
+    lines = [f"--{name} {value}\n" for name, value in values.items()]
+    (folder / "options.txt").write_text("".join(lines))
 
 
 def values_of(project: Path, **others: str) -> dict[str, str]:

@@ -7,8 +7,8 @@ are written so that they stay right:
 
 - recordings absolute, as they stay where they are,
 - a config of wenet_hs as `conf/NAME.yaml`, wherever wenet_hs is installed,
-- other paths relative to the folder with options.json. In files of earlier versions they are
-  relative to the folder of the recipe.
+- other paths relative to the folder with options.json. In options.txt of earlier versions they
+  are relative to the folder of the recipe.
 """
 
 import json
@@ -26,16 +26,15 @@ from wenet_hs.recipes.prepare_words import has_open_quote, split_words
 FILE_NAME = "options.json"
 EARLIER_FILE_NAME = "options.txt"
 """The file of folders that versions before 2026-12 made: lines of `--name value`."""
-FORMAT = "wenet_hs.options/2"
-EARLIER_FORMAT = "wenet_hs.options/1"
-"""Its paths are relative to the folder of the recipe."""
+FORMAT_NAME = "wenet_hs.options"
+FORMAT = f"{FORMAT_NAME}/1"
 RECORDINGS = ("corpus", "elan", "praat", "kaldi", "folder")
 """Options with paths of recordings. They stay where they are if a checkout is moved."""
 OTHER_PATHS = ("base", "config", "data", "ctc_tree", "encoder")
 """Options with paths of files that are moved together with the folder."""
 SHIPPED = "conf/"
 """What is written before the name of a config of wenet_hs."""
-SHIPPED_IN_EARLIER_FORMAT = "../../../conf/"
+SHIPPED_IN_EARLIER_FILE = "../../../conf/"
 """The same as seen from the folder of a recipe."""
 HUB = "hf:"
 """The beginning of a model's name on the hub, which is no path."""
@@ -84,21 +83,19 @@ def _read_earlier_values(path: Path) -> dict[str, str]:
 
 
 def _read_json(path: Path) -> FolderOptions:
-    to_do = "give another folder, or remove this one"
+    to_do = f"give another folder, or remove {path.parent}"
     try:
         record = json.loads("\n".join(read_lines(path)))
     except json.JSONDecodeError as error:
         raise DataError(path, f"is no JSON ({one_line(error)})", to_do) from error
     written_format = record.get("format") if isinstance(record, dict) else None
-    if written_format not in (FORMAT, EARLIER_FORMAT):
-        raise DataError(path, f"has the format {written_format!r}, not {FORMAT!r}", to_do)
+    if written_format != FORMAT:
+        is_newer = str(written_format).startswith(f"{FORMAT_NAME}/")
+        found = f"has the format {written_format!r}, not {FORMAT!r}"
+        raise DataError(path, found, "install a newer version of wenet_hs" if is_newer else to_do)
     if not _has_options(record):
         raise DataError(path, "has no options with text as values", to_do)
-    return FolderOptions(
-        recipe=str(record.get("recipe", "")),
-        values=record["options"],
-        paths_from="folder" if written_format == FORMAT else "recipe",
-    )
+    return FolderOptions(recipe=str(record.get("recipe", "")), values=record["options"])
 
 
 def _has_options(record: Mapping[str, Any]) -> bool:
@@ -113,7 +110,8 @@ def write_folder_options(folder: Path, options: FolderOptions) -> None:
     """
     record = {"format": FORMAT, "recipe": options.recipe, "options": dict(options.values)}
     text = json.dumps(record, indent=1, ensure_ascii=False)
-    write_atomic(folder / FILE_NAME, f"{text}\n")
+    # Bytes of a path that are not UTF-8 become escapes of JSON, which are read as they were.
+    write_atomic(folder / FILE_NAME, f"{text}\n".encode("utf-8", "backslashreplace"))
     (folder / EARLIER_FILE_NAME).unlink(missing_ok=True)
 
 
@@ -201,8 +199,8 @@ def _with_paths_from_folder(
 
 
 def _converted_path(name: str, value: str, folder: Path, recipe_dir: Path | None) -> str:
-    config_name = value.removeprefix(SHIPPED_IN_EARLIER_FORMAT)
-    has_prefix = value.startswith(SHIPPED_IN_EARLIER_FORMAT)
+    config_name = value.removeprefix(SHIPPED_IN_EARLIER_FILE)
+    has_prefix = value.startswith(SHIPPED_IN_EARLIER_FILE)
     if name == "config" and has_prefix and conf_file(config_name).is_file():
         return f"{SHIPPED}{config_name}"
     if HUB in value:  # was written as a path from the folder of the recipe
