@@ -6,9 +6,11 @@ import subprocess
 import time
 from pathlib import Path
 
+import pytest
 from forked_commands import forked_commands
 
 
+@pytest.mark.recipe
 def test_a_command_ends_with_its_caller(tmp_path: Path) -> None:
     """Also if it was only asked to: what it writes to has an end, and its exit code arrives."""
     with forked_commands(tmp_path) as folder:

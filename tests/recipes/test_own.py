@@ -37,6 +37,10 @@ COMBINATIONS = (
 )
 
 
+NUM_PLAIN = 3
+"""Combinations in the plain test run; CI runs all."""
+
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
     return make_checkout(tmp_path / "checkout")
@@ -74,7 +78,13 @@ def titles(output: str, folder: Path) -> list[str]:
     return [line.partition(" stage ")[2] for line in lines]
 
 
-@pytest.mark.parametrize("line", COMBINATIONS)
+@pytest.mark.parametrize(
+    "line",
+    [
+        *COMBINATIONS[:NUM_PLAIN],
+        *(pytest.param(line, marks=pytest.mark.slow) for line in COMBINATIONS[NUM_PLAIN:]),
+    ],
+)
 def test_commands_of_both(line: str, checkout: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkout / "examples/own/s0"
     line += " --jobs 1"  # the order of the trainings is fixed
@@ -157,7 +167,14 @@ def run_option_commands(checkout: Path, name: str) -> list[int]:
     return codes
 
 
-@pytest.mark.parametrize("others", ["", "--base exp/other --exp exp-2", "--config conf.yaml"])
+@pytest.mark.parametrize(
+    "others",
+    [
+        "--base exp/other --exp exp-2",
+        pytest.param("", marks=pytest.mark.slow),
+        pytest.param("--config conf.yaml", marks=pytest.mark.slow),
+    ],
+)
 def test_own_and_run_sh_accept_folders_of_each_other(
     others: str,
     checkout: Path,

@@ -10,13 +10,17 @@ import json
 import shlex
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
 from stub_commands import RECIPES, make_checkout, run_recipe
 
 EXPECTED = Path(__file__).parent / "stage_commands"
+NUM_PLAIN = 2
+"""Cases of each recipe in the plain test run."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +37,12 @@ def read_cases(recipe: str) -> list[Case]:
     return [Case(recipe, record["options"], tuple(record["commands"])) for record in records]
 
 
-CASES = [case for recipe in RECIPES for case in read_cases(recipe)]
+def parameters() -> Iterator[ParameterSet]:
+    """The cases; all but the first ones of each recipe are for CI only."""
+    for recipe in RECIPES:
+        for number, case in enumerate(read_cases(recipe)):
+            marks = [pytest.mark.slow] if number >= NUM_PLAIN else []
+            yield pytest.param(case, marks=marks, id=f"{recipe} {case.options}")
 
 
 def commands_of(folder: Path, recipe: str, options: str) -> list[str]:
@@ -64,7 +73,7 @@ def by_flags(command: str) -> dict[str, list[str]]:
     return values
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.recipe} {case.options}")
+@pytest.mark.parametrize("case", [*parameters()])
 def test_commands_of_the_stages(case: Case, tmp_path: Path) -> None:
     commands = commands_of(tmp_path / "checkout", case.recipe, case.options)
     assert [*map(by_flags, commands)] == [*map(by_flags, case.commands)]
