@@ -16,6 +16,7 @@ from wenet_hs.bin.main import run_command
 from wenet_hs.config.load import load_config
 from wenet_hs.errors import ConfigError
 from wenet_hs.manifest import read_data_list, write_data_list
+from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.tree import Tree
@@ -34,7 +35,9 @@ def test_it_trains_with_its_flags_and_prints_the_path_of_the_model(
     first = tmp_path / "first"
     assert run_command(command, corpus.arguments(first, "max_epoch=1")) == 0
     assert capsys.readouterr().out == f"{first / 'final.pt'}: trained\n"
-    assert "command: wenet-hs train --config 'a b.yaml'" in (first / "train.yaml").read_text()
+    record = read_run(first)
+    assert record is not None
+    assert record.last_start.command == ("wenet-hs", "train", "--config", "a b.yaml")
     more = ["--checkpoint", str(first / "final.pt"), "--resume", "never", "--override_config", "max_epoch=1", "seed=3"]
     arguments = [*corpus.arguments(tmp_path / "m"), *more, "--override_config", "accum_grad=2"]
     assert run_command(command, arguments) == 0
