@@ -19,7 +19,7 @@ from _pytest.mark import ParameterSet
 from stub_commands import RECIPES, make_checkout, run_recipe
 
 EXPECTED = Path(__file__).parent / "stage_commands"
-NUM_PLAIN = 2
+NUM_PLAIN = 1
 """Cases of each recipe in the plain test run."""
 
 
