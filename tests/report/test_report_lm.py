@@ -104,12 +104,11 @@ def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(t
     (folder / "test.json").write_text(json.dumps(score))
     target = write_results(collect_lm_results(folder), tmp_path / "results")
     assert target.name == "tree-seed777.json" and str(tmp_path) not in target.read_text()
-    strange = RunRecord(starts=(Start(command=("train", f"{tmp_path}/caf\udce9.txt")),))
-    write_run(folder, strange)
-    assert read_results(write_results(collect_lm_results(folder), tmp_path / "r")).run.starts[0].command == (
-        "train",
-        "caf\\udce9.txt",
-    )
+    start = Start(time="2026-11-28T09:00:00Z", command=("train", f"{tmp_path}/caf\udce9.txt"))
+    write_run(folder, RunRecord(starts=(start,)))
+    (of_strange,) = read_results(write_results(collect_lm_results(folder), tmp_path / "r")).run.starts
+    assert of_strange.command == ("train", "caf\\udce9.txt")
+    assert of_strange.time is None, "it is of one machine"
     (folder / "run.json").unlink()
     found = read_results(target)
     command = ("--train_text", "train.txt", "--override_config", "head_conf.tree=t.json")

@@ -116,7 +116,8 @@ def _choose_for_encoder(
 ) -> ConfigChoice:
     description = read_description(encoder)
     weight_files(encoder)  # raises now, not after the lists are made
-    path, reason = config, "named by --config"
+    path = config
+    reason = "named by --config"
     if is_own(config) and chosen_before is not None:
         path = conf_file(chosen_before)
         reason = "that was chosen for this encoder before"

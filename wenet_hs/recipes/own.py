@@ -332,11 +332,10 @@ def _training_steps(options: OwnOptions) -> Iterator[Step]:
         return
     yield KeptOptions(folder=options.exp, names=EXP_OPTIONS)
     has_first_part = (options.exp / FIRST_PART).is_file() and options.base is None
-    names = [experiment_name(options, head, seed) for seed in options.seeds for head in options.head]
+    model_dirs = tuple(experiments(options))
     if has_first_part:
-        names += [experiment_name(options, BASE_NAME, seed) for seed in options.seeds]
-    model_dirs = tuple(options.exp / name for name in names)
-    if has_first_part:
+        first_names = [experiment_name(options, BASE_NAME, seed) for seed in options.seeds]
+        model_dirs += tuple(options.exp / name for name in first_names)
         first_part = tuple(_first_part(options, seed) for seed in options.seeds)
         yield Trainings(trainings=first_part, model_dirs=model_dirs)
     second_part = []

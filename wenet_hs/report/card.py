@@ -25,7 +25,7 @@ from wenet_hs.options import REQUIRED, option
 from wenet_hs.report.collect import SIMULATED_KEY, read_json, sort_modes
 from wenet_hs.report.trained_on import read_training_lists
 from wenet_hs.runs.provenance import SHA256_OF
-from wenet_hs.runs.record import RunRecord
+from wenet_hs.runs.record import FirstWeights, RunRecord
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
 from wenet_hs.score.tables import read_report
@@ -185,18 +185,24 @@ def _hub_base(run: RunRecord) -> str | None:
 def _describe_start(experiment: Experiment, base: str | None) -> str:
     """The weights with which the training began. `base`: the model of the hub, if it is known."""
     encoder = experiment.model.encoder
-    is_pretrained = isinstance(encoder, PretrainedEncoder)
-    weights = experiment.run.first_weights
-    sha256 = experiment.run.encoder_sha256 if is_pretrained else weights and weights.sha256
+    if isinstance(encoder, PretrainedEncoder):
+        start = f"a pretrained encoder of the kind {encoder.description.kind}"
+        sha256 = experiment.run.encoder_sha256
+    else:
+        weights = experiment.run.first_weights
+        start = _describe_first_weights(weights)
+        sha256 = None if weights is None else weights.sha256
     if base is not None:
         start = base
-    elif isinstance(encoder, PretrainedEncoder):
-        start = f"a pretrained encoder of the kind {encoder.description.kind}"
-    elif weights is None:
-        start = UNKNOWN
-    else:
-        start = "random weights" if weights.kind == "random" else "another model"
     return start if sha256 is None else f"{start}, weights with SHA-256 {sha256}"
+
+
+def _describe_first_weights(weights: FirstWeights | None) -> str:
+    if weights is None:
+        return UNKNOWN
+    if weights.kind == "random":
+        return "random weights"
+    return "another model"
 
 
 def model_name(out: Path) -> str:

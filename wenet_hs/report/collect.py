@@ -261,15 +261,21 @@ def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str
         if mode not in found.scores or found.scores[mode].macro.rate is None:
             continue
         seed = str(found.settings.get("seed", UNDEFINED))
-        run = found.run
-        # Each seed may start from weights of its own, so only whether it starts from some counts.
-        files = (sorted(run.files.items()), run.lists.train_sums, run.encoder_sha256, run.base_name is not None)
-        settings = repr((found.settings | {"seed": None}, files))
+        settings = repr((found.settings | {"seed": None}, _files_of_system(found.run)))
         key = (settings, used[settings + seed]) if "seed" in found.settings else found.name
         used[settings + seed] += 1  # a second experiment with equal settings and seed is another system
         groups.setdefault(key, (found.name.removesuffix(f"-seed{seed}"), {}))[1][seed] = found
     names = Counter(name for name, _ in groups.values())
     return {name if names[name] == 1 else next(iter(of.values())).name: of for name, of in groups.values()}
+
+
+def _files_of_system(run: RunRecord) -> tuple[object, ...]:
+    """The sums of what all seeds of a system share.
+
+    Each seed may start from weights of its own, so of these only whether there are any.
+    """
+    has_base = run.base_name is not None
+    return (sorted(run.files.items()), run.lists.train_sums, run.encoder_sha256, has_base)
 
 
 def compare_systems(
@@ -338,9 +344,12 @@ def _find_stats(experiments: Sequence[ExperimentResults]) -> list[Path]:
 
     `prepare` writes OUT/stats.json and OUT/train/data.list; the run record has the paths of the lists.
     """
-    lists = [path for one in experiments for path in (*one.run.lists.train_paths, *one.run.lists.valid_paths)]
-    found = dict.fromkeys(Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list"))
-    return [path for path in found if path.is_file()]
+    lists = list[str]()
+    for experiment in experiments:
+        lists += experiment.run.lists.train_paths
+        lists += experiment.run.lists.valid_paths
+    expected = dict.fromkeys(Path(path).parent.parent / "stats.json" for path in lists if path.endswith(".list"))
+    return [path for path in expected if path.is_file()]
 
 
 def _read_test_list(

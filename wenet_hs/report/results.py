@@ -227,7 +227,7 @@ def _identify(folder: Path, seed: int, run: RunRecord) -> dict[str, Any]:
 
 
 def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
-    """The facts of a record that belong to a study, without folders of one machine.
+    """The facts of a record that belong to a study, without times and without folders of one machine.
 
     Paths below the folder of the recipe are relative to it; of others only the name is kept.
     """
@@ -238,7 +238,10 @@ def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
     def shorten_path(file: DataFile) -> DataFile:
         return file if file.path is None else file.model_copy(update={"path": shorten(file.path)})
 
-    starts = [start.model_copy(update={"command": tuple(map(shorten, start.command))}) for start in run.starts]
+    starts = []
+    for start in run.starts:
+        command = tuple(map(shorten, start.command))
+        starts.append(start.model_copy(update={"command": command, "time": None}))
     lists = run.lists.model_copy(
         update={
             "train": tuple(map(shorten_path, run.lists.train)),
@@ -254,8 +257,11 @@ def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
 
 def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
     """The utterances of the training lists that still exist."""
-    lists = map(Path, experiment.run.lists.train_paths)
-    return [clip for path in lists if path.is_file() for clip in read_data_list(path)]
+    utterances = list[Utterance]()
+    for path in map(Path, experiment.run.lists.train_paths):
+        if path.is_file():
+            utterances += read_data_list(path)
+    return utterances
 
 
 def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> TrainingPart:
@@ -341,9 +347,9 @@ def write_results(results: Results, folder: Path) -> Path:
     """Write one results file, named after the system and the seed, into a folder. Returns its path."""
     path = folder / f"{results.name}.json"
     defaults = asdict(Results(system="", seed=-1, steps=-1, train_hours=-1, train_seconds=-1))
-    found = {key: value for key, value in asdict(results).items() if value != defaults[key]}
-    found["run"] = results.run.model_dump(mode="json", exclude_defaults=True)
-    text = json.dumps({"format": FORMAT, **found}, ensure_ascii=False, separators=(",", ":"))
+    record = {key: value for key, value in asdict(results).items() if value != defaults[key]}
+    record["run"] = results.run.model_dump(mode="json", exclude_defaults=True)
+    text = json.dumps({"format": FORMAT, **record}, ensure_ascii=False, separators=(",", ":"))
     write_atomic(path, text.replace('],"', '],\n"').replace('},"', '},\n"') + "\n")
     return path
 

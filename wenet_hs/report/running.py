@@ -82,8 +82,8 @@ def _last_step(record: RunRecord, curves: Mapping[str, Sequence[Mapping[str, flo
     """The last step of the record, or for a folder of an earlier version that of the curves."""
     if record.progress is not None:
         return record.progress.step
-    steps = [point["step"] for points in curves.values() for point in points]
-    return int(max(steps, default=0))
+    last_steps = [points[-1]["step"] for points in curves.values() if points]
+    return int(max(last_steps, default=0))
 
 
 def _diagnoses(record: RunRecord) -> list[str]:

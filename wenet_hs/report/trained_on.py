@@ -27,11 +27,24 @@ def read_training_lists(run: RunRecord, model_dir: Path) -> list[Utterance]:
     project = model_dir.resolve().parent.parent
     unchanged = list[Path]()
     for path in map(Path, run.lists.train_paths):
-        candidates = (path, *sorted(project.glob(f"*/{path.parent.name}/{path.name}")))
-        unchanged += [one for one in candidates if one.is_file() and file_sha256(one) in sums][:1]
+        same = _find_list(path, project, sums)
+        if same is not None:
+            unchanged.append(same)
     if len(unchanged) != len(sums):
         return []
-    return [clip for path in unchanged for clip in read_data_list(path)]
+    utterances = list[Utterance]()
+    for path in unchanged:
+        utterances += read_data_list(path)
+    return utterances
+
+
+def _find_list(path: Path, project: Path, sums: Sequence[str]) -> Path | None:
+    """The list at its path, or at the same place of another folder of the project; None if it has changed."""
+    elsewhere = sorted(project.glob(f"*/{path.parent.name}/{path.name}"))
+    for candidate in (path, *elsewhere):
+        if candidate.is_file() and file_sha256(candidate) in sums:
+            return candidate
+    return None
 
 
 def read_consents(experiment: Experiment, path: Path | None) -> list[Consent]:

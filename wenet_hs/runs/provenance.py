@@ -32,9 +32,12 @@ class Provenance:
 
     def file_sums(self) -> dict[str, str]:
         """The SHA-256 of the files of the model folder by name."""
-        keys = [key for key in self._facts if key.startswith(SHA256_OF)]
-        names = [key.removeprefix(SHA256_OF) for key in keys]
-        return {name: self._facts[f"{SHA256_OF}{name}"] for name in names if name not in _NO_FILES}
+        sums = {}
+        for key, text in self._facts.items():
+            name = key.removeprefix(SHA256_OF)
+            if key.startswith(SHA256_OF) and name not in _NO_FILES:
+                sums[name] = text
+        return sums
 
     def list_sums(self) -> list[str]:
         """The SHA-256 of each training list."""

@@ -113,14 +113,16 @@ def resolve_auto(config: Config, device: torch.device, *, where: Path, resumed: 
         config = config.model_copy(update={"matmul_precision": chosen})
     if not isinstance(config, ExperimentConfig):
         return config
-    dtype, stated_in = config.dtype, where
+    dtype = config.dtype
+    stated_in = where
     if dtype == "auto" and resumed is not None and isinstance(recorded, ExperimentConfig):
-        dtype, stated_in = recorded.dtype, resumed
+        dtype = recorded.dtype
+        stated_in = resumed
     elif dtype == "auto":
         conf = config.encoder_conf
         is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
-        is_wide = is_wide or is_gpu(device)
-        dtype = "bf16" if has_native_bf16(device) and is_wide else "fp32"
+        gains_from_bf16 = has_native_bf16(device) and (is_wide or is_gpu(device))
+        dtype = "bf16" if gains_from_bf16 else "fp32"
     if dtype == "fp16" and not has_native_fp16(device):
         found = "dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
         raise ConfigError(stated_in, found, "use --device cuda, or bf16 or fp32 in a new --model_dir")

@@ -149,7 +149,8 @@ def freeze(model: AsrModel, names: Sequence[str], *, where: str) -> None:
     modules = {name for name, _ in model.named_modules()}
     model.frozen = tuple(name for name in names if name in modules)
     model.train(model.training)
-    num_frozen, num_parameters = (sum(value.numel() for value in values) for values in (frozen, parameters.values()))
+    num_frozen = sum(value.numel() for value in frozen)
+    num_parameters = sum(value.numel() for value in parameters.values())
     logger.info("frozen: %s: %d of %d parameters are not trained", list_names(names), num_frozen, num_parameters)
 
 

@@ -279,8 +279,9 @@ class Training:
 
     def _log_resources(self, resources: Resources) -> None:
         """One line, which is a warning if the checkpoints do not fit on the disk."""
-        folders = list_checkpoints(self._checkpoints)
-        written_bytes = sum(file.stat().st_size for folder in folders for file in folder.iterdir())
+        written_bytes = 0
+        for folder in list_checkpoints(self._checkpoints):
+            written_bytes += sum(file.stat().st_size for file in folder.iterdir())
         # The next checkpoint is written before another one is deleted.
         needed_bytes = resources.kept_bytes + resources.checkpoint_bytes
         text = describe_resources(resources)
