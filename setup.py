@@ -1,5 +1,6 @@
 """Package metadata. Tool settings stand in pyproject.toml; the tested versions in constraints.txt."""
 
+import runpy
 from pathlib import Path
 
 from setuptools import find_packages, setup
@@ -45,6 +46,7 @@ DEV = [
 ]
 
 CONFIGS = Path(__file__).parent / "conf"
+VERSION = runpy.run_path(str(Path(__file__).parent / "wenet_hs" / "version.py"))["VERSION"]
 
 
 class BuildWithConfigs(build_py):
@@ -62,7 +64,7 @@ class BuildWithConfigs(build_py):
 
 setup(
     name="wenet_hs",
-    version="0.1.0",
+    version=VERSION,
     description="Multilingual low-resource speech recognition with a tree (hierarchical softmax) as output layer",
     long_description=Path(__file__).with_name("README.md").read_text("utf-8"),
     long_description_content_type="text/markdown",
@@ -75,7 +77,8 @@ setup(
         "wenet_hs": ["py.typed"],
         "wenet_hs.app": ["texts.yaml", "templates/*", "static/*"],
         "wenet_hs.report": ["seed_spread.json", "templates/*"],
-        "wenet_hs.tree": ["templates/*"],
+        "wenet_hs.share": ["templates/*"],
+        "wenet_hs.tree_kinds": ["templates/*"],
     },
     entry_points={"console_scripts": ["wenet-hs = wenet_hs.bin.main:main"]},
     install_requires=[

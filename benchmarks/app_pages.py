@@ -28,9 +28,9 @@ from paired import body_of, publish
 
 from wenet_hs.annotation.recordings import Record, write_record
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
-from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.atomic import write_atomic
 
 RATE, HOURS, UTTERANCES, SEGMENTS = 16_000, 2, 20_000, 3_000
 SETS = {"train": UTTERANCES - 4_000, "dev": 2_000, "test": 2_000}

@@ -26,15 +26,15 @@ from wenet_hs.data.audio import read_utterance
 from wenet_hs.decode.ctc_search import prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.encoders.stream import encode_streamed
-from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import chunk_window
 from wenet_hs.export.job import ExportOptions, export_model
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
 from wenet_hs.frontends import Fbank
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.encoders.stream import encode_streamed
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
 from wenet_hs.score.tables import markdown_table

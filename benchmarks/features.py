@@ -21,7 +21,7 @@ from release import write_clips
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable

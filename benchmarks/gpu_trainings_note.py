@@ -14,7 +14,7 @@ from paired import Facts, publish
 
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.decode.modes import MODES
-from wenet_hs.report.results import read_results
+from wenet_hs.results.results_file import read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.tables import markdown_table
 

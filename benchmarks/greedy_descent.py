@@ -17,12 +17,12 @@ import torch.nn.functional as F
 from paired import publish
 from torch import Tensor
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.lm.loader import load_lm
 from wenet_hs.lm.score import head_inputs
 from wenet_hs.lm.text import read_running_text
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.errors import ConfigError
 
 BEAMS = (1, 2, 4, 8, 16)
 

@@ -28,7 +28,7 @@ import torch
 from paired import Facts, in_a_process_of_its_own, number, publish
 
 from wenet_hs.data.audio import read_utterance
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
 from wenet_hs.score.tables import markdown_table
 
 RATE = 16_000

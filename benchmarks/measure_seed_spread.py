@@ -23,12 +23,12 @@ from statistics import fmean
 import numpy as np
 from paired import body_of, publish
 
-from wenet_hs.files import write_atomic
-from wenet_hs.report.results import read_results
 from wenet_hs.report.seed_spread import SeedSpread
+from wenet_hs.results.results_file import read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.rules import metric_of_signature
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.atomic import write_atomic
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = "examples/*/s0/results/*/*-seed*.json"

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from wenet_hs.devices import processor_name
+from wenet_hs.compute.devices import processor_name
 
 os.environ.setdefault("THP_MEM_ALLOC_ENABLE", "1")  # huge pages, as in the commands
 

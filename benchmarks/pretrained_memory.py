@@ -19,11 +19,11 @@ import torch
 from paired import _status, in_a_process_of_its_own, make_parser, number, peak_extra_bytes, publish
 from training_sides import LABELS_A_SECOND, NUM_UNITS, RATE, SPECIAL
 
-from wenet_hs.build import build_model
+from wenet_hs.compute.devices import has_native_bf16
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Example, collate
-from wenet_hs.devices import has_native_bf16
-from wenet_hs.encoders.description import EncoderDescription
+from wenet_hs.model.build import build_model
+from wenet_hs.model.encoders.description import EncoderDescription
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import run_epoch

@@ -48,7 +48,7 @@ from training_sides import SPECIAL
 from wenet_hs.decode.ctc_search import prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.score.tables import markdown_table
 
 HEADS = ("softmax", "hsoftmax")

@@ -20,8 +20,8 @@ from training_sides import SPECIAL, build_with_head, paper_config
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
 from wenet_hs.decode.modes import decode
 from wenet_hs.heads import SoftmaxHead
-from wenet_hs.model import AsrModel
-from wenet_hs.nn import cpu as linear
+from wenet_hs.heads import products as linear
+from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.nn.transformer import NewNodes, TransformerDecoder, TransformerDecoderLayer
 
 BEAM = 10

@@ -36,7 +36,7 @@ from paired import Facts, Side, make_parser, medians_ms, number, publish, ratios
 from wenet_hs.bin import score as command
 from wenet_hs.bin.compute_cer import format_wenet
 from wenet_hs.bin.main import run_command
-from wenet_hs.manifest import Utterance, read_text, write_data_list, write_text
+from wenet_hs.manifest.data_list import Utterance, read_text, write_data_list, write_text
 from wenet_hs.score import Rules, alignments, rules, score
 from wenet_hs.score.tables import markdown_table
 

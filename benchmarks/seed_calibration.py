@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from paired import publish
 
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.report.results import Results, read_results
+from wenet_hs.results.results_file import Results, read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.seeds import MIN_SEEDS, POWER, Errors, compare_seeds, detectable_difference
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.errors import ConfigError, DataError
 
 Floats = NDArray[np.float64]
 TARGET = 0.07

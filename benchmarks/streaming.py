@@ -34,7 +34,7 @@ import wenet_hs
 from wenet_hs.data.audio import read_utterance
 from wenet_hs.decode import DecodeOptions
 from wenet_hs.decode.stream import EndpointRules
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
 from wenet_hs.score.edit_distance import count_errors
 from wenet_hs.score.tables import markdown_table
 

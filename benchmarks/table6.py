@@ -21,9 +21,9 @@ from torch import Tensor
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode, pad_features
-from wenet_hs.experiment import Experiment, load_experiment
-from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.model import AsrModel
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.score.tables import markdown_table
 
 MODES = ("attention", "joint", "attention_rescoring")

@@ -35,8 +35,8 @@ from matplotlib.figure import Figure
 from paired import publish
 
 from wenet_hs.config.load import load_config
-from wenet_hs.curves import read_curves
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.runs.curves import read_curves
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
 

@@ -36,8 +36,8 @@ from training_sides import (
 from training_speed import run_loop
 
 from wenet_hs.config.load import load_config
-from wenet_hs.gpu import is_gpu
-from wenet_hs.manifest import Utterance
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.score.tables import markdown_table
 
 CONF = Path(__file__).parents[1] / "conf"

@@ -12,15 +12,15 @@ import torch
 from paired import Side
 from torch import nn
 
-from wenet_hs.build import build_model
+from wenet_hs.compute.devices import has_native_bf16
 from wenet_hs.config.dataset import DatasetConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.dataset import Batch, Example, SpeechDataset, collate
-from wenet_hs.devices import has_native_bf16
-from wenet_hs.manifest import Utterance
-from wenet_hs.model import AsrModel
-from wenet_hs.nn.cpu import Dropout
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import build_model
+from wenet_hs.nn.dropout import Dropout
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.optim import Precision, build_optimizer

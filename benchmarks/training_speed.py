@@ -44,8 +44,8 @@ from training_sides import (
 from wenet_hs.config.dataset import BatchConf, DatasetConf
 from wenet_hs.data.batching import plan_epoch
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.gpu import is_gpu
-from wenet_hs.manifest import Utterance
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.runs.record import Steps
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.train.monitor import Monitor

@@ -22,11 +22,11 @@ import soundfile
 from paired import body_of, publish
 
 from wenet_hs.annotation.eaf import read_elan
+from wenet_hs.base.files import read_lines
 from wenet_hs.corpus.labels import read_labels
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.errors import DataError
 
 NUM_LINES = (1, 2, 3, 6, 20)
 """Of a transcript that is made of sentences."""

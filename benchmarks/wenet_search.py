@@ -19,9 +19,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from wenet_hs.model import AsrModel
+from wenet_hs.heads.masks import length_mask
+from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.layers import FeedForward, causal_mask, length_mask
+from wenet_hs.nn.layers import FeedForward, causal_mask
 from wenet_hs.nn.transformer import TransformerDecoder, TransformerDecoderLayer
 
 Pair = tuple[Tensor, Tensor]

@@ -19,11 +19,11 @@ from gensim.models import Word2Vec
 from gensim.models.word2vec import train_batch_cbow, train_batch_sg
 from paired import Facts, Side, alternate, make_parser, medians_ms, number, publish, ratios
 
-from wenet_hs.interop.hsoftmax_original import RenumberedTree, tree_from_paths
 from wenet_hs.lm.word2vec import EncodedText, Word2VecOptions, split_jobs, train_word2vec
-from wenet_hs.manifest import read_sentences
+from wenet_hs.manifest.data_list import read_sentences
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree import Tree
+from wenet_hs.tree.original import RenumberedTree, tree_from_paths
 
 ARCHITECTURES = {"skip-gram": "skipgram", "CBOW": "cbow"}
 Sentences = list[list[str]]

@@ -11,8 +11,8 @@ from small_models import small_config, small_model
 from torch import Tensor
 
 from wenet_hs.config.load import dump_config
-from wenet_hs.manifest import Utterance
-from wenet_hs.model import AsrModel
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
 

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 from wenet_hs.config.encoders import PretrainedConf
-from wenet_hs.encoders.description import EncoderDescription
-from wenet_hs.encoders.kinds import make_pretrained
-from wenet_hs.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.encoders.description import EncoderDescription
+from wenet_hs.model.encoders.kinds import make_pretrained
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 
 _LAYERS = {"hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 24}
 _WAVES = {

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.build import build_model
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch, Example, collate
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import build_model
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.tree import Tree
 

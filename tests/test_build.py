@@ -14,18 +14,18 @@ from model_folders import HSOFTMAX, TABLE, write_model_folder
 from older_versions import write_facts
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
-from wenet_hs.build import AnyTree, build_model
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
-from wenet_hs.model import AsrModel, LossWeights
+from wenet_hs.model.asr_model import AsrModel, LossWeights
+from wenet_hs.model.build import AnyTree, build_model
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.experiment import load_experiment
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
 FILES = {"tokenizer_conf": {"symbol_table_path": "far/away/units.txt"}}
 CMVN = {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "far/away/global_cmvn"}}

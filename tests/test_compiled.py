@@ -12,8 +12,8 @@ import pytest
 from numba import config
 from numba.core import caching
 
-from wenet_hs import compiled
-from wenet_hs.compiled import KERNELS, njit, temporary_cache_folder
+from wenet_hs.tree import compiled
+from wenet_hs.tree.compiled import SHARED_KERNELS, njit, temporary_cache_folder
 
 ROOT = Path(__file__).parents[1]
 
@@ -64,17 +64,22 @@ def test_without_a_safe_temporary_folder_code_is_compiled_without_a_cache(
 
 def test_every_kernel_has_this_decorator() -> None:
     sources = {path: path.read_text("utf-8") for path in (ROOT / "wenet_hs").rglob("*.py")}
-    kernels = [path for path, text in sources.items() if "from wenet_hs.compiled import njit" in text]
+    kernels = [path for path, text in sources.items() if "from wenet_hs.tree.compiled import njit" in text]
     assert len(kernels) == 8
     direct = [path.name for path, text in sources.items() if "numba import njit" in text or "numba.njit" in text]
     assert direct == ["compiled.py"]
 
 
-def test_every_file_with_kernels_is_known() -> None:
+def test_kernels_call_those_of_shared_files_only() -> None:
+    """Else code would not be compiled again after a change of the kernel that it calls."""
     package = ROOT / "wenet_hs"
-    known = {path for pattern in KERNELS for path in package.glob(pattern)}
-    using = {path for path in package.rglob("*.py") if "from wenet_hs.compiled import" in path.read_text("utf-8")}
-    assert using <= known
+    shared = {path for pattern in SHARED_KERNELS for path in package.glob(pattern)}
+    using = {path for path in package.rglob("*.py") if "import njit" in path.read_text("utf-8")}
+    names = {path: ".".join(path.relative_to(ROOT).with_suffix("").parts) for path in using - shared}
+    assert len(names) == 3
+    for path in using:
+        text = path.read_text("utf-8")
+        assert [name for name in names.values() if f"from {name} import" in text] == []
 
 
 def test_code_is_compiled_again_after_a_change_of_another_file_with_kernels(
@@ -92,7 +97,7 @@ def test_code_is_compiled_again_after_a_change_of_another_file_with_kernels(
 
 
 def test_kernels_run_without_a_compiler() -> None:
-    code = "from wenet_hs.compiled import njit; print(njit(nogil=True)(lambda value: 2 * value)(21))"
+    code = "from wenet_hs.tree.compiled import njit; print(njit(nogil=True)(lambda value: 2 * value)(21))"
     environment = os.environ | {"NUMBA_DISABLE_JIT": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "42\n"

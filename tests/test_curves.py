@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.curves import is_model_overfitted, is_overfitted, losses_by_validation, read_curves
+from wenet_hs.runs.curves import is_model_overfitted, is_overfitted, losses_by_validation, read_curves
 
 ROOT = Path(__file__).parents[1]
 

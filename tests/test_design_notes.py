@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 NOTES = sorted((ROOT / "docs/design").glob("*.md"))
 PACKAGES = "|".join(folder.parent.name for folder in (ROOT / "wenet_hs").glob("*/__init__.py"))
-DATA = r"(?:\w+\.)?(?:html|json|list|md|tsv|yaml)\b"
+DATA = r"(?:\w+\.)?(?:html|json|list|md|safetensors|tsv|yaml)\b"
 MODULE = re.compile(rf"(?<![\w./`-])`?(?:wenet_hs[./])?((?:{PACKAGES})[./](?!{DATA}|\w+\(|[A-Z])\w+)(?:\.py)?")
 FILE = re.compile(r"(?<![\w./])((?:benchmarks|conf|docs|examples|tests|tools)/[\w./-]+\.\w+)")
 SCRIPT = re.compile(r"(?<![\w./])([a-z]\w*\.py)\b")

@@ -15,7 +15,7 @@ from torch.export import Dim
 from wenet_hs.config.heads import HeadKind
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.ctc import Ctc
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 
 WIDTH = 16

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from form_examples import EXAMPLES
 
-from wenet_hs.errors import DataError
-from wenet_hs.file_forms import FORMS, check_form, find_form, find_form_of_file, refuse_known_forms
+from wenet_hs.manifest.file_forms import FORMS, check_form, find_form, find_form_of_file, refuse_known_forms
+from wenet_hs.tree.errors import DataError
 
 VARIANTS = {
     "a transcript of CLAN (CHAT)": [("a.txt", "*SPA:\tmo lu . \x15250_3500\x15\n%mor:\tn|mo\n")],

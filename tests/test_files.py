@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import locked, open_atomic, read_bytes, read_lines
+from wenet_hs.base.files import locked, read_bytes, read_lines
+from wenet_hs.tree.atomic import open_atomic
+from wenet_hs.tree.errors import DataError
 
 
 def test_a_lock_that_is_a_link_is_refused_and_its_target_stays(tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 """Import rules: modules import downward, there are no cycles, chains are short, function-level imports save time."""
 
 import ast
+import itertools
+import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -11,32 +13,11 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "wenet_hs"
-LAYERS = (
-    "bin",
-    "app",
-    "recipes",
-    "report recognizer export interop.wenet interop.huggingface lm.train",
-    "train decode",
-    "lm",
-    "experiment",
-    "build interop",
-    "model",
-    "heads encoders",
-    "corpus",
-    "annotation",
-    "nn data score",
-    "frontends",
-    "tree",
-    "text",
-    "runs",
-    "manifest config",
-    "distributed checkpoint curves",
-    "devices",
-    "shared_model jobs heartbeat",
-    "files file_forms compiled options job_process",
-    "errors gpu nist",
-)
-"""From top to bottom: packages and modules. A module belongs to the longest name that matches it."""
+ROW = re.compile(r"^\| ((?:`\w+` ?)+) \|", re.MULTILINE)
+LAYERS = [re.findall(r"\w+", row) for row in ROW.findall((ROOT / "README.md").read_text("utf-8"))]
+"""From top to bottom: the rooms of each row of the table in the README of the package."""
+LONGEST_CHAIN_OF_ROOMS = 12
+MOST_AT_TOP = 6
 LONGEST_CHAIN = 13
 """Modules in the longest chain of imports at the top of modules."""
 
@@ -88,20 +69,21 @@ def _module(name: str) -> Module:
 
 
 MODULES = {name: _module(name) for name in FILES}
-RANK = {name: rank for rank, row in enumerate(reversed(LAYERS)) for name in row.split()}
+RANK = {room: rank for rank, row in enumerate(reversed(LAYERS)) for room in row}
 
 
-def _package(name: str) -> str:
+def _room(name: str) -> str:
     return name.partition(".")[0]
 
 
-def _rank(name: str) -> int:
-    return RANK[name] if name in RANK else _rank(name.rpartition(".")[0])
-
-
-def test_every_module_has_a_layer() -> None:
+def test_the_readme_of_the_package_has_every_room_once() -> None:
     assert len(MODULES) > 50
-    assert [name for name in MODULES if _package(name) not in RANK] == []
+    assert sorted(itertools.chain(*LAYERS)) == sorted({_room(name) for name in MODULES})
+
+
+def test_few_modules_are_at_the_top() -> None:
+    at_top = [name for name in MODULES if FILES[name].parent == ROOT]
+    assert len(at_top) <= MOST_AT_TOP, at_top
 
 
 def test_imports_point_downward() -> None:
@@ -109,9 +91,25 @@ def test_imports_point_downward() -> None:
         f"{FILES[name]}:{line}: {name} may not import {target}, which is not below it"
         for name, module in MODULES.items()
         for target, line in module.imports.items()
-        if not (_rank(target) < _rank(name) or _package(target) == _package(name) and _rank(target) == _rank(name))
+        if _room(target) != _room(name) and RANK[_room(target)] >= RANK[_room(name)]
     ]
     assert not faults, "\n".join(faults)
+
+
+def test_chains_of_rooms_are_short() -> None:
+    """Rooms that import each other, by imports at the top of modules or in functions."""
+    graph: dict[str, set[str]] = {_room(name): set() for name in MODULES}
+    for name, module in MODULES.items():
+        graph[_room(name)] |= {_room(target) for target in module.imports} - {_room(name)}
+    chain = _longest_chain(graph)
+    assert len(chain) <= LONGEST_CHAIN_OF_ROOMS, f"{len(chain)} rooms: {' imports '.join(chain)}"
+
+
+def _longest_chain(graph: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    longest: dict[str, tuple[str, ...]] = {}
+    for name in TopologicalSorter(graph).static_order():
+        longest[name] = (name, *max((longest[target] for target in graph[name]), key=len, default=()))
+    return max(longest.values(), key=len)
 
 
 def test_no_module_imports_itself_by_a_detour() -> None:
@@ -122,11 +120,7 @@ def test_no_module_imports_itself_by_a_detour() -> None:
 
 
 def test_chains_of_imports_are_short() -> None:
-    graph = {name: module.at_top for name, module in MODULES.items()}
-    longest: dict[str, tuple[str, ...]] = {}
-    for name in TopologicalSorter(graph).static_order():
-        longest[name] = (name, *max((longest[target] for target in graph[name]), key=len, default=()))
-    chain = max(longest.values(), key=len)
+    chain = _longest_chain({name: module.at_top for name, module in MODULES.items()})
     assert len(chain) <= LONGEST_CHAIN, f"{len(chain)} modules: {' imports '.join(chain)}"
 
 
@@ -145,6 +139,6 @@ def test_function_level_imports_save_loading_a_library() -> None:
         (name, target)
         for name, module in MODULES.items()
         for target in module.in_functions
-        if _package(name) != "bin" and all_libraries(target) <= all_libraries(name)
+        if _room(name) != "bin" and all_libraries(target) <= all_libraries(name)
     }
     assert not idle, "move these imports to the top of their module"

@@ -15,9 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import open_atomic, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, read_data_list, read_sentences, read_text, write_data_list, write_text
+from wenet_hs.base.files import read_lines
+from wenet_hs.manifest.data_list import (
+    Utterance,
+    read_data_list,
+    read_sentences,
+    read_text,
+    write_data_list,
+    write_text,
+)
+from wenet_hs.tree.atomic import open_atomic, write_atomic
+from wenet_hs.tree.errors import DataError
 
 GOOD = '{"key": "a", "wav": "a.wav", "txt": "x"}'
 words = st.text(st.characters(codec="utf-8"), max_size=8)

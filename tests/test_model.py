@@ -17,7 +17,7 @@ from wenet_hs.data.batching import Batch
 from wenet_hs.decode.modes import DecodeOptions, decode
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.interop.wenet import load_wenet_model
-from wenet_hs.model import AsrModel, reverse_labels, with_sos_eos
+from wenet_hs.model.asr_model import AsrModel, reverse_labels, with_sos_eos
 from wenet_hs.text.units import SpecialIds
 
 MODELS = {

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.file_forms import find_form
-from wenet_hs.nist import CTM, STM, TimedForm, suffix_of
+from wenet_hs.manifest.file_forms import find_form
+from wenet_hs.manifest.nist import CTM, STM, TimedForm, suffix_of
 from wenet_hs.score.transcript_files import read_transcripts
 
 

@@ -11,12 +11,12 @@ from tiny_corpus import TinyCorpus, metrics, newest, write_tiny_corpus
 
 from wenet_hs.bin import recognize
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import list_checkpoints, step_of
 from wenet_hs.config.encoders import TransformerConf
 from wenet_hs.config.load import load_config
-from wenet_hs.errors import ConfigError
+from wenet_hs.model.checkpoint import list_checkpoints, step_of
 from wenet_hs.train.average import average_weights
 from wenet_hs.train.model_folder import _fixed_settings, former_hashes
+from wenet_hs.tree.errors import ConfigError
 
 FOLDERS = Path(__file__).parent / "golden" / "folders-568091f.tar.xz"
 HEADS = {

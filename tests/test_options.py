@@ -9,8 +9,8 @@ from typing import Literal
 
 import pytest
 
-from wenet_hs.errors import ConfigError
-from wenet_hs.options import REQUIRED, add_options, check_values, option, read_options, recorded_options
+from wenet_hs.base.options import REQUIRED, add_options, check_values, option, read_options, recorded_options
+from wenet_hs.tree.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,14 +21,15 @@ from hypothesis import strategies as st
 from model_folders import write_clip, write_model_folder
 from tiny_corpus import write_tiny_corpus
 
-from wenet_hs import load_model, shared_model
+from wenet_hs import load_model
+from wenet_hs.base.files import file_sha256
 from wenet_hs.bin import align, check_options, recognize, transcribe
-from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.files import file_sha256
-from wenet_hs.manifest import write_data_list
-from wenet_hs.report.card import PackOptions
-from wenet_hs.report.pack import pack_model
-from wenet_hs.shared_model import MODEL_FILES, WEIGHTS, resolve_model
+from wenet_hs.manifest.data_list import write_data_list
+from wenet_hs.model import packed as shared_model
+from wenet_hs.model.packed import MODEL_FILES, WEIGHTS, resolve_model
+from wenet_hs.share.card import PackOptions
+from wenet_hs.share.pack import pack_model
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 
 @pytest.fixture(autouse=True)
@@ -108,7 +109,7 @@ def test_a_zip_is_read_from_the_file_that_was_hashed(
         pack_files(tmp_path / "other.zip", "train.yaml", WEIGHTS).rename(path)
         return found
 
-    monkeypatch.setattr("wenet_hs.shared_model.hashlib.file_digest", replace_after)
+    monkeypatch.setattr("wenet_hs.model.packed.hashlib.file_digest", replace_after)
     folder = resolve_model(path)
     assert folder.name == file_sha256(zipped)
     with ZipFile(zipped) as archive:

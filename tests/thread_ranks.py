@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 from typing import Any, TypeVar
 
-from wenet_hs.distributed import World
+from wenet_hs.compute.distributed import World
 
 R = TypeVar("R")
 T = TypeVar("T")

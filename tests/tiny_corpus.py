@@ -15,11 +15,11 @@ import soundfile
 import torch
 import yaml
 
-from wenet_hs.checkpoint import MANIFEST, check_intact, list_checkpoints, step_of
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.frontends import build_frontend
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.model.checkpoint import MANIFEST, check_intact, list_checkpoints, step_of
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.speech import train

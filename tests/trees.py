@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from wenet_hs.tree import NaryTree, Tree
-from wenet_hs.tree.build import TreeSource, build_tree
+from wenet_hs.tree_kinds.kinds import TreeSource, build_tree
 
 
 def tree_of_kind(kind: str, frequencies: Sequence[float] | np.ndarray, **options: Any) -> Tree:

@@ -18,7 +18,7 @@ from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.heads.kernels.search_numba import SERIAL_MAX_ROWS
 from wenet_hs.lm.word2vec import EncodedText, Word2VecOptions, train_word2vec
-from wenet_hs.nn.cpu import MANY_VALUES, Dropout
+from wenet_hs.nn.dropout import MANY_VALUES, Dropout
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.brown import brown_children
 

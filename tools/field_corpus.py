@@ -18,9 +18,9 @@ import soxr
 from numpy.typing import NDArray
 from pympi import Eaf
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.corpus.espeak import SAMPLE_RATE, speak, voice_name
-from wenet_hs.errors import WenetHsError
-from wenet_hs.files import read_lines
+from wenet_hs.tree.errors import WenetHsError
 
 RATE = 16_000
 SPEAKERS = {"Ana": ("f2", 60), "Beto": ("m3", 40)}

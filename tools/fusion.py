@@ -12,10 +12,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from wenet_hs.files import write_atomic
 from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.atomic import write_atomic
 
 
 def main() -> None:

@@ -19,15 +19,15 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.errors import ConfigError, DataError, WenetHsError
-from wenet_hs.files import write_atomic
-from wenet_hs.report.collect import read_json
-from wenet_hs.report.results import Results
-from wenet_hs.report.study import StudyTable, read_table
+from wenet_hs.results.experiments import read_json
+from wenet_hs.results.results_file import Results
+from wenet_hs.results.study import StudyTable, read_table
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.seeds import MIN_SEEDS, compare_seeds, mean_over_seeds
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, WenetHsError
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = "docs/results.yaml"

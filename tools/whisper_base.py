@@ -21,8 +21,9 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import file_sha256, write_atomic
+from wenet_hs.base.files import file_sha256
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 VERSION = "1.0.0"
 SHA256 = {

@@ -10,12 +10,14 @@ What is needed to recognise is loaded at first use, so `import wenet_hs` and the
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from wenet_hs.version import VERSION
+
 if TYPE_CHECKING:
     from wenet_hs.decode import DecodeOptions
     from wenet_hs.decode.endpoints import EndpointRules
     from wenet_hs.recognizer import Recognizer, Transcript, load_model
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["DecodeOptions", "EndpointRules", "Recognizer", "Transcript", "__version__", "load_model"]
 
 _MODULES = {

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
+from wenet_hs.compute.devices import find_device
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.samples import Samples, mono_samples
 from wenet_hs.decode.endpoints import EndpointRules
@@ -31,11 +32,10 @@ from wenet_hs.decode.segments import (
     plan_batches,
 )
 from wenet_hs.decode.stream import RecognitionStream
-from wenet_hs.devices import find_device
-from wenet_hs.errors import DataError
-from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.lm.language_model import AnyLanguageModel
 from wenet_hs.lm.loader import load_language_model
+from wenet_hs.model.experiment import Experiment, load_experiment
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

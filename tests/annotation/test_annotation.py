@@ -23,7 +23,7 @@ from wenet_hs.annotation.tiers import (
     make_tiers,
     place_segments,
 )
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parsing unknown version of ELAN spec")  # 2.3 and 2.6
 

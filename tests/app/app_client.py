@@ -16,8 +16,8 @@ from wenet_hs.annotation.recordings import Record, write_record
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
 from wenet_hs.app.pages import Site
 from wenet_hs.app.server import make_app
-from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.tree.atomic import write_atomic
 
 PORT, TOKEN = 8642, "the-token"
 ORIGIN = f"http://127.0.0.1:{PORT}"

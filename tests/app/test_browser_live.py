@@ -10,10 +10,10 @@ from app_client import write_audio, write_lists, write_transcript
 from chromium import Server, chromium
 from waiting import within
 
+from wenet_hs.base.jobs import Job, start_job
 from wenet_hs.bin.app import _OPENED_HTML
-from wenet_hs.files import write_atomic
-from wenet_hs.jobs import Job, start_job
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.atomic import write_atomic
 
 pytestmark = pytest.mark.browser
 LINES = "i=0; while [ ! -e go ]; do i=$((i + 1)); echo line $i; sleep 0.2; done"

@@ -13,7 +13,7 @@ from waiting import within
 
 from wenet_hs.app import projects
 from wenet_hs.app.job_details import read_recipe_details
-from wenet_hs.files import write_atomic
+from wenet_hs.tree.atomic import write_atomic
 
 __all__ = ["recipe"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from waiting import within
 
-from wenet_hs import job_process
-from wenet_hs.files import write_atomic
-from wenet_hs.jobs import read_jobs, start_job
+from wenet_hs.base import job_process
+from wenet_hs.base.jobs import read_jobs, start_job
+from wenet_hs.tree.atomic import write_atomic
 
 
 @pytest.mark.parametrize(

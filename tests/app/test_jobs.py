@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from waiting import within
 
-from wenet_hs import jobs
-from wenet_hs.errors import DataError
-from wenet_hs.jobs import Job, read_jobs, start_job
+from wenet_hs.base import jobs
+from wenet_hs.base.jobs import Job, read_jobs, start_job
+from wenet_hs.tree.errors import DataError
 
 
 def begin(tmp_path: Path, *command: str, kind: str = "train") -> Job:
@@ -25,7 +25,7 @@ def test_a_job_outlives_a_killed_server(tmp_path: Path) -> None:
     script = f"""
 import os, signal
 from pathlib import Path
-from wenet_hs.jobs import start_job
+from wenet_hs.base.jobs import start_job
 root = Path({str(tmp_path)!r})
 command = ["sh", "-c", "echo begun; while [ ! -e go ]; do sleep 0.05; done; echo over"]
 start_job(root / "jobs", "train", command, folder=root)

@@ -8,8 +8,8 @@ import pytest
 
 from wenet_hs.app.places import Places
 from wenet_hs.app.projects import Project, Projects, read_recipe_options
-from wenet_hs.files import write_atomic
 from wenet_hs.recipes.folder_options import FolderOptions, write_folder_options
+from wenet_hs.tree.atomic import write_atomic
 
 
 def write_earlier_options(folder: Path, values: dict[str, str]) -> None:

@@ -14,9 +14,9 @@ from app_client import ORIGIN, App, write_audio, write_transcript
 from model_folders import write_model_folder
 
 from wenet_hs.app.places import Places, check_file_name, check_name
-from wenet_hs.errors import DataError
-from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 
 @pytest.fixture

@@ -21,12 +21,13 @@ from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier
 from wenet_hs.app import data_views
 from wenet_hs.app.projects import Projects
+from wenet_hs.base.files import lock_holder
 from wenet_hs.corpus.columns import find_columns
 from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.forms import recognise
-from wenet_hs.errors import DataError
-from wenet_hs.files import lock_holder, write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 EVIL = "<script>alert(1)</script><img src=x onerror=alert(1)>"
 

@@ -11,9 +11,10 @@ from model_folders import write_model_folder
 from older_versions import write_facts
 from waiting import within
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import load_config
-from wenet_hs.files import file_sha256, write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.atomic import write_atomic
 
 
 def test_consent_is_set_for_one_page_or_for_all_recordings(app: App) -> None:

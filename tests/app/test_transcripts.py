@@ -24,13 +24,13 @@ from wenet_hs.annotation.tiers import Tier, TimedText, TranscribedRecording, Tra
 from wenet_hs.app import data_views
 from wenet_hs.corpus.edits import read_added
 from wenet_hs.data.peaks import PEAKS_PER_SECOND
-from wenet_hs.errors import DataError
-from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
 from wenet_hs.score.error_rate import score
 from wenet_hs.score.rules import Rules
 from wenet_hs.score.tables import report_to_json
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 __all__ = ["recipe"]
 

@@ -20,7 +20,7 @@ from pympi import Eaf
 
 from wenet_hs.annotation.textgrid import read_textgrid, write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_TIER, Tier
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ import pytest
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import app
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 
 @pytest.mark.slow

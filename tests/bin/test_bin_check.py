@@ -15,7 +15,7 @@ from recipe_projects import write_description
 from wenet_hs.bin import check as command
 from wenet_hs.bin import prepare as prepare_command
 from wenet_hs.corpus.check import KINDS
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.recipes.conf_files import conf_file
 
 DOCS = Path(__file__).parents[2] / "docs" / "own-data-reference.md"

@@ -15,11 +15,11 @@ from command_line import Capsys, error_line, run_line
 from thread_ranks import run_on_ranks
 
 from wenet_hs.bin import cmvn
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import CMVN_GROUP, read_cmvn
-from wenet_hs.distributed import World
 from wenet_hs.frontends import Fbank, build_frontend
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 

@@ -14,7 +14,7 @@ from wenet_hs.bin import combine as command
 from wenet_hs.bin import score as score_command
 from wenet_hs.decode.combine import combine, read_nbest_lists
 from wenet_hs.decode.recognition import Alternative
-from wenet_hs.manifest import read_text
+from wenet_hs.manifest.data_list import read_text
 from wenet_hs.score.edit_distance import count_errors
 
 

@@ -17,7 +17,7 @@ from command_line import Capsys, error_line
 
 from wenet_hs.bin import lm, tree, units
 from wenet_hs.bin.main import COMMANDS, main, run_command
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 CORPORA = ("prepare commonvoice", "prepare ucla", "prepare synthetic")
 

@@ -11,10 +11,10 @@ from command_line import Capsys, error_line, run_line
 from trees import units_below
 
 from wenet_hs.bin import embed, tree, units
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
-from wenet_hs.tree.embedding import read_embeddings
+from wenet_hs.tree_kinds.embedding import read_embeddings
 
 CLASSES = ("the a", "cat dog cow", "she he", "runs sits eats")
 WORDS = "--text text.txt --units words.txt --out vectors.txt"

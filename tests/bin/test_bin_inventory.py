@@ -9,7 +9,7 @@ from command_line import Capsys, error_line, run_line
 from model_folders import HSOFTMAX, write_clip, write_model_folder
 
 from wenet_hs.bin import recognize, units
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 
 INVENTORY = "tr\ta b\nru\td e\nxx\t☃\n"
 """No utterance has the last language, so its unit does not matter."""

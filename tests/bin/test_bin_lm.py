@@ -9,7 +9,7 @@ from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import lm as command
 from wenet_hs.lm.backoff import ArpaReader, NgramModel
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.text.units import UnitTable
 

@@ -13,7 +13,7 @@ from lock_holder import holder
 
 from wenet_hs.bin import prepare as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
 
 RATE = 8000
 

@@ -11,7 +11,6 @@ import pytest
 from made_up_runs import overfits, write_progress_of
 
 from wenet_hs.bin import progress
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.runs import record as records
 from wenet_hs.runs.progress import (
     ExperimentProgress,
@@ -24,6 +23,7 @@ from wenet_hs.runs.progress import (
     write_progress,
 )
 from wenet_hs.runs.record import End, Resources, RunRecord, RunState, Start, write_run
+from wenet_hs.tree.errors import ConfigError, DataError
 
 RESOURCES = Resources(checkpoint_bytes=20_000_000, kept_bytes=100_000_000, free_bytes=7_000_000_000)
 

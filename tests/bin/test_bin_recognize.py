@@ -27,7 +27,7 @@ from wenet_hs.bin import transcribe as transcribe_command
 from wenet_hs.bin.main import run_command
 from wenet_hs.decode import MODES, alignment, job
 from wenet_hs.decode.modes import stages_of
-from wenet_hs.manifest import Utterance, read_text, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_text, write_data_list
 
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9)
 LANGS = ("tr", "ru", "tr", "ru", None)

@@ -12,7 +12,7 @@ from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import compare as compare_command
 from wenet_hs.bin import score as command
-from wenet_hs.manifest import Utterance, write_data_list, write_text
+from wenet_hs.manifest.data_list import Utterance, write_data_list, write_text
 
 REF = {"ca1": "bon dia", "ca2": "adéu", "ky1": "салам", "ky2": "кыргыз"}
 HYP = {"ca1": "bon die", "ca2": "adéu", "ky1": "салам", "ky2": "кыргс"}

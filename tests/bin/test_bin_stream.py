@@ -19,7 +19,7 @@ from model_folders import noise, write_clip, write_model_folder
 
 from wenet_hs.bin import recognize, stream_audio, transcribe
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
-from wenet_hs.manifest import write_data_list
+from wenet_hs.manifest.data_list import write_data_list
 from wenet_hs.recognizer import load_model
 
 

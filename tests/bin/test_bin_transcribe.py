@@ -19,9 +19,9 @@ from pympi.Elan import Eaf
 from wenet_hs.annotation.recordings import Record, read_record
 from wenet_hs.bin import align, recognize, transcribe
 from wenet_hs.decode.segments import find_speech
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.recognizer import load_model
+from wenet_hs.tree.errors import DataError
 
 GREEDY = "--mode ctc_greedy_search --device cpu"
 KINDS, UNRELIABLE = ("train", "valid"), "confidence_is_unreliable"

@@ -11,7 +11,7 @@ from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import tree as command
 from wenet_hs.bin.tree import figures
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
 
@@ -265,7 +265,7 @@ def test_the_tokenizer_of_the_tree_is_the_default(capsys: Capsys) -> None:
         ("build --keep_empty_lines", "--keep_empty_lines: has no effect with --data_list; leave it out"),
         ("build --text x --weighting per_language", "--weighting per_language: --text has no languages; use --data"),
         ("import --original .", "tree_struct: cannot be read"),
-        ("export other.json --original their", "other.json: format: Input should be 'wenet_hs.tree/1', found 'other'"),
+        ("export other.json --original their", "other.json: format: expected 'wenet_hs.tree/1', found 'other'"),
         ("show --data_list list", "--data_list: needs --units as well; name the units.txt"),
         ("show --units units.txt", "--units: is used with --data_list only; add --data_list, or leave --units out"),
         ("show --tokenizer char", "--tokenizer: is used with --data_list only"),

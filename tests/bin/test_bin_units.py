@@ -7,7 +7,7 @@ import pytest
 from command_line import Capsys, error_line, run_line
 
 from wenet_hs.bin import units as command
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 

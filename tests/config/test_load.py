@@ -13,7 +13,7 @@ from wenet_hs.config.heads import HEADS, HSoftmaxHeadConf
 from wenet_hs.config.load import config_changes, dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.yaml_file import MAX_BYTES, MAX_VALUES, Place, parse_yaml, read_yaml, resolve_scalar
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 Write = Callable[[str], Path]
 

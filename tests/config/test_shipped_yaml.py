@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.data.augment import SPEED_FACTORS
-from wenet_hs.errors import ConfigError
 from wenet_hs.train.optim import learning_rate
+from wenet_hs.tree.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 TABLES = {ROOT / "conf" / "own_sizes.yaml"}

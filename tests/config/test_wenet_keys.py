@@ -12,7 +12,7 @@ from wenet_hs.config.load import load_config, schema_keys
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.wenet_keys import IGNORED_KEYS, KINDS_OF_MODELS, ONLY_VALUES, RENAMED_KEYS
 from wenet_hs.config.yaml_file import describe
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 # The settings of WeNet's recipes.
 RECIPE = """

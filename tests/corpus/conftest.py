@@ -10,7 +10,7 @@ import pytest
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckedClip
 from wenet_hs.data.audio import AudioError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 
 
 @pytest.fixture

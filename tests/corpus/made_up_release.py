@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import soundfile
 
+from wenet_hs.base.options import read_options
 from wenet_hs.bin import prepare
-from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.options import read_options
+from wenet_hs.manifest.data_list import Utterance, read_data_list
 
 HEADER_11 = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 HEADER_17 = (

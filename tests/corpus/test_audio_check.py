@@ -15,8 +15,8 @@ from waiting import is_running, within
 
 from wenet_hs.corpus import audio_check
 from wenet_hs.corpus.audio_check import CheckMode, ClipChecker, parallel_map
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 pytestmark = pytest.mark.usefixtures("text_clips")
 

@@ -22,9 +22,9 @@ from wenet_hs.data.audio import AudioError, read_utterance
 from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.data.shards import open_lists, write_shards
 from wenet_hs.decode.segments import find_cuts
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, format_utterance, parse_utterance
+from wenet_hs.manifest.data_list import Utterance, format_utterance, parse_utterance
 from wenet_hs.report.utterances import embed_audio
+from wenet_hs.tree.errors import DataError
 
 RATE = 8000
 TEXTS = [f"{a} {b} {c}" for a in ("pa", "ta", "ka") for b in ("me", "ne") for c in ("su", "lu")]

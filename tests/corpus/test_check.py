@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import KINDS, Checked, Unit, check_lists, find_in_texts, find_letters, measure, read_lists
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.text.normalize import normalize
+from wenet_hs.tree.errors import DataError
 
 RATE = 16000
 LETTERS = "unusual letters"

@@ -12,8 +12,8 @@ from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.columns import find_columns, find_near_names
 from wenet_hs.corpus.table import Options, read_table
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 TEXTS = ["mo lu", "ba mo", "ke pi", "ti da", "so re", "na pi"]
 

@@ -21,8 +21,8 @@ from wenet_hs.corpus.commonvoice import (
     read_table,
 )
 from wenet_hs.corpus.subset import read_statistics, sampling_ratios
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 pytestmark = pytest.mark.usefixtures("text_clips")
 HEADER = b"client_id\tpath\tsentence\n"

@@ -13,7 +13,7 @@ from wenet_hs.corpus.consent import (
     set_consents,
     summarise_consent,
 )
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 
 def test_it_is_written_line_by_line_and_read_back(tmp_path: Path) -> None:

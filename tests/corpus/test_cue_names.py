@@ -9,9 +9,9 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.cue_names import is_general_name
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import normalize
+from wenet_hs.tree.errors import ConfigError, DataError
 
 
 def write_cues(path: Path, texts: list[str], form: str = "vtt") -> None:

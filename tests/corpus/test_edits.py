@@ -11,8 +11,8 @@ from annotation_forms import Annotation, write_audio, write_table
 from made_up_release import prepare_line, read_lists, rejected
 
 from wenet_hs.corpus.edits import ADDED, EXCLUDED, leave_out_held, read_added, write_added
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 
 def prepare(out: Path, words: str) -> dict[str, Any]:

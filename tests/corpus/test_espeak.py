@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.espeak import SAMPLE_RATE, ClipMaker, ClipRequest, clip_name, make_noise, render, voice_name
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 PAPER = {
     "ca": "Bon dia a tothom", "es": "Hola, ¿qué tal estás?", "fr": "Où est la bibliothèque ?",

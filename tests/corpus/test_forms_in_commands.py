@@ -13,11 +13,11 @@ from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.data.audio import read_duration
-from wenet_hs.errors import DataError
 from wenet_hs.lm.text import read_running_text
-from wenet_hs.manifest import Utterance, read_data_list, read_sentences
+from wenet_hs.manifest.data_list import Utterance, read_data_list, read_sentences
 from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
+from wenet_hs.tree.errors import DataError
 
 REFUSED = (
     *[

@@ -10,7 +10,7 @@ import pytest
 from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 Caplog = pytest.LogCaptureFixture
 

@@ -9,8 +9,8 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.labels import read_labels
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 AUDACITY = "0.250000\t3.500000\tMo lu, ke\n\\\t100.000000\t4000.000000\n4,25\t6,5\tba  mo\n7\t8\t\n8.5\t9.25\tre\n"
 SRT = """1

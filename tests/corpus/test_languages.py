@@ -11,8 +11,8 @@ import soundfile
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.languages import describe_language, find_language, resolve_languages, suggest_languages
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 TEXTS = ["Sıra Yıl", "Irmak IŞIK", "Isı Kapı", "Yıl Kapı", "Kapı Sıra", "IŞIK Yıl"]
 

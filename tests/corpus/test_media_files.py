@@ -25,8 +25,8 @@ from wenet_hs.data import audio
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import MediaFinder
 from wenet_hs.data.shards import open_list, write_shards
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.tree.errors import DataError
 
 TEXTS = [f"{a}{b}" for a in ("pa", "ta", "ka") for b in ("me", "ne")]
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from wenet_hs.corpus.output import Rejected, find_implausible, read_rejected, write_corpus, write_rejected
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, read_data_list, read_text
+from wenet_hs.manifest.data_list import Utterance, read_data_list, read_text
+from wenet_hs.tree.errors import DataError
 
 
 def utterance(key: str) -> Utterance:

@@ -24,8 +24,8 @@ from wenet_hs.annotation.eaf import read_elan
 from wenet_hs.annotation.textgrid import read_textgrid
 from wenet_hs.corpus import edits, entries, output, table, table_files
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 
 def prepare(out: Path, words: str) -> dict[str, Any]:

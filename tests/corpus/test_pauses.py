@@ -12,7 +12,7 @@ from pympi import Eaf
 
 from wenet_hs.corpus.intervals import join_tiers
 from wenet_hs.corpus.pauses import is_pause_label, remove_pauses
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 
 WORDS = ["mo lu", "ba mo", "ke pi", "ti da", "so re", "na pi", "lu so", "da ti", "pi ke", "re na"]
 

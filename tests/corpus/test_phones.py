@@ -17,8 +17,8 @@ from made_up_release import parse_prepare
 from wenet_hs.corpus import espeak, phones, recording, synthetic
 from wenet_hs.corpus.espeak_ipa import PhoneSpelling, split_label
 from wenet_hs.corpus.phones import read_words
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
+from wenet_hs.tree.errors import ConfigError, DataError
 
 REAL = ["a q̠ a", "q̠ ɡ t s", "t͡ʃ aː", "t̠ ɕ k k", "ĩ n u"]
 

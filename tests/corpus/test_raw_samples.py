@@ -9,7 +9,7 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, rejected
 
 from wenet_hs.data.audio import AudioError, read_audio, read_duration
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 OPTIONS = "--lang qaa --num_workers 0 --split_by none --max_rejected 0.9"
 RAW = {

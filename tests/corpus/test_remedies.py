@@ -13,8 +13,8 @@ from made_up_release import Row, prepare_line, write_language
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import KINDS, check_lists
 from wenet_hs.data.audio import AudioError, read_audio
-from wenet_hs.errors import WenetHsError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import WenetHsError
 
 TEXTS = [f"{a}{b}" for a in ("pa", "ta", "ka") for b in ("me", "ne")]
 

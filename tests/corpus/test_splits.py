@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.corpus.splits import count_shared, hold_out
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 
 Pairs = list[tuple[str | None, str]]  # of speaker and sentence
 HeldOut = tuple[list[Utterance], list[Utterance], list[tuple[Utterance, str]]]

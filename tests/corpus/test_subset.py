@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from made_up_release import OFFICIAL_HOURS
 
 from wenet_hs.corpus.subset import hours_to_keep, ratio_for, sampling_ratios
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 PAPER_HOURS = runpy.run_path(str(Path(__file__).parents[2] / "examples/commonvoice/s0/table1.py"))["PAPER_HOURS"]
 HOURS = st.dictionaries(st.text("abcdef", min_size=2, max_size=2), st.floats(0.01, 5000), min_size=1, max_size=15)

@@ -18,7 +18,7 @@ from made_up_release import HEADER_11, parse_prepare, read_lists
 from wenet_hs.corpus import espeak, synthetic
 from wenet_hs.corpus.espeak import voice_name
 from wenet_hs.corpus.synthetic import VOICES, choose_voices, draw_requests, read_sentences
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.tree.errors import ConfigError, DataError
 
 WORDS = {"es": "casa perro gato lago cielo mesa", "it": "casa cane gatto lago cielo tavolo"}
 

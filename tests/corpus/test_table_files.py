@@ -12,8 +12,8 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.table_files import read_table_file
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.tree.errors import DataError
 
 NAMES = [f"LX-{n:02d}" for n in range(6)]
 TEXTS = [f"pa {a} {b}" for a in ("me", "ne") for b in ("su", "lu", "ki")]

@@ -11,8 +11,8 @@ from pympi import Eaf
 
 from wenet_hs.corpus.intervals import join_tiers
 from wenet_hs.corpus.output import read_rejected
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 TEXTS = ["mo lu ke ba", "ba mo", "ke pi da na", "ti da", "so re lu", "na pi re", "lu so", "da ti mo", "pi ke", "re na"]
 

@@ -9,8 +9,8 @@ import pytest
 from made_up_release import parse_prepare, read_lists
 
 from wenet_hs.corpus import ucla
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 
 def prepare(corpus: Path, more: str = "--test_langs abk") -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 from annotation_forms import write_audio
 
 from wenet_hs.corpus.labels import read_labels
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 AUDIO_S = 12.0
 

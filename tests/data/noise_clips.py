@@ -13,7 +13,7 @@ import torch
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import SpeechDataset
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 

@@ -23,9 +23,9 @@ from wenet_hs.data.audio import (
     read_utterance,
 )
 from wenet_hs.data.frame_headers import mp3_frame_size
-from wenet_hs.errors import DataError
 from wenet_hs.frontends import Fbank
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 
 def tone(seconds: float, rate: int = 16000, hz: float = 440.0) -> np.ndarray:

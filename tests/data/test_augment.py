@@ -13,7 +13,7 @@ from noise_clips import PLAIN, RATE, make_dataset, noise, write_clips
 
 from wenet_hs.config.dataset import DatasetConf, NoiseConf, ReverbConf, SpecAugConf
 from wenet_hs.data.augment import Distortions, add_noise, apply_masks, draw_masks, reverberate, speed_perturb
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 
 def draw(num_frames: int, conf: SpecAugConf, seed: int) -> tuple[torch.Tensor, torch.Tensor]:

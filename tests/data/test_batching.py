@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from wenet_hs.config.dataset import BatchConf
 from wenet_hs.data.batching import plan_epoch
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 LENGTHS = st.lists(st.integers(1, 3000), min_size=1, max_size=120)
 CONFS = st.one_of(

@@ -12,8 +12,8 @@ from noise_clips import write_clips
 
 from wenet_hs.data.cmvn import CMVN_GROUP, global_sums, read_cmvn, write_cmvn
 from wenet_hs.data.features import utterance_features
-from wenet_hs.errors import DataError
 from wenet_hs.frontends import Fbank
+from wenet_hs.tree.errors import DataError
 
 
 def row_of(features: torch.Tensor) -> torch.Tensor:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from wenet_hs.config.dataset import BatchConf
 from wenet_hs.config.load import load_config
 from wenet_hs.data.divided_batch import divide_batch
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.conf_files import conf_file
+from wenet_hs.tree.errors import ConfigError
 
 BUCKETS: dict[str, Any] = {
     "batch_type": "bucket",

@@ -13,9 +13,9 @@ from noise_clips import PLAIN, make_dataset, noise, write_clips
 
 from wenet_hs.data.dataset import batches, with_features
 from wenet_hs.data.features import FeatureCache, utterance_features
-from wenet_hs.errors import DataError
 from wenet_hs.frontends import Fbank, build_frontend
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 FBANK = Fbank()
 

@@ -19,7 +19,7 @@ from waiting import is_running, within
 
 from wenet_hs.data import loading
 from wenet_hs.data.loading import AHEAD, load_ahead
-from wenet_hs.errors import ConfigError, DataError
+from wenet_hs.tree.errors import ConfigError, DataError
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),

@@ -9,7 +9,7 @@ import soundfile
 
 from wenet_hs.data import audio, peaks
 from wenet_hs.data.peaks import compute_peaks, read_peaks
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 
 def write(path: Path, seconds: float, rate: int = 8000) -> Path:

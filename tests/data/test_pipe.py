@@ -24,7 +24,7 @@ from wenet_hs.data.signatures import (
     find_pipe_format,
     is_undecided,
 )
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 Samples = NDArray[np.float32]
 RATE = 8000

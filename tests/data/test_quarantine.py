@@ -14,8 +14,8 @@ from noise_clips import RANDOM, assert_equal_batches, make_dataset, write_clips
 from wenet_hs.config.dataset import NoiseConf
 from wenet_hs.data.batching import Quarantine
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import BadClip
+from wenet_hs.manifest.data_list import BadClip
+from wenet_hs.tree.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create", "ignore:.*use of fork:DeprecationWarning")
 

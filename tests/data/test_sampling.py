@@ -18,8 +18,8 @@ from wenet_hs.data import sampling as sampling_module
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.data.sampling import Sampler, UtteranceTable, make_sampler, reason_to_reject
 from wenet_hs.data.shards import open_lists
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.tree.errors import ConfigError, DataError
 
 # Two lists: 60 of "big" and 6 of "small" of 4 s, then 12 of "small" of 2 s.
 LANGS = [*(["big"] * 10 + ["small"]) * 6, *["small"] * 12]

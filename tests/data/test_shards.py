@@ -19,8 +19,8 @@ from wenet_hs.data.audio import read_audio
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import batches
 from wenet_hs.data.shards import DataType, UtteranceTable, open_list, write_shards
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.tree.errors import DataError
 
 
 @pytest.fixture(scope="module")

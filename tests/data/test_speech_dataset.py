@@ -22,9 +22,9 @@ from wenet_hs.data.batching import Example, collate
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.shards import open_list, write_shards
-from wenet_hs.errors import DataError
 from wenet_hs.frontends import build_frontend
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 

@@ -18,9 +18,9 @@ from torch.nn.utils.rnn import pad_sequence
 from wenet_hs.data.features import utterance_features
 from wenet_hs.decode import DecodeOptions, decode
 from wenet_hs.decode.ctc_search import prefix_beam_search_with_lm
-from wenet_hs.experiment import load_experiment
-from wenet_hs.manifest import read_data_list
-from wenet_hs.model import AsrModel
+from wenet_hs.manifest.data_list import read_data_list
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.experiment import load_experiment
 
 OPTIONS = DecodeOptions(beam_size=4, ctc_weight=0.3)
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
 
 Ids = tuple[int, ...]
 Memory = tuple[Tensor, Tensor]

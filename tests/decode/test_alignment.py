@@ -27,15 +27,15 @@ from wenet_hs.decode.alignment import align_utterances
 from wenet_hs.decode.ctc_search import align_units, viterbi_align
 from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.recognition import timed_units, timed_words
-from wenet_hs.errors import CheckpointError
-from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.frontends import WhisperMel, build_frontend
 from wenet_hs.heads import HSoftmaxHead
 from wenet_hs.heads.ctc import Ctc
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
+from wenet_hs.tree.errors import CheckpointError
 
 
 def check_spans(found: Alignment, log_probs_TC: Tensor, labels: list[int]) -> None:

@@ -22,9 +22,9 @@ from wenet_hs.decode.modes import (
     supported_modes,
     warn_about_options,
 )
-from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.interop.wenet import load_wenet_model
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 VARIANTS = {
     "softmax": {},

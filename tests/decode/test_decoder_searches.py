@@ -25,7 +25,7 @@ from wenet_hs.decode import DecodeOptions, attention_search
 from wenet_hs.decode.attention_search import AttentionSearch, BeamSearch
 from wenet_hs.decode.joint import CtcPrefixScorer, FinishedListSearch
 from wenet_hs.lm.language_model import LanguageModel
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
 
 TREE = {"tree": "tree.json"}
 HEADS = {

@@ -17,11 +17,11 @@ from torch import Tensor
 from wenet_hs.decode import DecodeOptions, decode
 from wenet_hs.decode.known_units import limit_to_inventories
 from wenet_hs.decode.modes import modes_of
-from wenet_hs.errors import DataError
-from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import OutputHead
 from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.restricted import restrict_head
+from wenet_hs.model.experiment import load_experiment
+from wenet_hs.tree.errors import DataError
 
 TREE = {"tree": "tree.json"}
 CTC_TREE = {"ctc_conf": {"head": "hsoftmax", "head_conf": TREE}}

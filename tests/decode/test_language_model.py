@@ -19,7 +19,6 @@ from small_models import SPECIAL, small_batch, small_model
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode
 from wenet_hs.decode.ctc_search import prefix_beam_search_with_lm
 from wenet_hs.decode.rescoring import rescore
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.heads.kernels.search import topk_lowest_id_first
 from wenet_hs.lm import backoff
 from wenet_hs.lm.backoff import KenlmModel, NgramModel
@@ -27,6 +26,7 @@ from wenet_hs.lm.language_model import LanguageModel, TextModel
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.errors import ConfigError, DataError
 
 UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", *"abc▁defg"), SPECIAL)
 A, B, C, SPACE = 3, 4, 5, 6

@@ -19,11 +19,11 @@ from wenet_hs.decode.job import Job, assign_batches, recognize
 from wenet_hs.decode.partial_results import DecodedBatch, PartialResults
 from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_results
 from wenet_hs.decode.segments import Piece, plan_batches
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.experiment import Experiment, load_experiment
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.errors import ConfigError, DataError
 
 JOB = Job(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9, 1.0, 0.6)

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from wenet_hs.decode import MODES, DecodeOptions
 from wenet_hs.decode.stream import EndpointRules, RecognitionStream, StreamedSegment
-from wenet_hs.errors import CheckpointError, ConfigError
 from wenet_hs.recognizer import Recognizer, load_model
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 STREAMING: dict[str, Any] = {"encoder_conf": {"causal": True, "use_dynamic_chunk": True}}
 CHUNKS = DecodeOptions(beam_size=4, decoding_chunk_size=4, num_decoding_left_chunks=2)

@@ -22,7 +22,7 @@ from wenet_hs.decode.segments import (
     join_regions,
     speech_regions,
 )
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 RATE = 8000
 

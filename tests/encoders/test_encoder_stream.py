@@ -14,11 +14,11 @@ from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import check_options, decode
-from wenet_hs.encoders.base import ChunkRule
-from wenet_hs.encoders.stream import EncoderStream
-from wenet_hs.errors import ConfigError
 from wenet_hs.interop.wenet import load_wenet_model
+from wenet_hs.model.encoders.base import ChunkRule
+from wenet_hs.model.encoders.stream import EncoderStream
 from wenet_hs.nn.layers import Chunk
+from wenet_hs.tree.errors import ConfigError
 
 STREAMING: dict[str, Any] = {"causal": True, "use_dynamic_chunk": True}
 ENCODERS: dict[str, dict[str, Any]] = {

@@ -15,10 +15,10 @@ from model_folders import write_model_folder
 
 import wenet_hs
 from wenet_hs.bin import transcribe
-from wenet_hs.encoders.description import read_description
-from wenet_hs.encoders.other_forms import hub_name_of, recognise_other_form
-from wenet_hs.errors import CheckpointError, WenetHsError
 from wenet_hs.interop.huggingface import import_model
+from wenet_hs.model.encoders.description import read_description
+from wenet_hs.model.encoders.other_forms import hub_name_of, recognise_other_form
+from wenet_hs.tree.errors import CheckpointError, WenetHsError
 
 ROOT = Path(__file__).parents[2]
 PYTORCH = "is a checkpoint of PyTorch, as fairseq and OpenAI publish them, not a folder in Hugging Face's layout"

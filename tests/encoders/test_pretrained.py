@@ -17,15 +17,15 @@ from torch.nn.utils.rnn import pad_sequence
 transformers = pytest.importorskip("transformers")
 from pretrained_folders import CONFIGS, make_encoder, write_folder  # noqa: E402  # after importorskip
 
+from wenet_hs.base.files import LFS_POINTER  # noqa: E402
 from wenet_hs.config.encoders import PretrainedConf  # noqa: E402
-from wenet_hs.encoders.description import EncoderDescription, read_description  # noqa: E402
-from wenet_hs.encoders.kinds import differences, make_pretrained  # noqa: E402
-from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
-from wenet_hs.encoders.pretrained import PretrainedEncoder, mask_spans  # noqa: E402
-from wenet_hs.encoders.stack import EncoderStack  # noqa: E402
-from wenet_hs.encoders.weights import load_pretrained  # noqa: E402
-from wenet_hs.errors import CheckpointError, ConfigError  # noqa: E402
-from wenet_hs.files import LFS_POINTER  # noqa: E402
+from wenet_hs.model.encoders.description import EncoderDescription, read_description  # noqa: E402
+from wenet_hs.model.encoders.kinds import differences, make_pretrained  # noqa: E402
+from wenet_hs.model.encoders.outputs import EncoderOutputs  # noqa: E402
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder, mask_spans  # noqa: E402
+from wenet_hs.model.encoders.stack import EncoderStack  # noqa: E402
+from wenet_hs.model.encoders.weights import load_pretrained  # noqa: E402
+from wenet_hs.tree.errors import CheckpointError, ConfigError  # noqa: E402
 
 SAMPLES = (9600, 5280, 8000, 2000)
 

@@ -37,7 +37,7 @@ def command_names() -> list[str]:
 
 def user_error_class() -> type[Exception]:
     """The base class of all errors that a user can fix."""
-    errors = importlib.import_module("wenet_hs.errors")
+    errors = importlib.import_module("wenet_hs.tree.errors")
     error_class: type[Exception] = errors.WenetHsError
     return error_class
 
@@ -47,9 +47,9 @@ def loss_and_gradients(sections: Mapping[str, Any]) -> dict[str, Tensor]:
 
     The model is a small conformer with random weights; `sections` replaces sections of its config.
     """
-    from wenet_hs.build import build_model
     from wenet_hs.config.schema import ExperimentConfig
     from wenet_hs.data.batching import Example, collate
+    from wenet_hs.model.build import build_model
     from wenet_hs.text.units import SpecialIds
     from wenet_hs.tree import Tree
 

@@ -10,10 +10,10 @@ from model_folders import TABLE
 from pretrained_folders import write_folder
 from small_models import SPECIAL
 
-from wenet_hs.build import build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.encoders.description import read_description
+from wenet_hs.model.build import build_model
+from wenet_hs.model.encoders.description import read_description
 
 
 def write_pretrained(folder: Path, kind: str) -> Path:

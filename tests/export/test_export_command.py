@@ -16,11 +16,11 @@ from model_folders import write_clip, write_model_folder
 from shared_exports import shared_folder
 
 from wenet_hs.bin import export
-from wenet_hs.experiment import load_experiment
 from wenet_hs.export import job
 from wenet_hs.export.job import ExportOptions, warn_about_features
 from wenet_hs.export.onnx_files import OnnxFile
-from wenet_hs.manifest import write_data_list
+from wenet_hs.manifest.data_list import write_data_list
+from wenet_hs.model.experiment import load_experiment
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 

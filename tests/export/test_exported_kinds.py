@@ -17,16 +17,16 @@ from small_models import NUM_BINS, small_model
 from torch import Tensor
 
 from wenet_hs.config.heads import HeadKind
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.encoders.stream import encode_streamed
-from wenet_hs.errors import ConfigError
-from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import _chunk_inputs, chunk_window
 from wenet_hs.export.job import ExportOptions, export_model
 from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc
 from wenet_hs.export.onnx_files import Graph, OnnxFile, run_chunks, write_graph
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.encoders.stream import encode_streamed
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.nn.layers import Chunk
+from wenet_hs.tree.errors import ConfigError
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow

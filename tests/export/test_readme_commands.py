@@ -25,13 +25,13 @@ from pretrained_models import write_pretrained
 from shared_exports import Shared, shared_folder
 
 import wenet_hs
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.experiment import load_experiment
 from wenet_hs.export.job import ExportOptions, check_model, export_model, read_clips
 from wenet_hs.export.readme import make_readme
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.whisper_mel import WhisperMel
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
+from wenet_hs.model.experiment import load_experiment
+from wenet_hs.tree.errors import ConfigError, DataError
 
 onnxruntime = pytest.importorskip("onnxruntime")
 ROOT = Path(__file__).parents[2]

@@ -23,10 +23,10 @@ import wenet_hs
 from wenet_hs.decode.ctc_search import greedy_search, prefix_beam_search
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.modes import decode
-from wenet_hs.encoders.stream import encode_streamed
-from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.model.encoders.stream import encode_streamed
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.nn.layers import Chunk
 
 onnxruntime = pytest.importorskip("onnxruntime")

@@ -15,11 +15,11 @@ from model_folders import TABLE
 from numpy.typing import NDArray
 from small_models import SPECIAL, batch_of, small_config
 
-from wenet_hs.build import build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.frontends import build_frontend
-from wenet_hs.manifest import Utterance, write_data_list
-from wenet_hs.model import AsrModel, LossWeights
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.model.asr_model import AsrModel, LossWeights
+from wenet_hs.model.build import build_model
 from wenet_hs.tree import Tree
 
 RATE = 16000

@@ -19,10 +19,10 @@ import torch
 from harness import Report, Tally, call_in_child, run_child, run_reporting
 from tiny_corpus import bits, cut_back, read_checkpoint, write_tiny_corpus
 
-from wenet_hs import checkpoint as ckpt
 from wenet_hs.bin import train as train_command
-from wenet_hs.errors import CheckpointError
-from wenet_hs.train.average import write_final
+from wenet_hs.model import checkpoint as ckpt
+from wenet_hs.model.checkpoint import write_final
+from wenet_hs.tree.errors import CheckpointError
 
 KEPT = 2
 
@@ -130,7 +130,7 @@ def _bytes_of(content: ckpt.Content) -> bytes:
 
 
 def _write_final(folder: Path, step: int, size: int) -> None:
-    write_final(folder.parent / "final.pt", _weights(step, size), [ckpt.checkpoint_path(folder, step)], by="last")
+    write_final(folder.parent / "final.pt", _weights(step, size), {ckpt.checkpoint_path(folder, step): {}}, by="last")
 
 
 SCENARIOS: dict[str, Callable[[Path, int, Report], None]] = {

@@ -17,7 +17,7 @@ from model_folders import write_clip
 from wenet_hs.config.dataset import BatchConf, DatasetConf, FbankConf
 from wenet_hs.corpus.audio_check import ClipChecker
 from wenet_hs.data.dataset import SpeechDataset, batches
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 

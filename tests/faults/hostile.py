@@ -19,7 +19,7 @@ from wenet_hs.bin import average as average_command
 from wenet_hs.bin import recognize as recognize_command
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin import tree as tree_command
-from wenet_hs.checkpoint import list_checkpoints, save_checkpoint, step_of
+from wenet_hs.model.checkpoint import list_checkpoints, save_checkpoint, step_of
 
 ROOT = Path(__file__).resolve().parents[2]
 

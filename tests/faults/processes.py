@@ -14,8 +14,8 @@ from harness import PATIENCE_S, Program, Tally, last_step, start_training
 from model_folders import write_clip, write_model_folder
 from tiny_corpus import TinyCorpus, outcome, write_tiny_corpus
 
-from wenet_hs.checkpoint import list_checkpoints, step_of, verification_error
-from wenet_hs.manifest import write_data_list
+from wenet_hs.manifest.data_list import write_data_list
+from wenet_hs.model.checkpoint import list_checkpoints, step_of, verification_error
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 MODES = ("ctc_greedy_search", "ctc_prefix_beam_search", "attention", "attention_rescoring")

@@ -15,7 +15,7 @@ import run_all
 from harness import Tally, last_step, start_training
 from tiny_corpus import write_tiny_corpus
 
-from wenet_hs import checkpoint as ckpt
+from wenet_hs.model import checkpoint as ckpt
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),

@@ -13,7 +13,7 @@ from made_up_release import Row, write_language
 from tiny_corpus import write_tiny_corpus
 
 from wenet_hs.bin import align, cmvn, compare, embed, prepare, recognize, report, score, shards, train, tree, units
-from wenet_hs.manifest import read_data_list, write_text
+from wenet_hs.manifest.data_list import read_data_list, write_text
 
 SIGNS = ("/", "--", "utterance ", "_conf.", "checkpoints: ", "the path in the config")
 """Signs of a path, a flag, an utterance or a key of the config."""

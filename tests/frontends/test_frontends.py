@@ -12,9 +12,9 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
-from wenet_hs.errors import ConfigError
 from wenet_hs.frontends import Fbank, Waveform, build_frontend
 from wenet_hs.frontends.stream import FbankStream
+from wenet_hs.tree.errors import ConfigError
 
 PACKAGE = Path(__file__).parents[2] / "wenet_hs"
 

@@ -7,8 +7,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.frontends import WhisperMel
+from wenet_hs.tree.errors import ConfigError
 
 
 def noise(*shape: int, seed: int = 0) -> torch.Tensor:

@@ -22,7 +22,7 @@ from torch.utils import backend_registration
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
-from wenet_hs import gpu
+from wenet_hs.heads import gpu
 from wenet_hs.heads.kernels import triton_launch
 
 NAME = "gpu"

@@ -14,7 +14,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 FAULTS = {  # what → file, code, the fault, the tests that see it
     "targets are selected by a mask": (
-        "wenet_hs/model.py",
+        "wenet_hs/model/asr_model.py",
         "    return values_BM.flatten(0, 1).index_select(0, rows_N)",
         "    mask = torch.zeros(values_BM.shape[0] * values_BM.shape[1], dtype=torch.bool, device=values_BM.device)\n"
         "    mask[rows_N] = True\n    return values_BM.flatten(0, 1)[mask]",

@@ -23,7 +23,7 @@ from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
 from wenet_hs.lm.backoff import ArpaReader, NgramModel
 from wenet_hs.lm.language_model import AnyLanguageModel, TextModel
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
-from wenet_hs.manifest import write_data_list
+from wenet_hs.manifest.data_list import write_data_list
 from wenet_hs.text.tokenizer import CharTokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree

@@ -11,8 +11,8 @@ from fake_gpu import DEVICE, NAME, Record, on_gpu
 from small_models import small_batch, small_config, small_model
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome, write_tiny_corpus
 
-from wenet_hs import devices
-from wenet_hs.checkpoint import list_checkpoints
+from wenet_hs.compute import devices
+from wenet_hs.model.checkpoint import list_checkpoints
 from wenet_hs.train.average import average_weights
 from wenet_hs.train.optim import Precision, build_optimizer
 from wenet_hs.train.speech_steps import run_epoch, validate

@@ -14,12 +14,12 @@ from torch import Tensor
 from trees import comb
 
 from wenet_hs.config.load import dump_config
-from wenet_hs.errors import CheckpointError, DataError
 from wenet_hs.heads import HSoftmaxHead
-from wenet_hs.interop.hsoftmax_original import read_original_tree, tree_from_paths, write_original_tree
-from wenet_hs.interop.weights import convert_state_dict, is_wenet
 from wenet_hs.interop.wenet import load_wenet_model
+from wenet_hs.model.foreign_weights import convert_state_dict, is_wenet
 from wenet_hs.tree import Tree
+from wenet_hs.tree.errors import CheckpointError, DataError
+from wenet_hs.tree.original import read_original_tree, tree_from_paths, write_original_tree
 
 UNITS = ("blank", "a", "b", "c", "d")
 STRUCT = """{"freq": 20.0, "tokenid": null, "idx": 0, "left":

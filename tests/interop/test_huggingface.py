@@ -23,9 +23,9 @@ from wenet_hs.bin import align, recognize, train, transcribe  # noqa: E402
 from wenet_hs.bin.main import run_command  # noqa: E402
 from wenet_hs.config.load import load_config  # noqa: E402
 from wenet_hs.decode.modes import decode  # noqa: E402
-from wenet_hs.errors import CheckpointError  # noqa: E402
-from wenet_hs.experiment import Experiment, load_experiment  # noqa: E402
+from wenet_hs.model.experiment import Experiment, load_experiment  # noqa: E402
 from wenet_hs.text.units import UnitTable  # noqa: E402
+from wenet_hs.tree.errors import CheckpointError  # noqa: E402
 
 transformers.utils.logging.disable_progress_bar()
 IMPORT = import_module("wenet_hs.bin.import")

@@ -15,8 +15,8 @@ import pytest
 import torch
 from small_models import small_model
 
-from wenet_hs.checkpoint import load_weights, read_weights
-from wenet_hs.errors import CheckpointError
+from wenet_hs.model.checkpoint import load_weights, read_weights
+from wenet_hs.tree.errors import CheckpointError
 
 
 def saved(content: Any) -> bytes:

@@ -9,9 +9,9 @@ import torch
 from model_folders import wenet_state_dict
 from small_models import small_batch, small_model, wenet_reference
 
-from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.interop.weights import convert_state_dict, is_wenet
 from wenet_hs.interop.wenet import load_wenet_model
+from wenet_hs.model.foreign_weights import convert_state_dict, is_wenet
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 

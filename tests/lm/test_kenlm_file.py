@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from small_models import SPECIAL
 
-from wenet_hs.errors import DataError
 from wenet_hs.lm.backoff import KenlmModel
 from wenet_hs.lm.kenlm_file import read_vocabulary
 from wenet_hs.lm.language_model import TextModel
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.errors import DataError
 
 GOLDEN = Path(__file__).parents[1] / "golden/kenlm"
 UNITS = UnitTable(("<blank>", "<unk>", "<sos/eos>", *"abc▁defg"), SPECIAL)

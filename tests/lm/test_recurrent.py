@@ -19,15 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import write_model_folder
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.bin import lm as command
-from wenet_hs.checkpoint import list_checkpoints
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.hypothesis import Hypothesis
 from wenet_hs.decode.modes import _rescore_texts
-from wenet_hs.errors import ConfigError, DataError, Stopped
-from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.lm.language_model import LanguageModel, TextModel
 from wenet_hs.lm.loader import build_lm, load_language_model, load_lm
@@ -35,6 +33,7 @@ from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.lm.sampled import SampledLoss
 from wenet_hs.lm.score import head_inputs, sample_sentences, text_nll, text_scores
 from wenet_hs.lm.text import RunningText, read_running_text
+from wenet_hs.model.checkpoint import list_checkpoints
 from wenet_hs.runs.record import read_run
 from wenet_hs.text.tokenizer import CharTokenizer, make_tokenizer
 from wenet_hs.text.units import SpecialIds, UnitTable
@@ -42,6 +41,7 @@ from wenet_hs.train import training
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.step import MAX_SKIPPED_IN_A_ROW
 from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree.errors import ConfigError, DataError, Stopped
 
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 TABLE = UnitTable.from_units(WORDS)
@@ -257,7 +257,7 @@ def records(folder: str, kind: str) -> list[dict[str, float]]:
 def test_a_model_learns_and_is_scored_by_every_head_and_loss(
     corpus: Path, head: str, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wenet_hs.lm.train.VALIDATION_PARTS", 1)
+    monkeypatch.setattr("wenet_hs.train.language_model.VALIDATION_PARTS", 1)
     options = {
         "softmax": ["head=softmax", "head_conf=null", "rnn=lstm"],
         "nce": ["head=softmax", "head_conf=null", "loss=nce", "sampling_conf.num_samples=6"],
@@ -325,7 +325,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training
         hidden, targets, after = head_inputs(*arguments)
         return hidden * (math.nan if next(step) in bad else 1), targets, after
 
-    monkeypatch.setattr("wenet_hs.lm.train.head_inputs", spoil)
+    monkeypatch.setattr("wenet_hs.train.language_model.head_inputs", spoil)
     assert train("m", *FLAT, "log_interval=1") == 0
     found = {record["step"]: record["skipped_steps"] for record in records("m", "train")}
     assert (found[2], found[4], found[max(found)]) == (0, 1, 1)
@@ -338,7 +338,7 @@ def test_a_step_that_is_not_finite_is_skipped_and_many_in_a_row_end_the_training
 def test_validations_without_a_finite_loss_are_one_line(
     corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys
 ) -> None:
-    monkeypatch.setattr("wenet_hs.lm.train.text_nll", lambda *arguments, **options: math.nan)
+    monkeypatch.setattr("wenet_hs.train.language_model.text_nll", lambda *arguments, **options: math.nan)
     found = error_line(train("m", *FLAT, "early_stopping.metric=loss"), capsys)
     assert found.startswith("m: loss was not finite in any validation") and "lower optim_conf.lr" in found
 
@@ -355,7 +355,7 @@ def test_each_batch_starts_from_the_state_after_the_one_before_and_each_epoch_fr
         states.append((arguments[2], found[2].detach(), begins))
         return found
 
-    monkeypatch.setattr("wenet_hs.lm.train.head_inputs", record)
+    monkeypatch.setattr("wenet_hs.train.language_model.head_inputs", record)
     assert train("m", f"text_conf.reset_at_sentences={is_reset}") == 0
     first_of_epoch = len(states) // 2
     for step, (before, _, begins) in enumerate(states):
@@ -388,7 +388,7 @@ def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytes
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
         patch.setattr(training.Training, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 13)
-        from wenet_hs.lm.train import train_lm
+        from wenet_hs.train.language_model import train_lm
         from wenet_hs.train.model_folder import TrainOptions
 
         paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}

@@ -27,8 +27,8 @@ from wenet_hs.lm.word2vec_numba import train_job
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree
-from wenet_hs.tree.build import TreeSource, build_tree
-from wenet_hs.tree.embedding import read_embeddings, write_embeddings
+from wenet_hs.tree_kinds.embedding import read_embeddings, write_embeddings
+from wenet_hs.tree_kinds.kinds import TreeSource, build_tree
 
 Floats = NDArray[np.float64]
 Sigmoid = Callable[[float], float | None]

@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from small_models import NUM_BINS, row_of, small_batch, small_model
 from torch import nn
 
-from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.stack import EncoderStack
+from wenet_hs.heads.masks import length_mask
+from wenet_hs.model.encoders.base import SpeechEncoder
+from wenet_hs.model.encoders.stack import EncoderStack
 from wenet_hs.nn.conformer import ConvolutionModule, GlobalCmvn, MaskedBatchNorm
-from wenet_hs.nn.layers import Chunk, PositionalEncoding, causal_mask, length_mask, sinusoids
+from wenet_hs.nn.layers import Chunk, PositionalEncoding, causal_mask, sinusoids
 from wenet_hs.nn.subsampling import Conv2dSubsampling, LinearSubsampling, Subsampling
 
 KINDS = {

@@ -8,7 +8,7 @@ import pytest
 import torch
 from small_models import small_batch, small_model
 
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
 
 ON: dict[str, Any] = {"gradient_checkpointing": True}
 

@@ -5,7 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from wenet_hs.nn.cpu import MANY_VALUES, Dropout, Linear
+from wenet_hs.heads.products import Linear
+from wenet_hs.nn.dropout import MANY_VALUES, Dropout
 from wenet_hs.nn.layers import ACTIVATIONS
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from small_models import NUM_UNITS, small_batch, small_model
 from torch import Tensor
 
+from wenet_hs.heads.masks import length_mask
 from wenet_hs.nn.attention import MultiHeadAttention, RelPositionAttention
-from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import NewNodes, TransformerDecoder, guided_attention_loss
 
 DECODERS: tuple[TransformerDecoder, ...] = (

@@ -10,11 +10,11 @@ from pretrained_folders import CONFIGS
 from recipe_projects import write_description
 
 from wenet_hs.config.load import load_config
-from wenet_hs.encoders.description import EncoderDescription
-from wenet_hs.encoders.kinds import make_pretrained
-from wenet_hs.errors import CheckpointError, ConfigError
+from wenet_hs.model.encoders.description import EncoderDescription
+from wenet_hs.model.encoders.kinds import make_pretrained
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.recipes.config_choice import ConfigChoice, choose_config, is_own
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 OWN = conf_file("own.yaml")
 TRAINED_ON_GPU = {

@@ -10,7 +10,6 @@ from recipe_projects import write_stats
 
 from wenet_hs.bin import plan
 from wenet_hs.bin.main import run_command
-from wenet_hs.errors import DataError
 from wenet_hs.recipes import plan_files
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.recipes.expected_record import (
@@ -21,6 +20,7 @@ from wenet_hs.recipes.expected_record import (
     write_expected,
 )
 from wenet_hs.recipes.expected_time import ExpectedTime, OutputsTime, PartTime
+from wenet_hs.tree.errors import DataError
 
 EXPECTED = ExpectedTime(
     parts=(PartTime(steps=3000, seconds=600.0), PartTime(steps=3000, seconds=1200.0)),

@@ -11,7 +11,6 @@ from recipe_projects import write_description
 
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes import expected_time
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.recipes.expected_time import (
@@ -23,6 +22,7 @@ from wenet_hs.recipes.expected_time import (
     limited_threads,
     measure_expected_time,
 )
+from wenet_hs.tree.errors import ConfigError
 
 OWN = conf_file("own.yaml")
 SMALL = ["encoder_conf.output_size=16", "encoder_conf.num_blocks=4", "encoder_conf.linear_units=16"]

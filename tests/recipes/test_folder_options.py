@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from wenet_hs.bin import keep_options
 from wenet_hs.bin.main import run_command
-from wenet_hs.errors import DataError
 from wenet_hs.recipes.folder_options import (
     FORMAT,
     FolderOptions,
@@ -22,6 +21,7 @@ from wenet_hs.recipes.folder_options import (
     read_folder_options,
     write_folder_options,
 )
+from wenet_hs.tree.errors import DataError
 
 NAMES = st.from_regex(r"[a-z][a-z_]{0,9}", fullmatch=True)
 LINES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp")))

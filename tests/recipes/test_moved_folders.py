@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes import folder_options
 from wenet_hs.recipes.conf_files import OWN, checkout_recipe_dir, conf_file, shipped_name
 from wenet_hs.recipes.folder_options import (
@@ -17,6 +16,7 @@ from wenet_hs.recipes.folder_options import (
     read_folder_options,
     write_folder_options,
 )
+from wenet_hs.tree.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.recipes.prepare_words import has_open_quote, split_words
+from wenet_hs.tree.errors import ConfigError
 
 RIGHT = {
     "stage": "0",

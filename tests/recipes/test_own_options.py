@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from wenet_hs.bin import own as own_command
 from wenet_hs.bin.main import run_command
 from wenet_hs.bin.own import translate_arguments
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.own_options import (
     OPTION_NAMES,
@@ -23,6 +22,7 @@ from wenet_hs.recipes.own_options import (
     parse_own_options,
     read_own_record,
 )
+from wenet_hs.tree.errors import ConfigError
 
 WORDS = st.text(st.sampled_from("abé=*#\\'\" -"), max_size=8)
 NAMES = st.from_regex(r"[a-z][a-z_=.0-9]{0,8}", fullmatch=True)

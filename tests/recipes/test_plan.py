@@ -13,7 +13,6 @@ from recipe_projects import write_description, write_stats
 
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.recipes.plan import (
     Draft,
@@ -25,6 +24,7 @@ from wenet_hs.recipes.plan import (
 )
 from wenet_hs.recipes.plan_text import first_part_text, plan_text
 from wenet_hs.recipes.sizes import read_sizes
+from wenet_hs.tree.errors import ConfigError, DataError
 
 OWN = conf_file("own.yaml")
 TINY = [

@@ -12,14 +12,14 @@ import pytest
 from model_folders import write_model_folder
 from recipe_projects import write_description, write_stats
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import load_config
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import file_sha256
 from wenet_hs.recipes import plan_files
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.recipes.expected_time import ExpectedTime, PartTime
 from wenet_hs.recipes.plan import PlanOptions
 from wenet_hs.recipes.plan_files import describe_plan, update_plan
+from wenet_hs.tree.errors import ConfigError, DataError
 
 OWN = conf_file("own.yaml")
 SIZE_LINE = "0.25 hours of training speech: size tiny, 3000 + 3000 steps"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from waiting import is_running, within
 
-from wenet_hs.jobs import Job, start_job
+from wenet_hs.base.jobs import Job, start_job
 
 ROOT = Path(__file__).parents[2]
 STUB = """#!/bin/sh

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from wenet_hs.config.load import load_config
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.conf_files import conf_file, conf_folder
 from wenet_hs.recipes.sizes import NO_LIMIT, SizeTable, StepsOfHours, read_sizes
+from wenet_hs.tree.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
 GOOD = """sizes:

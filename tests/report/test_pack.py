@@ -23,16 +23,14 @@ from pretrained_folders import write_folder
 from safetensors import SafetensorError
 from tiny_corpus import write_tiny_corpus
 
+from wenet_hs.base.files import LFS_POINTER, file_sha256
 from wenet_hs.bin import pack as command
-from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.load import dump_config, load_config
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.experiment import load_experiment
-from wenet_hs.files import LFS_POINTER, file_sha256
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
+from wenet_hs.model.checkpoint import weights_path
+from wenet_hs.model.experiment import load_experiment
+from wenet_hs.model.packed import MODEL_FILES, WEIGHTS
 from wenet_hs.recognizer import load_model
-from wenet_hs.report.card import PackOptions, read_scorings, write_card
-from wenet_hs.report.pack import PRIVATE_PATH, TRAINING_FILES, blank_texts, pack_model, without_folders
 from wenet_hs.runs.record import (
     DataFile,
     DataLists,
@@ -47,9 +45,11 @@ from wenet_hs.runs.record import (
     write_run,
 )
 from wenet_hs.score import Rules, report_to_json, score
-from wenet_hs.shared_model import MODEL_FILES, WEIGHTS
+from wenet_hs.share.card import PackOptions, read_scorings, write_card
+from wenet_hs.share.pack import PRIVATE_PATH, TRAINING_FILES, blank_texts, pack_model, without_folders
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.tree import load_tree
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
 PRIVATE = "/home/jane.doe/speech"
 BOTH = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}, "model_conf": {"reverse_weight": 0.3}}
@@ -284,8 +284,8 @@ def test_scores_of_other_weights_are_left_out(
     scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment = load_experiment(scored)
-    monkeypatch.setattr("wenet_hs.report.card.file_sha256", lambda path: "another")
-    monkeypatch.setattr("wenet_hs.report.trained_on.file_sha256", lambda path: "another")
+    monkeypatch.setattr("wenet_hs.share.card.file_sha256", lambda path: "another")
+    monkeypatch.setattr("wenet_hs.share.trained_on.file_sha256", lambda path: "another")
     card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), RunRecord(), "mit")
     assert "the folder of the model has no scores of these weights" in card and "model-index" not in card
     assert "hours" not in card, "the list may have changed too"
@@ -432,7 +432,7 @@ def test_a_failure_leaves_the_earlier_result(tmp_path: Path, monkeypatch: pytest
         ("save_file", full, r"--out .*packed.zip: cannot be written \(.*No space left .*\); free some space, or name"),
     ):
         with monkeypatch.context() as patch, pytest.raises((OSError, DataError), match=message):
-            patch.setattr(f"wenet_hs.report.pack.{name}", failure)
+            patch.setattr(f"wenet_hs.share.pack.{name}", failure)
             pack_model(PackOptions(model_dir=folder, out=out, license="MIT", overwrite=True))
     assert out.read_bytes() == before and sorted(path.name for path in tmp_path.iterdir()) == ["exp", "packed.zip"]
 

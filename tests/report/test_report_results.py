@@ -12,12 +12,12 @@ from command_line import Capsys, error_line, run_line
 from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_experiment
 
 from wenet_hs.bin import report as command
-from wenet_hs.manifest import Utterance, write_data_list
-from wenet_hs.report import results
-from wenet_hs.report.collect import read_experiments
-from wenet_hs.report.results import Results, collect_results, read_results, write_results
-from wenet_hs.report.study import compare_study, read_table
+from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.report.tables import format_details, format_table, write_markdown
+from wenet_hs.results import results_file as results
+from wenet_hs.results.experiments import read_experiments
+from wenet_hs.results.results_file import Results, collect_results, read_results, write_results
+from wenet_hs.results.study import compare_study, read_table
 from wenet_hs.score.compare import MACRO
 
 TABLE = """title: A study

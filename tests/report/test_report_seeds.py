@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from wenet_hs.report.collect import ExperimentResults, compare_systems, group_seeds
+from wenet_hs.results.experiments import ExperimentResults, compare_systems, group_seeds
 from wenet_hs.runs.record import RunRecord, run_of_settings
 from wenet_hs.score import Rules, score
 

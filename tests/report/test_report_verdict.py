@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from made_up_experiment import replace_text, write_experiment, write_report
 
-from wenet_hs.report.collect import gather_data, read_experiments
 from wenet_hs.report.sections import errors_section
 from wenet_hs.report.seed_spread import SeedSpread, measured_spread
 from wenet_hs.report.verdict import (
@@ -17,6 +16,7 @@ from wenet_hs.report.verdict import (
     describe_single_trainings,
     write_verdict,
 )
+from wenet_hs.results.experiments import gather_data, read_experiments
 from wenet_hs.score import Rules, score
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, detectable_difference

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from lock_holder import holder
 
-from wenet_hs.errors import DataError
 from wenet_hs.runs.provenance import Provenance
 from wenet_hs.runs.record import (
     DataFile,
@@ -22,6 +21,7 @@ from wenet_hs.runs.record import (
     write_run,
 )
 from wenet_hs.runs.sentences import describe_facts
+from wenet_hs.tree.errors import DataError
 
 A, B, C = (digit * 64 for digit in "abc")
 PROVENANCE = {

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError
 from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.bootstrap import Interval, clustered_intervals, stratified_intervals
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, compare
 from wenet_hs.score.tables import comparison_to_json, format_comparison
+from wenet_hs.tree.errors import DataError
 
 RULES = Rules(metric="cer")
 REF = {f"{lang}{i}": "abcd" for lang in ("es", "ky") for i in range(20)}

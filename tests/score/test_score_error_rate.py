@@ -3,10 +3,10 @@
 
 import pytest
 
-from wenet_hs.errors import DataError
 from wenet_hs.score import ErrorCounts, Rules, score
 from wenet_hs.score.error_rate import by_length, by_speaker, length_bin, worst_first
 from wenet_hs.score.tables import format_report
+from wenet_hs.tree.errors import DataError
 
 CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.errors import DataError
+from wenet_hs.results.pairing import Training, check_pair, check_system, read_training, training_of
 from wenet_hs.runs.record import RunRecord, Start, run_of_settings
-from wenet_hs.score.pairing import Training, check_pair, check_system, read_training, training_of
+from wenet_hs.tree.errors import DataError
 
 HASH = "0123456789ab" + 52 * "c"
 FACTS = {

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from wenet_hs.errors import DataError
 from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.seeds import (
@@ -20,6 +19,7 @@ from wenet_hs.score.seeds import (
     mean_over_seeds,
 )
 from wenet_hs.score.tables import comparison_to_json
+from wenet_hs.tree.errors import DataError
 
 REF = {f"{lang}{i}": "abcd" for lang in ("es", "ky") for i in range(5)}
 LANGS = {key: key[:2] for key in REF}

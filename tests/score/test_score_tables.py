@@ -11,7 +11,6 @@ import pytest
 from rich.cells import cell_len
 
 from wenet_hs.bin.compute_cer import format_wenet, script_cluster
-from wenet_hs.errors import DataError
 from wenet_hs.score import Rules, read_report, report_to_json, score
 from wenet_hs.score.alignments import (
     Confusion,
@@ -25,6 +24,7 @@ from wenet_hs.score.alignments import (
 from wenet_hs.score.error_rate import by_length, by_speaker
 from wenet_hs.score.tables import format_confusions, format_report
 from wenet_hs.text.units import show_two, show_unit
+from wenet_hs.tree.errors import DataError
 
 CER = Rules(metric="cer")
 REF = {"a1": "été", "a2": "abcd", "b1": "Straße", "b2": "ab"}

@@ -12,9 +12,9 @@ from command_line import Capsys, error_line, run_line
 from wenet_hs.bin import compare as compare_command
 from wenet_hs.bin import compute_cer as cer_command
 from wenet_hs.bin import score as score_command
-from wenet_hs.errors import DataError
-from wenet_hs.manifest import write_text
+from wenet_hs.manifest.data_list import write_text
 from wenet_hs.score.transcript_files import read_transcripts
+from wenet_hs.tree.errors import DataError
 
 Caplog = pytest.LogCaptureFixture
 

@@ -14,19 +14,19 @@ from small_models import small_config
 from unit_tables import ACUTE, CASES, SPECIAL, TableCase
 
 from wenet_hs.bin import check, lm, recognize, tree
-from wenet_hs.build import build_model
 from wenet_hs.config.load import dump_config
 from wenet_hs.data.dataset import SpeechDataset
 from wenet_hs.decode.alignment import AlignedUtterance, align_utterances
 from wenet_hs.decode.known_units import limit_to_inventories
-from wenet_hs.errors import ConfigError
-from wenet_hs.experiment import Experiment
 from wenet_hs.lm.text import read_running_text
 from wenet_hs.lm.word2vec import encode_text
-from wenet_hs.manifest import Utterance, write_data_list
+from wenet_hs.manifest.data_list import Utterance, write_data_list
+from wenet_hs.model.build import build_model
+from wenet_hs.model.experiment import Experiment
 from wenet_hs.text.tokenizer import Tokenizer, check_units, make_tokenizer
 from wenet_hs.text.units import SPACE, UnitTable
 from wenet_hs.tree import load_tree
+from wenet_hs.tree.errors import ConfigError
 
 by_table = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import sentencepiece
 
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.tokenizer import (
     BpeTokenizer,
     SegmentingTokenizer,
@@ -20,6 +19,7 @@ from wenet_hs.text.tokenizer import (
 )
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import match_units
+from wenet_hs.tree.errors import ConfigError, DataError
 
 ESPNET = UnitTable(("<blank>", "<unk>", "<sos/eos>", "a", "b", "<space>"), SpecialIds(0, 1, 2, 2))
 

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.normalize import normalize, normalize_phones
 from wenet_hs.text.tokenizer import (
     BpeTokenizer,
@@ -22,6 +21,7 @@ from wenet_hs.text.tokenizer import (
     train_bpe,
 )
 from wenet_hs.text.units import SPECIAL_UNITS, SpecialIds, UnitTable, check_special
+from wenet_hs.tree.errors import ConfigError, DataError
 
 WENET_NEW = {"<blank>": 0, "<unk>": 1, "<sos>": 2, "<eos>": 2}
 UNITS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters=" \n"), min_size=1, max_size=4)

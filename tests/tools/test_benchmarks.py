@@ -14,7 +14,7 @@ import pytest
 import torch
 from model_folders import HSOFTMAX, write_clip, write_model_folder
 
-from wenet_hs.manifest import write_data_list
+from wenet_hs.manifest.data_list import write_data_list
 
 pytestmark = pytest.mark.slow
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"

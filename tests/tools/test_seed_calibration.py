@@ -11,8 +11,8 @@ import pytest
 from command_line import Capsys, error_line
 
 from wenet_hs.bin.main import run_command
-from wenet_hs.report.results import ModeResults, Results
-from wenet_hs.report.results import write_results as save
+from wenet_hs.results.results_file import ModeResults, Results
+from wenet_hs.results.results_file import write_results as save
 
 TRUE = {"training": 0.03, "training_language": 0.05, "residual": 0.6, "system_utterance": 0.15}
 

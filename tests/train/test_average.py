@@ -17,17 +17,17 @@ from torch import Tensor
 
 from wenet_hs.bin import average as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of
 from wenet_hs.config.optim import EarlyStoppingConf, Metric
-from wenet_hs.errors import CheckpointError
-from wenet_hs.experiment import load_experiment
+from wenet_hs.model.checkpoint import list_checkpoints, rotate, save_checkpoint, step_of, write_final
+from wenet_hs.model.experiment import load_experiment
 from wenet_hs.train.average import (
     average_weights,
     checkpoints_to_keep,
     choose_checkpoints,
     is_out_of_patience,
-    write_final,
+    read_validations,
 )
+from wenet_hs.tree.errors import CheckpointError
 
 
 def save(
@@ -221,7 +221,7 @@ def test_checkpoints_of_wenet_are_named(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = save(tmp_path, 4, w=torch.tensor(1.0))
-    write_final(tmp_path / "final.pt", {"w": torch.tensor(1.0)}, [source], by="last")
+    write_final(tmp_path / "final.pt", {"w": torch.tensor(1.0)}, read_validations([source]), by="last")
 
     def full(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
@@ -229,6 +229,6 @@ def test_a_full_disk_keeps_the_old_final_pt(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("os.fsync", full)
     message = r"final.pt: disk full while writing \(No space left on device; need 0.0 MB, .*last good .*: step-00000004"
     with pytest.raises(CheckpointError, match=message):
-        write_final(tmp_path / "final.pt", {"w": torch.tensor(2.0)}, [source], by="last")
+        write_final(tmp_path / "final.pt", {"w": torch.tensor(2.0)}, read_validations([source]), by="last")
     assert weights_of(tmp_path)["w"].item() == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "final.json", "final.pt"]

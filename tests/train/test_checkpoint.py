@@ -12,8 +12,8 @@ import pytest
 import torch
 from tiny_corpus import read_checkpoint
 
-from wenet_hs import checkpoint as ckpt
-from wenet_hs.errors import CheckpointError
+from wenet_hs.model import checkpoint as ckpt
+from wenet_hs.tree.errors import CheckpointError
 
 FILES = {"model.pt": b"weights" * 100, "state.json": b'{"progress": {}}'}
 

@@ -16,7 +16,7 @@ from wenet_hs.bin import align, average, check_options, recognize, report, score
 from wenet_hs.bin.main import run_command
 from wenet_hs.config.load import load_config
 from wenet_hs.decode import MODES
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 CTC_MODES = {"ctc_greedy_search", "ctc_prefix_beam_search"}
 CTC_ONLY = ("decoder=none", "decoder_conf=null", "model_conf=null")

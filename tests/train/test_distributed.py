@@ -24,17 +24,17 @@ from tiny_corpus import TinyCorpus, bits, cut_back, metrics
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_hs import distributed, heartbeat
+from wenet_hs.compute import distributed, heartbeat
+from wenet_hs.compute.distributed import TIMEOUT_VARIABLE, RankLost, World, join_process_group
 from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
-from wenet_hs.distributed import TIMEOUT_VARIABLE, RankLost, World, join_process_group
-from wenet_hs.errors import ConfigError, WenetHsError
 from wenet_hs.runs.record import read_run
 from wenet_hs.train import speech, state, training
 from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.speech_steps import run_epoch, validate
 from wenet_hs.train.state import TrainState
+from wenet_hs.tree.errors import ConfigError, WenetHsError
 
 CPU = torch.device("cpu")
 NO_DROPOUT = {"dropout_rate": 0.0, "positional_dropout_rate": 0.0}

@@ -19,14 +19,13 @@ from older_versions import write_facts
 from small_models import CTC_ONLY, SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
-from wenet_hs.build import build_model
-from wenet_hs.checkpoint import checkpoint_path, hash_weights, list_checkpoints
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import dump_config, load_config
-from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.experiment import load_experiment
-from wenet_hs.files import file_sha256
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import build_model
+from wenet_hs.model.checkpoint import checkpoint_path, hash_weights, list_checkpoints
+from wenet_hs.model.experiment import load_experiment
 from wenet_hs.runs.record import FirstWeights, read_run
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import (
@@ -38,6 +37,7 @@ from wenet_hs.train.finetune import (
     mix_rows,
 )
 from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 AnyTree = Tree | NaryTree
 TABLE = UnitTable.from_units("abcdefgh")

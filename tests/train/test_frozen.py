@@ -10,13 +10,13 @@ import pytest
 import torch
 from tiny_corpus import TinyCorpus, bits, cut_back, newest, outcome, weights_of
 
-from wenet_hs.checkpoint import FROZEN, list_checkpoints, newest_intact, read_weights, remove_incomplete
-from wenet_hs.errors import CheckpointError
-from wenet_hs.experiment import load_experiment
-from wenet_hs.files import file_sha256
+from wenet_hs.base.files import file_sha256
+from wenet_hs.model.checkpoint import FROZEN, list_checkpoints, newest_intact, read_weights, remove_incomplete
+from wenet_hs.model.experiment import load_experiment
 from wenet_hs.train import state as state_module
 from wenet_hs.train.average import average_weights
 from wenet_hs.train.state import TrainState
+from wenet_hs.tree.errors import CheckpointError
 
 SETTINGS = ("freeze=[encoder, ctc.head.output.bias]", "max_epoch=1")
 

@@ -9,8 +9,8 @@ import torch
 from tiny_corpus import TinyCorpus, metrics, write_tiny_corpus
 
 from wenet_hs.config.load import load_config
-from wenet_hs.experiment import load_experiment
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
+from wenet_hs.model.experiment import load_experiment
 
 pytestmark = pytest.mark.slow
 

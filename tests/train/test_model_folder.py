@@ -27,16 +27,15 @@ from small_models import small_batch, small_config, small_model
 from thread_ranks import run_on_ranks
 from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, weights_of, write_tiny_corpus
 
+from wenet_hs.base.files import file_sha256
+from wenet_hs.compute.devices import find_device, processor_name
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data import features
-from wenet_hs.devices import find_device, processor_name
-from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.experiment import load_experiment
-from wenet_hs.files import file_sha256
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
+from wenet_hs.model.experiment import load_experiment
 from wenet_hs.runs.record import FirstWeights, read_run
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train import model_folder
@@ -46,6 +45,7 @@ from wenet_hs.train.speech import compile_layers, open_output_caches
 from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.train.state import TrainState, read_progress
 from wenet_hs.tree import Tree
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 ONE_STEP = "max_minutes=1e-9"

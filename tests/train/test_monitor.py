@@ -19,19 +19,19 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
 from torch.nn.utils.rnn import pad_sequence
 
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.load import load_config
 from wenet_hs.config.optim import SchedulerConf
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.curves import read_curves
 from wenet_hs.data.dataset import batches
-from wenet_hs.distributed import World
-from wenet_hs.errors import ConfigError
+from wenet_hs.runs.curves import read_curves
 from wenet_hs.runs.record import Steps
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
 from wenet_hs.train.speech import load_task
 from wenet_hs.train.speech_steps import SpeechStats, validate
 from wenet_hs.train.state import Progress
+from wenet_hs.tree.errors import ConfigError
 
 CPU = torch.device("cpu")
 LOSSES = {"loss", "loss_att", "loss_ctc", "guide", "accuracy", "bits_per_unit"}

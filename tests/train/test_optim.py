@@ -10,7 +10,6 @@ from small_models import small_config, small_model
 from torch import nn
 from torch.nn.utils import clip_grad_norm_
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.heads import SoftmaxHead
 from wenet_hs.train import optim
 from wenet_hs.train.optim import (
@@ -23,6 +22,7 @@ from wenet_hs.train.optim import (
     learning_rate,
     matmul_precision,
 )
+from wenet_hs.tree.errors import ConfigError
 
 
 def rates(steps: tuple[int, ...], warmup: int, **total: int) -> list[float]:

@@ -23,20 +23,20 @@ from command_line import Capsys, run_line  # noqa: E402  # after importorskip
 from pretrained_folders import CONFIGS, make_encoder, write_folder  # noqa: E402
 from test_distributed import run_pair  # noqa: E402
 
+from wenet_hs.base.files import file_sha256  # noqa: E402
 from wenet_hs.bin import align, average, recognize, transcribe  # noqa: E402
-from wenet_hs.checkpoint import FROZEN, list_checkpoints, read_weights  # noqa: E402
 from wenet_hs.config.load import load_config  # noqa: E402
 from wenet_hs.decode import MODES  # noqa: E402
 from wenet_hs.decode.modes import CTC_MODES  # noqa: E402
-from wenet_hs.encoders.outputs import EncoderOutputs  # noqa: E402
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.errors import CheckpointError, ConfigError, DataError  # noqa: E402
-from wenet_hs.experiment import load_experiment  # noqa: E402
-from wenet_hs.files import file_sha256  # noqa: E402
-from wenet_hs.manifest import Utterance, read_data_list, write_data_list  # noqa: E402
+from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list  # noqa: E402
+from wenet_hs.model.checkpoint import FROZEN, list_checkpoints, read_weights  # noqa: E402
+from wenet_hs.model.encoders.outputs import EncoderOutputs  # noqa: E402
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.experiment import load_experiment  # noqa: E402
 from wenet_hs.recognizer import load_model  # noqa: E402
 from wenet_hs.runs.record import read_run  # noqa: E402
 from wenet_hs.train import speech  # noqa: E402
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError  # noqa: E402
 
 slow = pytest.mark.slow
 UPPER = "{output_size: 16, attention_heads: 2, linear_units: 24, num_blocks: 2, cnn_module_kernel: 3}"

@@ -19,13 +19,13 @@ from tiny_corpus import TinyCorpus, cut_back, metrics, newest, outcome, read_che
 
 from wenet_hs.bin import train as command
 from wenet_hs.bin.main import run_command
-from wenet_hs.checkpoint import Content, list_checkpoints, save_checkpoint, step_of
-from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError, ConfigError, Stopped
+from wenet_hs.compute.distributed import World
+from wenet_hs.model.checkpoint import Content, list_checkpoints, save_checkpoint, step_of
 from wenet_hs.train import speech, training
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.state import TrainState, read_progress
+from wenet_hs.tree.errors import CheckpointError, ConfigError, Stopped
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
 

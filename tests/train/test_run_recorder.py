@@ -12,15 +12,15 @@ import torch
 from older_versions import write_facts
 from tiny_corpus import TinyCorpus, cut_back
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import load_config
-from wenet_hs.errors import CheckpointError, ConfigError, DataError, Stopped
-from wenet_hs.files import file_sha256
 from wenet_hs.runs.record import End, FirstWeights, RunRecord, Start, read_run, write_run
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.train import run_recorder, training
 from wenet_hs.train.model_folder import Hardware, prepare_folder, resolve_auto
 from wenet_hs.train.run_recorder import MAX_WARNINGS, RunRecorder
 from wenet_hs.train.state import Progress
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, Stopped
 
 TRAINED_STEPS = 8
 

@@ -14,14 +14,13 @@ import torch
 from small_models import row_of, small_batch, small_config, small_model
 from torch import Tensor
 
-from wenet_hs.checkpoint import save_checkpoint
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
-from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.heads.ctc import Ctc
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.checkpoint import save_checkpoint
 from wenet_hs.score.edit_distance import count_errors
 from wenet_hs.train import model_folder, optim
 from wenet_hs.train.optim import Precision, build_optimizer, learning_rate
@@ -34,6 +33,7 @@ from wenet_hs.train.speech_steps import (
     validate,
 )
 from wenet_hs.train.state import TrainState
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
 CPU = torch.device("cpu")
 ONE_LAYER = {"encoder_conf": {"num_blocks": 1}, "decoder_conf": {"num_blocks": 1}}

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import units_below
 
-from wenet_hs.errors import ConfigError
-from wenet_hs.tree import articulatory
-from wenet_hs.tree.articulatory import articulatory_vectors
-from wenet_hs.tree.build import TreeSource, build_tree
+from wenet_hs.text import articulatory
+from wenet_hs.text.articulatory import articulatory_vectors
+from wenet_hs.tree.errors import ConfigError
+from wenet_hs.tree_kinds.kinds import TreeSource, build_tree
 
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("panphon") is None, reason="needs the extra trees")
 

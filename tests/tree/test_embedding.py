@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import units_below
 
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
 from wenet_hs.tree import Tree
-from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, ward_children
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
+from wenet_hs.tree_kinds.embedding import checkpoint_vectors, read_embeddings, ward_children
 
 NAN = float("nan")
 UNITS = ("<blank>", "a", "b", "é", "▁")
@@ -175,7 +175,7 @@ def test_wrong_and_too_many_vectors_are_refused(monkeypatch: pytest.MonkeyPatch)
     ):
         with pytest.raises(ValueError, match=message):
             built(vectors, [1, 1])
-    monkeypatch.setattr("wenet_hs.tree.embedding.MAX_VECTORS", 3)
+    monkeypatch.setattr("wenet_hs.tree_kinds.embedding.MAX_VECTORS", 3)
     with pytest.raises(ConfigError, match="vectors: 4 units have one, clustering takes at most 3; use --kind brown"):
         built([1, 2, 3, 4])
     assert built([1, 2, 3, NAN]).num_units == 4

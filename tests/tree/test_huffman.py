@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.tree import Tree
-from wenet_hs.tree.build import TreeSource, build_tree
 from wenet_hs.tree.huffman import add_unplaced, alphabetical_order, least_depth
+from wenet_hs.tree_kinds.kinds import TreeSource, build_tree
 
 FREQUENCIES = st.lists(st.integers(0, 20), min_size=1, max_size=40)
 

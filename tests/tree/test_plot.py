@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wenet_hs.tree import NaryTree, Tree, plot
-from wenet_hs.tree.plot import _fonts, tree_page, tree_png, tree_svg, unit_label
+from wenet_hs.tree import NaryTree, Tree
+from wenet_hs.tree_kinds import plot
+from wenet_hs.tree_kinds.plot import _fonts, tree_page, tree_png, tree_svg, unit_label
 
 SCRIPT = (Path(plot.__file__).parent / "templates" / "explorer.js").read_text("utf-8")
 HOSTILE = ["<script>alert(1)</script>", "</script>", "<!--", "&amp;", "\u2028", '"', "'", "\\", "]]>", "▁", "\u0301"]

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from trees import comb, merge_levels, units_below
 
-from wenet_hs.errors import DataError
 from wenet_hs.tree import NaryTree, Tree, load_tree
+from wenet_hs.tree.errors import DataError
 
 COUNTS = st.lists(st.integers(0, 9), min_size=1, max_size=30)
 TREES = COUNTS.map(Tree.huffman)
@@ -214,16 +214,16 @@ def changed(**fields: Any) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "Invalid JSON: EOF while parsing a value at line 1 column 0"),
-        ("[" * 200_000, "Invalid JSON: recursion limit exceeded"),
+        ("", r"not JSON \(Expecting value: line 1 column 1 \(char 0\)\); build the tree again"),
+        ("[" * 200_000, r"not JSON \(maximum recursion depth exceeded.*\); build the tree again"),
         (TEXT.replace('"pooled"', "1e999"), "options: a number that is not finite"),
-        (TEXT.replace("2.5", "1e999"), "frequencies: 1: Input should be a finite number"),
+        (TEXT.replace("2.5", "1e999"), "frequencies: 1: expected a finite number, found inf"),
         (TEXT.replace('"pooled"', '"pooled", "weighting": 1'), "the key 'weighting' occurs twice; keep one"),
         (changed(format="wenet_hs.tree/2"), "format: .* 'wenet_hs.tree/1', found 'wenet_hs.tree/2'; build the tree"),
         (changed(kind="two\nlines"), r"kind: 'two\\nlines' is not the name of a kind; expected one such as 'huffman'"),
-        (changed(options={"a": {"b": "\ud800"}}), "unexpected end of hex escape at line 1"),
-        (TEXT.replace('"units"', '"names"'), "units: Field required; build the tree again"),
-        (changed(surplus=1), "surplus: Extra inputs are not permitted, found 1"),
+        (changed(options={"a": {"b": "\ud800"}}), "options: half of a surrogate pair, which is not text"),
+        (TEXT.replace('"units"', '"names"'), "units: this field is missing; build the tree again"),
+        (changed(surplus=1), "surplus: not a field of a tree, which has format, kind, units"),
         (changed(units=["a", "b"]), "2 names for 3 frequencies; there must be one per unit"),
         (changed(units=["a", "b", "a"]), "'a' is both unit 0 and unit 2; names must differ"),
         (changed(frequencies=[1, -2, 3]), "unit 1 has -2.0; each must be finite and not negative"),
@@ -234,7 +234,10 @@ def changed(**fields: Any) -> str:
         (changed(children=[[1, 4], [2, 99]]), "inner node 1 has child 99; a child is 1…4"),
         (changed(children=[[1, 4], [2]]), "node 1 has one child; .* two or more, put the child in its parent's list"),
         (changed(children=[[1, 4], []]), "inner node 1 has no children; .* two or more, name them, or leave"),
-        (changed(children=[[1, 4], [2, 2**70]]), "1: 1: Input should be less than 2147483648, found 11805916207174113"),
+        (
+            changed(children=[[1, 4], [2, 2**70]]),
+            r"children: 1: expected a list of numbers from 0 to 2\^31-1, found \[2, 1180591620",
+        ),
         (changed(children=[[1, 2, 3]]), r"n-ary tree \(kind huffman, up to 3 children\), for `head: class`; build"),
     ],
 )

@@ -14,13 +14,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from trees import tree_of_kind
 
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.tokenizer import make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree
-from wenet_hs.tree.build import KINDS, TreeSource, build_tree, needs
-from wenet_hs.tree.counts import (
+from wenet_hs.tree.errors import ConfigError, DataError
+from wenet_hs.tree_kinds.counts import (
     Weighting,
     format_excess,
     language_costs,
@@ -28,6 +27,7 @@ from wenet_hs.tree.counts import (
     unit_sequences,
     with_blank_share,
 )
+from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, needs
 
 TOKENIZER = make_tokenizer("char", UnitTable.from_units("abc"))  # <blank> <unk> <sos/eos> a b c
 

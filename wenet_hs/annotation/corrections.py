@@ -29,8 +29,9 @@ from wenet_hs.annotation.tiers import (
     TranscribedSegment,
     make_tiers,
 )
-from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.base.files import one_field
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 FormatName = Literal["eaf", "TextGrid", "srt", "tsv", "txt"]
 CORRECTIONS = ".corrections.json"

@@ -29,11 +29,12 @@ from wenet_hs.annotation.tiers import (
     TranscribedRecording,
     make_tiers,
 )
+from wenet_hs.base.files import read_bytes
 from wenet_hs.data.media import fold_name, local_paths
-from wenet_hs.errors import DataError, list_names, one_line
-from wenet_hs.file_forms import check_form
-from wenet_hs.files import read_bytes, write_atomic
+from wenet_hs.manifest.file_forms import check_form
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, list_names, one_line
 
 logger = logging.getLogger(__name__)
 

@@ -12,10 +12,11 @@ from typing import Any
 from wenet_hs.annotation.eaf import find_offset_fault, read_eaf, read_media, read_other_media
 from wenet_hs.annotation.textgrid import find_shift, read_textgrid
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment
+from wenet_hs.base.files import one_field, read_bytes
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, read_bytes, write_atomic
 from wenet_hs.text.units import SPACE
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 ANNOTATED = (".eaf", ".textgrid")
 """Suffixes of annotation files, which may be given instead of their recording."""

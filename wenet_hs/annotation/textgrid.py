@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_hs.annotation.tiers import AnnotationFile, Tier, TimedSpan
-from wenet_hs.errors import DataError, one_line
-from wenet_hs.file_forms import check_form
-from wenet_hs.files import read_bytes, write_atomic
+from wenet_hs.base.files import read_bytes
+from wenet_hs.manifest.file_forms import check_form
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, one_line
 
 _MAX_DIFFERENCE_S = 0.1  # of a TextGrid and its audio
 _GRID_TOKEN = re.compile(r'"((?:[^"]|"")*)"|<exists>|<absent>|(?<!\S)-?\d\S*(?!\S)|!.*')

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 TimedSpan = tuple[float, float, str]
 """Begin and end in seconds, and text; of a point both times are equal."""

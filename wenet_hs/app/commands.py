@@ -24,11 +24,11 @@ from wenet_hs.app.job_details import (
 )
 from wenet_hs.app.places import Places, check_name
 from wenet_hs.app.projects import Project, read_recipe_options
+from wenet_hs.base.files import one_field
+from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.columns import COLUMNS
 from wenet_hs.corpus.languages import find_language
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import one_field
-from wenet_hs.jobs import Job
+from wenet_hs.model.packed import resolve_model
 from wenet_hs.recipes.folder_options import options_file
 from wenet_hs.recipes.own import DATA_OPTIONS, plan_command
 from wenet_hs.recipes.own_options import (
@@ -40,7 +40,7 @@ from wenet_hs.recipes.own_options import (
     parse_own_options,
 )
 from wenet_hs.recipes.prepare_words import has_open_quote, split_words
-from wenet_hs.shared_model import resolve_model
+from wenet_hs.tree.errors import ConfigError, DataError
 
 WENET_HS = "wenet-hs"
 """The program beside the Python of the server, which jobs have on their PATH."""

@@ -22,18 +22,19 @@ from wenet_hs.app.job_details import read_recipe_details
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, site_of, start
 from wenet_hs.app.places import TARGETS, UPLOADED, check_file_name
 from wenet_hs.app.projects import read_recipe_options
+from wenet_hs.base.files import file_sha256, read_cached
+from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.check import FAULTS, KINDS
 from wenet_hs.corpus.expectations import describe_results
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.corpus.languages import UNDETERMINED, describe_language, find_language, suggest_languages
 from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.errors import DataError
-from wenet_hs.files import file_sha256, open_atomic, read_cached, write_atomic
-from wenet_hs.jobs import Job
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.recipes.own_options import FORMS
 from wenet_hs.report.utterances import encode_clip
+from wenet_hs.tree.atomic import open_atomic, write_atomic
+from wenet_hs.tree.errors import DataError
 
 _UPLOADING, _MUTEX = set[Path](), threading.Lock()
 MAX_UPLOAD_BYTES, MAX_UPLOADS, MAX_UPLOAD_HOURS, MAX_CLIP_S = 4 << 30, 5000, 12, 600

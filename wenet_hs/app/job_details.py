@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.jobs import Job
+from wenet_hs.base.jobs import Job
 from wenet_hs.recipes.own_options import OwnOptions, own_record, read_own_record
 
 JsonRecord = dict[str, Any]

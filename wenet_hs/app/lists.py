@@ -12,12 +12,13 @@ from typing import Any, Generic, TypeVar
 
 from wenet_hs.app.places import choose
 from wenet_hs.app.projects import Project
+from wenet_hs.base.files import read_cached, read_lines
 from wenet_hs.corpus.edits import EXCLUDED
 from wenet_hs.corpus.output import SPLITS, Rejected, read_rejected
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_cached, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 Value = TypeVar("Value")
 CHOICE = "recordings.json"

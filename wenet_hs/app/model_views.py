@@ -24,6 +24,8 @@ from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, route
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project, read_recipe_options
 from wenet_hs.app.results import find_expected_time, read_comparisons, read_results
+from wenet_hs.base.files import one_field, read_cached, read_lines
+from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.consent import (
     CONSENT,
     Consent,
@@ -36,11 +38,10 @@ from wenet_hs.corpus.consent import (
 from wenet_hs.corpus.edits import ADDED, leave_out_held, utterances_of, write_added
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
-from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import one_field, read_cached, read_lines, write_atomic
-from wenet_hs.jobs import Job
+from wenet_hs.model.packed import resolve_model
 from wenet_hs.report.running import read_state
-from wenet_hs.shared_model import resolve_model
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, WenetHsError
 
 _MAX_CARD, _MUTEX = 20_000, threading.Lock()
 

@@ -20,12 +20,12 @@ from wenet_hs.app.commands import Form, PageCommand
 from wenet_hs.app.lists import page_of
 from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects
-from wenet_hs.errors import DataError, WenetHsError, one_line
-from wenet_hs.jobs import start_job
+from wenet_hs.base.jobs import start_job
 from wenet_hs.report.utterances import align_columns
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import format_p, format_points, format_signed
 from wenet_hs.text.units import show_unit
+from wenet_hs.tree.errors import DataError, WenetHsError, one_line
 
 STEPS = ("recordings", "check", "train", "results", "transcribe", "share")
 

@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+from wenet_hs.base.files import one_field
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.errors import DataError
-from wenet_hs.files import one_field
+from wenet_hs.tree.errors import DataError
 
 Value = TypeVar("Value")
 _ASCII_SIGNS = " ._-'"

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from wenet_hs.annotation.corrections import CORRECTIONS
 from wenet_hs.app.places import TARGETS, Places, check_name, choose
-from wenet_hs.checkpoint import weights_path
+from wenet_hs.base.files import lock_holder, locked, one_field, read_cached
+from wenet_hs.base.jobs import Job, read_jobs
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import lock_holder, locked, one_field, read_cached
-from wenet_hs.jobs import Job, read_jobs
+from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.recipes.folder_options import options_file, read_absolute_values
+from wenet_hs.tree.errors import DataError, WenetHsError
 
 _FOLDERS_OF_RECIPE = ("data", "exp")
 

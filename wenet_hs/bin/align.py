@@ -18,13 +18,13 @@ from pathlib import Path
 
 from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import add_batch_size, progress_bar
+from wenet_hs.compute.devices import find_device
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.decode import alignment
 from wenet_hs.decode.recognition import mark_confidence
-from wenet_hs.devices import find_device
-from wenet_hs.errors import DataError
-from wenet_hs.experiment import load_experiment
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
+from wenet_hs.model.experiment import load_experiment
+from wenet_hs.tree.errors import DataError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

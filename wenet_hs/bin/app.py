@@ -18,8 +18,8 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import write_atomic
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError
 
 _PORT = 8642
 _ADDRESS = ".wenet_hs-address"

@@ -10,7 +10,8 @@ from typing import get_args
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.config.optim import Metric
-from wenet_hs.train.average import average_weights, choose_checkpoints, write_final
+from wenet_hs.model.checkpoint import write_final
+from wenet_hs.train.average import average_weights, choose_checkpoints, read_validations
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +26,7 @@ def run(args: argparse.Namespace) -> None:
     check_at_least(args, 1, "num")
     paths = choose_checkpoints(args.model_dir, args.num, args.by)
     target = args.dst_model or args.model_dir / "final.pt"
-    write_final(target, average_weights(paths), paths, by=args.by)
+    write_final(target, average_weights(paths), read_validations(paths), by=args.by)
     print(f"{target}: average of {', '.join(sorted(path.name for path in paths))}")
 
 

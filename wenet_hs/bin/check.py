@@ -12,6 +12,8 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
+from wenet_hs.base.files import check_replaceable, one_field
+from wenet_hs.base.options import NUM_CORES
 from wenet_hs.bin.main import add_start_arguments, check_at_least, main_of, path_or_none
 from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
@@ -28,14 +30,13 @@ from wenet_hs.corpus.check import (
 from wenet_hs.corpus.expectations import MIN_MINUTES, describe_results, find_too_little
 from wenet_hs.corpus.letters import name_unit
 from wenet_hs.corpus.output import hours_of
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import check_replaceable, one_field, write_atomic
-from wenet_hs.options import NUM_CORES
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.config_choice import choose_config
 from wenet_hs.report.check_page import MAX_PLAYERS, build_check_page
 from wenet_hs.score.tables import format_columns
 from wenet_hs.text.tokenizer import read_unit_table
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _KEYS_WIDTH = 60
 _TITLE = "Check of "

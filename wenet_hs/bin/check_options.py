@@ -22,7 +22,6 @@ from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.decode.modes import AUTO_MODES, CTC_MODES, MODES
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
@@ -30,7 +29,8 @@ from wenet_hs.recipes.plan import check_unit
 from wenet_hs.recipes.sizes import AUTO, read_sizes
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
-from wenet_hs.tree.build import KINDS
+from wenet_hs.tree.errors import ConfigError
+from wenet_hs.tree_kinds.kinds import KINDS
 
 UNBUILT_TREE = "to-be-built.json"
 """Stands for the tree that a later stage makes."""

@@ -22,16 +22,16 @@ from rich.console import Console
 from rich.progress import track
 
 from wenet_hs.bin.main import check_at_least, main_of, print_failures
+from wenet_hs.compute.distributed import World, int_from_environment, join_process_group
 from wenet_hs.config.load import load_config
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
-from wenet_hs.distributed import World, int_from_environment, join_process_group
-from wenet_hs.errors import DataError
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.recipes.plan import without_other_heads
+from wenet_hs.tree.errors import DataError
 
 _EXCHANGE = 16
 """Groups of each rank between two exchanges: seconds of work, far below the timeout of a rank."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.decode.combine import CRITERIA, DEFAULT_SCALE, combine, read_nbest_lists
 from wenet_hs.decode.recognition import write_hypotheses
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

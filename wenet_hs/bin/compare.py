@@ -19,15 +19,15 @@ from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
-from wenet_hs.errors import ConfigError, list_names
-from wenet_hs.files import write_atomic
+from wenet_hs.results.pairing import check_pair, check_system, read_training
 from wenet_hs.score import score
 from wenet_hs.score.compare import compare
 from wenet_hs.score.error_rate import Report, count_of
-from wenet_hs.score.pairing import check_pair, check_system, read_training
 from wenet_hs.score.seeds import compare_reports
 from wenet_hs.score.tables import comparison_to_json, format_comparison, format_seed_comparison
 from wenet_hs.score.transcript_files import refuse_keys_in_brackets
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, list_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,15 +20,15 @@ from pathlib import Path
 
 from rich.cells import cell_len
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import main_of
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import read_lines
 from wenet_hs.score import Report, Rules, score
 from wenet_hs.score.edit_distance import ErrorCounts, Run, align_runs
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.score.rules import normalize_words, split_units
 from wenet_hs.score.transcript_files import read_transcripts, refuse_keys_in_brackets
 from wenet_hs.text.units import show_two, show_unit
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 PADDING = {"space": " ", "underline": "_"}
 _TAG = re.compile("<[^<>]*>")

@@ -20,13 +20,13 @@ from rich.console import Console
 from rich.progress import track
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bpe_model, main_of, read_transcripts
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.experiment import check_tree
 from wenet_hs.lm.word2vec import Architecture, EncodedText, Job, Word2VecOptions, encode_text, train_word2vec
+from wenet_hs.model.experiment import check_tree
 from wenet_hs.text.tokenizer import KINDS, count_units, make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import Tree, load_tree
-from wenet_hs.tree.embedding import write_embeddings
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
+from wenet_hs.tree_kinds.embedding import write_embeddings
 
 logger = logging.getLogger(__name__)
 

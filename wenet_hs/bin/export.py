@@ -9,9 +9,9 @@ OUT/README.md has the command that runs the files; docs/export.md says what runs
 
 import argparse
 
+from wenet_hs.base.options import add_options, read_options
 from wenet_hs.bin.main import main_of
 from wenet_hs.export.job import ExportOptions, export_model
-from wenet_hs.options import add_options, read_options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

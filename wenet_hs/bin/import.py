@@ -11,9 +11,9 @@ import sys
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.errors import list_names
 from wenet_hs.interop.huggingface import import_model
 from wenet_hs.text.units import SPACE
+from wenet_hs.tree.errors import list_names
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
+from wenet_hs.tree.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -24,9 +24,7 @@ from wenet_hs.bin.main import (
     read_transcripts,
     run_action,
 )
-from wenet_hs.devices import find_device
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import write_atomic
+from wenet_hs.compute.devices import find_device
 from wenet_hs.lm.loader import load_lm
 from wenet_hs.lm.ngram import NUM_SPECIAL, UNKNOWN, estimate, index_units, write_arpa
 from wenet_hs.lm.score import sample_sentences, text_nll, text_scores
@@ -35,6 +33,8 @@ from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer, read_unit_table
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.model_folder import TrainOptions
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 NGRAM_HELP = """Estimate an n-gram model with interpolated modified Kneser-Ney smoothing and write it as an ARPA file.
 
@@ -79,7 +79,7 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _train(args: argparse.Namespace) -> None:
-    from wenet_hs.lm.train import train_lm  # with the code of `train`, which takes a second to import
+    from wenet_hs.train.language_model import train_lm  # with the code of `train`, which takes a second to import
 
     same = {name: getattr(args, name) for name in ("config", "model_dir", "resume", "device")}
     same["override_config"] = read_settings(args)

@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
-from wenet_hs.errors import ConfigError, WenetHsError, too_many_files
-from wenet_hs.manifest import Utterance, read_data_list, read_sentences
+from wenet_hs.manifest.data_list import Utterance, read_data_list, read_sentences
+from wenet_hs.tree.errors import ConfigError, WenetHsError, too_many_files
 
 logger = logging.getLogger(__name__)
 

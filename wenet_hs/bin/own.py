@@ -19,10 +19,10 @@ import sys
 from collections.abc import Sequence
 
 from wenet_hs.bin.main import main_of
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.own import PROGRAM
 from wenet_hs.recipes.own_options import OPTION_NAMES, OwnOptions, option_texts, parse_own_options
 from wenet_hs.recipes.run_stages import StageFailed, find_programs, run_own
+from wenet_hs.tree.errors import ConfigError
 
 HELP = {
     "corpus": "table: CSV, TSV or JSON Lines",

@@ -10,10 +10,10 @@ exist. --model_dir and --checkpoint of the other commands take the folder, the Z
 
 import argparse
 
+from wenet_hs.base.options import add_options, read_options
 from wenet_hs.bin.main import main_of
-from wenet_hs.options import add_options, read_options
-from wenet_hs.report.card import PackOptions
-from wenet_hs.report.pack import pack_model
+from wenet_hs.share.card import PackOptions
+from wenet_hs.share.pack import pack_model
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

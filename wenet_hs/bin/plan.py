@@ -16,10 +16,10 @@ import argparse
 from pathlib import Path
 
 from wenet_hs.bin.main import add_start_arguments, check_at_least, main_of, path_or_none
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.plan import PlanOptions
 from wenet_hs.recipes.plan_files import describe_plan, update_plan
 from wenet_hs.recipes.sizes import AUTO
+from wenet_hs.tree.errors import ConfigError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -15,13 +15,13 @@ from types import ModuleType
 from typing import Any
 
 from wenet_hs import corpus
+from wenet_hs.base.files import locked
+from wenet_hs.base.options import add_options, read_options
 from wenet_hs.bin.main import main_of
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
-from wenet_hs.errors import DataError
-from wenet_hs.files import locked
-from wenet_hs.options import add_options, read_options
 from wenet_hs.score.tables import format_columns
+from wenet_hs.tree.errors import DataError
 
 
 def find_corpora() -> dict[str, ModuleType]:

@@ -29,9 +29,11 @@ from typing import Any, get_args
 
 import torch
 
+from wenet_hs.base.files import file_sha256, locked
 from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arguments, progress_bar, search_options
-from wenet_hs.checkpoint import weights_path
+from wenet_hs.compute.devices import check_native, find_device
+from wenet_hs.compute.distributed import World, join_process_group
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, Dtype, Job, recognize
@@ -46,17 +48,15 @@ from wenet_hs.decode.modes import (
     stages_of,
 )
 from wenet_hs.decode.recognition import write_results, write_speed
-from wenet_hs.devices import check_native, find_device
-from wenet_hs.distributed import World, join_process_group
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.experiment import Experiment, load_experiment, tree_paths
-from wenet_hs.files import file_sha256, locked
 from wenet_hs.lm.loader import load_language_model
-from wenet_hs.manifest import Utterance
-from wenet_hs.model import AsrModel
-from wenet_hs.shared_model import resolve_model
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.checkpoint import weights_path
+from wenet_hs.model.experiment import Experiment, load_experiment, tree_paths
+from wenet_hs.model.packed import resolve_model
 from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -19,16 +19,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.config.load import is_language_model
 from wenet_hs.decode.modes import DEFAULT_MODE
-from wenet_hs.errors import ConfigError
-from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.report.collect import ExperimentResults, gather_data, read_experiments
 from wenet_hs.report.page import build_page, format_summary
-from wenet_hs.report.results import collect_lm_results, collect_results, write_results
 from wenet_hs.report.tables import write_markdown
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
+from wenet_hs.results.experiments import ExperimentResults, gather_data, read_experiments
+from wenet_hs.results.results_file import collect_lm_results, collect_results, write_results
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

@@ -20,10 +20,9 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
@@ -36,6 +35,8 @@ from wenet_hs.score.transcript_files import (
     read_transcripts,
     refuse_keys_in_brackets,
 )
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 LANG = "lang"
 

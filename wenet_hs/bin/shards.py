@@ -13,9 +13,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import track
 
+from wenet_hs.base.options import NUM_CORES
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.data.shards import open_list, write_shards
-from wenet_hs.options import NUM_CORES
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -17,7 +17,7 @@ from wenet_hs.data.containers import SourceError
 from wenet_hs.data.pipe import PIPE, read_pipe
 from wenet_hs.data.samples import Samples
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 _PIECE_S = 0.1  # of what is given to the recogniser at a time
 

@@ -49,8 +49,8 @@ from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
 from wenet_hs.decode.stream import StreamedSegment
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.recognizer import Recognizer, load_model
+from wenet_hs.tree.errors import ConfigError, DataError
 
 _SUFFIXES = {"elan": ".eaf", "textgrid": ".TextGrid", "srt": ".srt", "record": ".json"}
 """Formats with one file per recording."""

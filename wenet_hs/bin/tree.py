@@ -16,6 +16,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from wenet_hs.base.files import one_field
 from wenet_hs.bin.main import (
     add_actions,
     add_transcript_arguments,
@@ -25,17 +26,17 @@ from wenet_hs.bin.main import (
     read_transcripts,
     run_action,
 )
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import one_field, write_atomic
-from wenet_hs.manifest import read_data_list
+from wenet_hs.manifest.data_list import read_data_list
+from wenet_hs.model.packed import resolve_model
 from wenet_hs.score.tables import format_columns
-from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer, read_unit_table
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree import NaryTree, Tree, load_tree
-from wenet_hs.tree.build import KINDS, TreeSource, build_tree, check_options, needs
-from wenet_hs.tree.counts import (
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError
+from wenet_hs.tree.nested import read_nested_tree
+from wenet_hs.tree_kinds.counts import (
     Weighting,
     format_excess,
     language_costs,
@@ -43,9 +44,9 @@ from wenet_hs.tree.counts import (
     unit_sequences,
     with_blank_share,
 )
-from wenet_hs.tree.embedding import checkpoint_vectors, read_embeddings, write_embeddings
-from wenet_hs.tree.nested import read_nested_tree
-from wenet_hs.tree.plot import tree_page, tree_png, tree_svg, unit_label
+from wenet_hs.tree_kinds.embedding import checkpoint_vectors, read_embeddings, write_embeddings
+from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, check_options, needs
+from wenet_hs.tree_kinds.plot import tree_page, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
 
@@ -142,7 +143,7 @@ def _read_vectors(args: argparse.Namespace, table: UnitTable) -> NDArray[np.floa
         return read_embeddings(args.embeddings, table.units)
     if not args.checkpoint:
         return None
-    from wenet_hs.checkpoint import read_weights, weights_path  # imports torch, which no other kind needs
+    from wenet_hs.model.checkpoint import read_weights, weights_path  # imports torch, which no other kind needs
 
     path = weights_path(resolve_model(args.checkpoint))
     folders = [path.parent, *path.parents[1:3]]  # of final.pt, checkpoints/NAME.pt and NAME/model.pt
@@ -255,7 +256,7 @@ def _import(args: argparse.Namespace) -> None:
     if args.nested:
         tree = read_nested_tree(args.nested, units)
     else:
-        from wenet_hs.interop.hsoftmax_original import read_original_tree  # imports torch
+        from wenet_hs.tree.original import read_original_tree  # imports torch
 
         tree = read_original_tree(args.original, units)
     tree.save(args.out)
@@ -268,7 +269,7 @@ def _add_export_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _export(args: argparse.Namespace) -> None:
-    from wenet_hs.interop.hsoftmax_original import write_original_tree  # imports torch
+    from wenet_hs.tree.original import write_original_tree  # imports torch
 
     tree = Tree.load(args.tree)
     write_original_tree(tree, args.original)

@@ -13,11 +13,11 @@ import logging
 from pathlib import Path
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import write_atomic
 from wenet_hs.text.inventory import collect_inventories, write_inventories
 from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, cut_lines, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, get_args, overload
 
 from pydantic import ValidationError
 
+from wenet_hs.base.files import one_field
 from wenet_hs.config.dataset import Section
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
 from wenet_hs.config.heads import REMOVED
@@ -23,8 +24,8 @@ from wenet_hs.config.wenet_keys import (
     Scalar,
 )
 from wenet_hs.config.yaml_file import CONSTANTS, Location, Place, Settings, describe, dump_yaml, parse_yaml, read_yaml
-from wenet_hs.errors import ConfigError
-from wenet_hs.files import one_field, write_atomic
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from wenet_hs.config.wenet_keys import Scalar
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 Location = tuple[str | int, ...]
 """The keys and list indices that lead to a setting."""

@@ -20,13 +20,13 @@ import torch
 from rich.console import Console
 from rich.progress import Progress
 
+from wenet_hs.base.files import remove_incomplete_line
+from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.output import OutputOptions, Rejected
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment, segment_duration
 from wenet_hs.data.decoders import NOT_AUDIO
-from wenet_hs.errors import DataError
-from wenet_hs.files import remove_incomplete_line
-from wenet_hs.manifest import Utterance
-from wenet_hs.options import REQUIRED, option
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 ITEM_LIMIT_S: float = 120
 """A worker that needs longer for one item is killed (a decoder in an endless loop)."""

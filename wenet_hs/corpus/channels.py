@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from wenet_hs.data.audio import AudioError, read_num_channels
-from wenet_hs.errors import list_names
+from wenet_hs.tree.errors import list_names
 
 logger = logging.getLogger(__name__)
 

@@ -27,13 +27,13 @@ from wenet_hs.corpus.splits import plain_text
 from wenet_hs.data.audio import AudioError, is_silent, length_fault, read_segment
 from wenet_hs.data.decoders import NEEDS_PYAV
 from wenet_hs.data.sampling import ctc_frames_needed, reason_to_reject
-from wenet_hs.errors import DataError
 from wenet_hs.frontends.build import build_frontend
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.nn.subsampling import CONVOLUTIONS, Subsampling
 from wenet_hs.text.normalize import normalize
 from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.errors import DataError
 
 Sets = Mapping[str, Sequence[Utterance]]
 """Name of a set → its utterances."""

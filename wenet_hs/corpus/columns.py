@@ -8,8 +8,8 @@ from pathlib import Path
 
 from wenet_hs.data.containers import RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _OTHER_TEXTS = ("normalized_text", "words", "annotation")
 """Names of transcripts, if no other column is one."""

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from wenet_hs.base.files import describe_binary
+from wenet_hs.base.options import REQUIRED, option, recorded_options
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.output import (
     SPLITS,
@@ -32,11 +34,9 @@ from wenet_hs.corpus.output import (
 )
 from wenet_hs.corpus.splits import hold_out, shuffled
 from wenet_hs.corpus.subset import ratio_for, sampling_ratios
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.files import describe_binary
-from wenet_hs.manifest import Utterance
-from wenet_hs.options import REQUIRED, option, recorded_options
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import normalize_counted
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from unicodedata import normalize
 
+from wenet_hs.base.files import one_field, read_lines
 from wenet_hs.data.media import fold_name
-from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, read_lines, write_atomic
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 CONSENT = "consent.tsv"
 HEADER = ("recording", "allowed", "note")

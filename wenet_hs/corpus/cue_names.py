@@ -13,7 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wenet_hs.errors import list_names
+from wenet_hs.tree.errors import list_names
 
 if TYPE_CHECKING:
     from wenet_hs.corpus.labels import Label

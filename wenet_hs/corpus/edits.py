@@ -13,12 +13,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
+from wenet_hs.base.files import file_sha256, one_field, read_lines
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.data.media import fold_name
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import file_sha256, one_field, read_lines, write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -24,6 +24,7 @@ from typing import Any, Literal
 from wenet_hs.annotation.eaf import find_offset_fault, read_elan
 from wenet_hs.annotation.textgrid import find_shift
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
+from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.channels import count_channels, find_channel_name
 from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
 from wenet_hs.corpus.intervals import NOISES, UNKNOWN, join_tiers
@@ -32,10 +33,9 @@ from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES, find_files
-from wenet_hs.errors import DataError, list_names, refuse_faults
-from wenet_hs.file_forms import refuse_annotations
-from wenet_hs.options import REQUIRED, option
+from wenet_hs.manifest.file_forms import refuse_annotations
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.errors import DataError, list_names, refuse_faults
 
 logger = logging.getLogger(__name__)
 

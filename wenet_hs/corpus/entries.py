@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 from unicodedata import normalize as normalize_unicode
 
+from wenet_hs.base.files import one_field
+from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus.audio_check import AudioOptions, ClipChecker
 from wenet_hs.corpus.channels import resolve_channels
 from wenet_hs.corpus.edits import ADDED, EXCLUDED, join_names, leave_out_excluded, leave_out_held, read_added
@@ -45,12 +47,11 @@ from wenet_hs.corpus.pauses import (
 )
 from wenet_hs.corpus.splits import plain_text
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import one_field, write_atomic
-from wenet_hs.manifest import Utterance
-from wenet_hs.options import option, recorded_options
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import APOSTROPHES, normalize_counted, normalize_phones
 from wenet_hs.text.units import show_unit
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

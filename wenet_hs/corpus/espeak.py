@@ -32,8 +32,8 @@ from numpy.typing import NDArray
 
 from wenet_hs.corpus.audio_check import parallel_map
 from wenet_hs.data.audio import AudioError, read_duration
-from wenet_hs.errors import DataError
-from wenet_hs.files import write_atomic
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 SAMPLE_RATE = 16000  # Hz, of the clips
 AudioFormat = Literal["flac", "wav", "mp3"]

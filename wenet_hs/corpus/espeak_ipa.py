@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 import regex  # type: ignore[import-untyped]
 
-from wenet_hs.tree.articulatory import phone_features
+from wenet_hs.text.articulatory import phone_features
 
 UNUSABLE = {
     "da": "its labels are not IPA: stød is a part of the vowel",

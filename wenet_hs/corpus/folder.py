@@ -21,6 +21,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from wenet_hs.base.files import describe_binary
+from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.cue_names import CueNames
 from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
 from wenet_hs.corpus.labels import Label, read_labels
@@ -30,10 +32,8 @@ from wenet_hs.corpus.table import TableOptions, read_table
 from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, find_files, real_path
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.file_forms import Form, find_form_of_file
-from wenet_hs.files import describe_binary
-from wenet_hs.options import REQUIRED, option
+from wenet_hs.manifest.file_forms import Form, find_form_of_file
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

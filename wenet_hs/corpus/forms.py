@@ -16,9 +16,9 @@ from wenet_hs.corpus.entries import Entry
 from wenet_hs.corpus.praat import read_praat
 from wenet_hs.corpus.table_files import read_table_file
 from wenet_hs.data.media import ALL_SUFFIXES, MediaFinder, find_files
-from wenet_hs.errors import DataError
-from wenet_hs.file_forms import refuse_annotations, refuse_known_forms
+from wenet_hs.manifest.file_forms import refuse_annotations, refuse_known_forms
 from wenet_hs.text.normalize import normalize_counted
+from wenet_hs.tree.errors import DataError
 
 FormName = Literal["elan", "praat", "kaldi", "folder", "corpus"]
 _OF_SUFFIX: dict[str, FormName] = {".eaf": "elan", ".textgrid": "praat", **dict.fromkeys((".csv", ".tsv"), "corpus")}

@@ -9,8 +9,8 @@ from itertools import pairwise
 
 from wenet_hs.annotation.tiers import Span
 from wenet_hs.corpus.pauses import AUTO, PauseLabels, find_aligner_labels, is_ignored
-from wenet_hs.errors import list_names
 from wenet_hs.text.normalize import normalize
+from wenet_hs.tree.errors import list_names
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.entries import Entry, OwnOptions, find_split, prepare_entries
 from wenet_hs.corpus.output import Rejected
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.manifest import read_text
-from wenet_hs.options import REQUIRED, option
+from wenet_hs.manifest.data_list import read_text
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -19,8 +19,7 @@ from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
 from wenet_hs.corpus.table import read_seconds
 from wenet_hs.corpus.unknown_times import TextLine, find_unknown_times
 from wenet_hs.data.audio import read_duration, read_sample_rate
-from wenet_hs.errors import DataError
-from wenet_hs.file_forms import (
+from wenet_hs.manifest.file_forms import (
     AUDACITY_LABEL,
     CLOCK,
     SBV,
@@ -33,6 +32,7 @@ from wenet_hs.file_forms import (
     find_unit_of_name,
     read_segment_header,
 )
+from wenet_hs.tree.errors import DataError
 
 
 class Label(NamedTuple):

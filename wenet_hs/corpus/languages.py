@@ -7,8 +7,8 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from wenet_hs.errors import ConfigError, DataError, list_names
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,8 @@ from typing import Literal
 
 import regex  # type: ignore[import-untyped]
 
-from wenet_hs.errors import list_names
 from wenet_hs.text.units import NO_SPACES, script_of, show_unit
+from wenet_hs.tree.errors import list_names
 
 Unit = Literal["char", "phone"]
 TAG = regex.compile(r"\[[^\[\]]*\]|<[^<>]*>|\([^()]*\)|\{[^{}]*\}")

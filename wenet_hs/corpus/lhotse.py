@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
-from wenet_hs.manifest import describe_manifest
+from wenet_hs.base.files import read_lines
+from wenet_hs.manifest.data_list import describe_manifest
+from wenet_hs.tree.errors import DataError
 
 
 def join_recordings(path: Path, records: Sequence[dict[str, Any]]) -> bool:

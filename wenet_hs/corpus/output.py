@@ -18,12 +18,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Literal
 
+from wenet_hs.base.files import one_field, read_lines
+from wenet_hs.base.options import NUM_CORES, REQUIRED, check_values, option
 from wenet_hs.corpus.splits import count_shared
-from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, write_data_list, write_text
-from wenet_hs.options import NUM_CORES, REQUIRED, check_values, option
+from wenet_hs.manifest.data_list import Utterance, write_data_list, write_text
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ from typing import Literal
 
 from wenet_hs.corpus.output import Rejected, find_overlaps
 from wenet_hs.corpus.splits import UNKNOWN, hold_out, hold_out_groups
-from wenet_hs.errors import ConfigError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError
 
 SplitBy = Literal["auto", "speaker", "sentence", "none", "off"]
 MAX_LOSS = 0.1

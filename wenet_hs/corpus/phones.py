@@ -21,6 +21,7 @@ import regex  # type: ignore[import-untyped]
 import soxr
 from numpy.typing import NDArray
 
+from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus import espeak, recording
 from wenet_hs.corpus.audio_check import parallel_map
 from wenet_hs.corpus.espeak import ClipMaker, ClipRequest, SpokenClip, phonemize, speak_training, voice_name
@@ -28,9 +29,8 @@ from wenet_hs.corpus.espeak_ipa import UNUSABLE, VOWELS, PhoneSpelling, split_la
 from wenet_hs.corpus.output import OutputOptions, Rejected, split_names, write_corpus
 from wenet_hs.corpus.recording import Floats, Recording
 from wenet_hs.corpus.splits import rank
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance, read_data_list
-from wenet_hs.options import option, recorded_options
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.tree.errors import ConfigError, DataError
 
 _PHRASE_SHARE = 0.12  # phrases of two words
 _ROOM_SHARE, _HUM_SHARE = 0.5, 0.4

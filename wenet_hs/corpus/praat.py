@@ -16,9 +16,9 @@ from typing import Any, Literal
 
 from wenet_hs.annotation.textgrid import read_textgrid
 from wenet_hs.annotation.tiers import AnnotationFile
+from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.elan import TierOptions, prepare_files
 from wenet_hs.corpus.speakers import SPEAKER_HELP
-from wenet_hs.options import REQUIRED, option
 from wenet_hs.text.normalize import normalize_phones
 
 logger = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from wenet_hs.corpus.espeak import SAMPLE_RATE
 from wenet_hs.data.audio import read_audio
 from wenet_hs.data.augment import reverberate
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 
 Floats = NDArray[np.float64]
 

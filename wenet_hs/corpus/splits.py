@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
 
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import normalize
 
 _Speaker = tuple[bool, str]

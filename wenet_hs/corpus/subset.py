@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import read_lines
+from wenet_hs.base.files import read_lines
+from wenet_hs.tree.errors import ConfigError, DataError
 
 
 def sampling_ratios(hours: Mapping[str, float], *, alpha: float = 0.5, ratio: float = 0.082) -> dict[str, float]:

@@ -23,17 +23,18 @@ from itertools import chain, count, islice, zip_longest
 from pathlib import Path
 from typing import Any
 
+from wenet_hs.base.files import read_lines
+from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.commonvoice import Language, read_table
 from wenet_hs.corpus.espeak import VOICES, AudioFormat, ClipMaker, ClipRequest, SpokenClip
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, write_corpus
 from wenet_hs.corpus.phones import SimulationOptions, run_phones
 from wenet_hs.corpus.subset import hours_to_keep, read_statistics
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import Utterance
-from wenet_hs.options import option, recorded_options
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import normalize
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 

@@ -29,6 +29,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.columns import (
     COLUMNS,
     TIMES,
@@ -44,9 +45,8 @@ from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
 from wenet_hs.data.audio import AudioError, read_duration
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import MediaFinder
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.file_forms import JSON_OF_SEGMENTS, SEGMENT_LIST
-from wenet_hs.options import REQUIRED, option
+from wenet_hs.manifest.file_forms import JSON_OF_SEGMENTS, SEGMENT_LIST
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from statistics import mean
 from typing import Any, Literal, NamedTuple
 
+from wenet_hs.base.files import read_bytes
 from wenet_hs.corpus.lhotse import join_recordings
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.file_forms import check_form, find_form
-from wenet_hs.files import read_bytes
-from wenet_hs.manifest import describe_manifest
+from wenet_hs.manifest.data_list import describe_manifest
+from wenet_hs.manifest.file_forms import check_form, find_form
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _READER = "prepare table"
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}

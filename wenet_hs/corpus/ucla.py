@@ -14,14 +14,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from wenet_hs.base.files import read_bytes
+from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus.audio_check import AudioOptions
 from wenet_hs.corpus.output import Rejected, split_names, write_corpus
 from wenet_hs.corpus.splits import shuffled
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_bytes
-from wenet_hs.manifest import Utterance
-from wenet_hs.options import option, recorded_options
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.text.normalize import normalize_phones
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Literal
 
-from wenet_hs.file_forms import find_segment_column
+from wenet_hs.manifest.file_forms import find_segment_column
 
 _MIN_SHARE = 1 / 3
 """Share of the lines of a transcript with times that have one."""

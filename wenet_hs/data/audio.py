@@ -27,9 +27,9 @@ from wenet_hs.data import containers
 from wenet_hs.data.containers import CONVERT, SourceError
 from wenet_hs.data.decoders import open_decoder
 from wenet_hs.data.media import ALL_SUFFIXES
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.file_forms import find_form_of_file
-from wenet_hs.manifest import BadClip, Utterance
+from wenet_hs.manifest.data_list import BadClip, Utterance
+from wenet_hs.manifest.file_forms import find_form_of_file
+from wenet_hs.tree.errors import ConfigError, DataError
 
 MAX_MISSING_S = 0.1
 MAX_MISSING_SHARE = 0.05

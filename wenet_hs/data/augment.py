@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.config.dataset import DatasetConf, NoiseConf, ReverbConf, SpecAugConf
 from wenet_hs.data.audio import AudioError, is_silent, read_audio, read_duration, resample
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
+from wenet_hs.tree.errors import DataError
 
 SPEED_FACTORS = (1.0, 0.9, 1.1)
 _TAKE_OUT = "take it out of the list"

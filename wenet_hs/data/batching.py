@@ -24,10 +24,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from wenet_hs.base.files import one_field, remove_incomplete_line
 from wenet_hs.config.dataset import BatchConf
-from wenet_hs.errors import DataError
-from wenet_hs.files import one_field, remove_incomplete_line
-from wenet_hs.manifest import BadClip
+from wenet_hs.manifest.data_list import BadClip
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,14 @@ import torch
 from pydantic import BaseModel, ConfigDict, ValidationError
 from torch import Tensor
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.data.audio import ClipError
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines, write_atomic
 from wenet_hs.frontends.base import Frontend
-from wenet_hs.manifest import BadClip, Utterance
+from wenet_hs.manifest.data_list import BadClip, Utterance
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 CMVN_GROUP = 32
 """Utterances whose sums a worker adds before it sends them."""

@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from wenet_hs.base.files import LFS_POINTER
 from wenet_hs.data.frame_headers import MpegHeader, parse_mpeg_header
 from wenet_hs.data.signatures import MAX_BEGINNING, Reader, find_file_format
-from wenet_hs.files import LFS_POINTER
 
 CONVERT = "convert it to FLAC or wav"
 RAW_SUFFIXES = (".raw", ".pcm", ".s16", ".s16le", ".sln")

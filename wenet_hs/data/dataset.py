@@ -29,12 +29,12 @@ from wenet_hs.data.features import CACHE_FEATURES, FeatureCache
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.sampling import UtteranceTable, ctc_frames_needed, make_sampler, reason_to_reject
 from wenet_hs.data.shards import source_versions
-from wenet_hs.errors import DataError, list_names
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.frontends.waveform import Waveform
-from wenet_hs.manifest import BadClip, Utterance
+from wenet_hs.manifest.data_list import BadClip, Utterance
 from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -2,7 +2,7 @@
 """Batches of a rank, so that a step of several ranks has as much speech as one of a single rank."""
 
 from wenet_hs.config.dataset import BatchConf
-from wenet_hs.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError
 
 BATCH_CONF = "dataset_conf.batch_conf"
 SIZES = {

@@ -16,11 +16,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wenet_hs.base.files import NO_SPACE
 from wenet_hs.data.audio import read_utterance
-from wenet_hs.errors import DataError
-from wenet_hs.files import NO_SPACE
 from wenet_hs.frontends.base import Frontend
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

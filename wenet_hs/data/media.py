@@ -11,7 +11,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
-from wenet_hs.errors import list_names
+from wenet_hs.tree.errors import list_names
 
 logger = logging.getLogger(__name__)
 

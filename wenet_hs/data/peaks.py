@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.data.audio import iterate_blocks
-from wenet_hs.files import write_atomic
+from wenet_hs.tree.atomic import write_atomic
 
 PEAKS_PER_SECOND = 100
 _MUTEX = threading.Lock()

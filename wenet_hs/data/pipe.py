@@ -26,7 +26,7 @@ from wenet_hs.data.containers import (
 )
 from wenet_hs.data.samples import RATES
 from wenet_hs.data.signatures import WAV, find_pipe_format, is_undecided
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

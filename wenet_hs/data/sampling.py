@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.config.dataset import FilterConf, SamplingConf
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 

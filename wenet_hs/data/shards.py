@@ -22,15 +22,16 @@ from typing import IO, Any, Literal
 
 import numpy as np
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.data.audio import call_fsspec, fetch, is_url, open_local, read_duration, read_segment, segment_duration
 from wenet_hs.data.containers import SourceError
 from wenet_hs.data.decoders import open_decoder
 from wenet_hs.data.loading import load_ahead
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.sampling import UtteranceTable
-from wenet_hs.errors import DataError, refuse_faults
-from wenet_hs.files import open_atomic, read_lines, write_atomic
-from wenet_hs.manifest import Utterance, format_utterance, iterate_data_list, parse_utterance
+from wenet_hs.manifest.data_list import Utterance, format_utterance, iterate_data_list, parse_utterance
+from wenet_hs.tree.atomic import open_atomic, write_atomic
+from wenet_hs.tree.errors import DataError, refuse_faults
 
 logger = logging.getLogger(__name__)
 

@@ -34,10 +34,10 @@ from wenet_hs.decode.hypothesis import Alignment
 from wenet_hs.decode.modes import pad_features
 from wenet_hs.decode.recognition import mean_confidence, timed_units, timed_words
 from wenet_hs.decode.segments import Piece, out_of_memory_as_error, plan_batches
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.experiment import Experiment
-from wenet_hs.files import write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.experiment import Experiment
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 _LONG_S = 120.0  # a longer utterance is encoded in windows: the memory of attention increases with the square
 _CORE_S = 40.0

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
-from wenet_hs.errors import CheckpointError
-from wenet_hs.gpu import copy_to
-from wenet_hs.nn.layers import length_mask
+from wenet_hs.heads.gpu import copy_to
+from wenet_hs.heads.masks import length_mask
 from wenet_hs.nn.transformer import NewNodes
+from wenet_hs.tree.errors import CheckpointError
 
 if TYPE_CHECKING:
     from wenet_hs.lm.language_model import LanguageModel
-    from wenet_hs.model import AsrModel
+    from wenet_hs.model.asr_model import AsrModel
 
 _FUSION_CANDIDATES = 2
 """With shallow fusion, this many times `beam_size` candidates are taken from the head before scores are added."""

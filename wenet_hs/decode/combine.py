@@ -17,10 +17,10 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.decode.recognition import Alternative
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import read_lines
 from wenet_hs.score.edit_distance import count_errors
+from wenet_hs.tree.errors import DataError, list_names
 
 DEFAULT_SCALE = 1.0
 """Scores are natural logarithms, so with 1 a list has the probabilities of its model, limited to the list."""

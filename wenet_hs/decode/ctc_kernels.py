@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from wenet_hs.compiled import njit
+from wenet_hs.tree.compiled import njit
 
 _IMPOSSIBLE = -math.inf
 _PARENT, _UNIT, _CHILD, _SIBLING, _INDEX = range(5)

@@ -15,11 +15,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.hypothesis import DIVERGED, Alignment, DecodeOptions, Hypothesis
-from wenet_hs.errors import CheckpointError
-from wenet_hs.gpu import copy_to
 from wenet_hs.heads.ctc import Alphabet, Ctc, begins_unit, compact_alphabet
+from wenet_hs.heads.gpu import copy_to
+from wenet_hs.heads.masks import length_mask
 from wenet_hs.lm.language_model import LanguageModel
-from wenet_hs.nn.layers import length_mask
+from wenet_hs.tree.errors import CheckpointError
 
 _IMPOSSIBLE = -math.inf
 _BLOCK = 2000

@@ -4,8 +4,8 @@
 import math
 from dataclasses import dataclass
 
+from wenet_hs.base.options import check_values, option
 from wenet_hs.nn.layers import Chunk
-from wenet_hs.options import check_values, option
 
 DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
 """What to do if an output is NaN."""

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from wenet_hs.compute.distributed import World
 from wenet_hs.data.audio import segment_duration
 from wenet_hs.data.features import utterance_features
 from wenet_hs.data.loading import load_ahead
@@ -36,13 +37,12 @@ from wenet_hs.decode.segments import (
     out_of_memory_as_error,
     plan_batches,
 )
-from wenet_hs.distributed import World
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.experiment import Experiment
-from wenet_hs.gpu import is_gpu
+from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.lm.language_model import AnyLanguageModel
-from wenet_hs.manifest import Utterance
-from wenet_hs.model import AsrModel
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.experiment import Experiment
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -19,12 +19,12 @@ from torch import Tensor
 
 from wenet_hs.decode.attention_search import BeamSearch
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.gpu import copy_to
+from wenet_hs.heads.gpu import copy_to
+from wenet_hs.heads.masks import length_mask
 from wenet_hs.lm.language_model import LanguageModel
-from wenet_hs.nn.layers import length_mask
 
 if TYPE_CHECKING:
-    from wenet_hs.model import AsrModel
+    from wenet_hs.model.asr_model import AsrModel
 
 _CANDIDATES = 2
 """Each hypothesis is extended by this many times `beam_size` units, the decoder's best; CTC scores all of them."""

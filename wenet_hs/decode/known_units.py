@@ -9,14 +9,14 @@ from typing import cast
 import torch
 from torch import nn
 
-from wenet_hs.distributed import is_first_rank
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.experiment import Experiment
-from wenet_hs.model import AsrModel
+from wenet_hs.compute.distributed import is_first_rank
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.experiment import Experiment
 from wenet_hs.nn.transformer import TransformerDecoder
+from wenet_hs.text.articulatory import nearest_phones
 from wenet_hs.text.inventory import Inventories
 from wenet_hs.text.units import UnitTable
-from wenet_hs.tree.articulatory import nearest_phones
+from wenet_hs.tree.errors import DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -25,13 +25,13 @@ from wenet_hs.decode.ctc_search import align_units, greedy_search, prefix_beam_s
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
 from wenet_hs.decode.joint import FinishedListSearch
 from wenet_hs.decode.rescoring import rescore
-from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.encoders.stream import encode_streamed
-from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.gpu import is_gpu
+from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.encoders.base import SpeechEncoder
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.encoders.stream import encode_streamed
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
 

@@ -16,9 +16,10 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from wenet_hs.base.files import remove_incomplete_line
 from wenet_hs.decode.recognition import Segment
 from wenet_hs.decode.segments import Piece
-from wenet_hs.files import remove_incomplete_line, write_atomic
+from wenet_hs.tree.atomic import write_atomic
 
 logger = logging.getLogger(__name__)
 

@@ -15,16 +15,17 @@ from typing import TYPE_CHECKING, Any
 import regex  # type: ignore[import-untyped]
 
 from wenet_hs.annotation.tiers import TimedText
+from wenet_hs.base.files import one_field
 from wenet_hs.decode.hypothesis import Alignment, Hypothesis
-from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.files import one_field, write_atomic
 from wenet_hs.frontends.base import Frontend
-from wenet_hs.manifest import Utterance, write_text
+from wenet_hs.manifest.data_list import Utterance, write_text
+from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
 from wenet_hs.text.units import NO_SPACES, SPACE
+from wenet_hs.tree.atomic import write_atomic
 
 if TYPE_CHECKING:
-    from wenet_hs.experiment import Experiment
+    from wenet_hs.model.experiment import Experiment
 
 logger = logging.getLogger(__name__)
 

@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
-from wenet_hs.errors import CheckpointError
-from wenet_hs.gpu import copy_to
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.gpu import copy_to
+from wenet_hs.heads.masks import length_mask
 from wenet_hs.lm.language_model import LanguageModel
-from wenet_hs.nn.layers import length_mask
 from wenet_hs.nn.transformer import BiTransformerDecoder, NewNodes, TransformerDecoder
 from wenet_hs.text.units import SpecialIds
+from wenet_hs.tree.errors import CheckpointError
 
 if TYPE_CHECKING:
-    from wenet_hs.model import AsrModel
+    from wenet_hs.model.asr_model import AsrModel
 
 MAX_NODES = 512
 """Maximum size of a tree of more than one hypothesis: attention among its nodes takes quadratic memory."""

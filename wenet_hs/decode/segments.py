@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from wenet_hs.compute.devices import lacks_memory
 from wenet_hs.data.audio import (
     Samples,
     is_silent,
@@ -26,9 +27,8 @@ from wenet_hs.data.audio import (
     resample,
     segment_duration,
 )
-from wenet_hs.devices import lacks_memory
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.manifest import Utterance
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 DEFAULT_MAX_SEGMENT_S = 60.0
 """A longer clip is cut before it is decoded."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText
+from wenet_hs.compute.devices import one_thread
 from wenet_hs.data.samples import Bytes, Samples, SampleStream
 from wenet_hs.decode.ctc_search import PrefixSearch
 from wenet_hs.decode.endpoints import Endpoint, EndpointDetector, EndpointRules
@@ -23,14 +24,13 @@ from wenet_hs.decode.modes import (
     no_chunks_error,
 )
 from wenet_hs.decode.recognition import make_segment
-from wenet_hs.devices import one_thread
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.encoders.stream import EncoderStream
-from wenet_hs.errors import CheckpointError, ConfigError
-from wenet_hs.experiment import Experiment
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.stream import FbankStream
 from wenet_hs.lm.language_model import AnyLanguageModel
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.encoders.stream import EncoderStream
+from wenet_hs.model.experiment import Experiment
+from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 _LARGEST_PIECE = 160_000  # samples that are computed at once, which bounds the memory
 

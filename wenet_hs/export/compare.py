@@ -14,11 +14,11 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 from wenet_hs.decode.rescoring import score_sequences
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.encoders.stream import encode_streamed
 from wenet_hs.export.graphs import CTC, DECODER, ENCODER, MODEL, chunk_window
 from wenet_hs.export.onnx_files import OnnxFile, run_chunks
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.encoders.stream import encode_streamed
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.transformer import BiTransformerDecoder
 

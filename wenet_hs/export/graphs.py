@@ -6,14 +6,14 @@ from typing import Literal, cast
 import torch
 from torch import Tensor
 
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.experiment import Experiment
 from wenet_hs.export.modules import ChunkEncoder, LogProbs, OfflineCtc, Rescorer, WaveformCtc, WholeEncoder
 from wenet_hs.export.onnx_files import Graph
 from wenet_hs.frontends.fbank import Fbank
 from wenet_hs.frontends.whisper_mel import WhisperMel
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.experiment import Experiment
 from wenet_hs.nn.layers import Chunk
 
 Runtime = Literal["onnxruntime", "sherpa", "wenet"]

@@ -13,14 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from wenet_hs.base.options import REQUIRED, check_values, option
 from wenet_hs.data.audio import read_utterance
 from wenet_hs.decode.modes import no_chunks_error
-from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.description import WAVEFORM_KINDS
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.encoders.stack import EncoderStack
-from wenet_hs.errors import CheckpointError, ConfigError, DataError
-from wenet_hs.experiment import Experiment, load_experiment
 from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log_probs_of
 from wenet_hs.export.graphs import (
     MODEL,
@@ -33,13 +28,18 @@ from wenet_hs.export.graphs import (
 )
 from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
 from wenet_hs.export.readme import make_readme
-from wenet_hs.files import fsync_path, write_atomic
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.fbank import Fbank
-from wenet_hs.manifest import Utterance, read_data_list
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.model.encoders.base import SpeechEncoder
+from wenet_hs.model.encoders.description import WAVEFORM_KINDS
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.encoders.stack import EncoderStack
+from wenet_hs.model.experiment import Experiment, load_experiment
 from wenet_hs.nn.layers import Chunk
-from wenet_hs.options import REQUIRED, check_values, option
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
+from wenet_hs.tree.atomic import fsync_path, write_atomic
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 

@@ -8,10 +8,10 @@ S cached frames, K width of a head, V units. T' are encoder frames.
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.encoders.base import SpeechEncoder
-from wenet_hs.encoders.stack import EncoderStack
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.model import AsrModel, reverse_labels, with_sos_eos
+from wenet_hs.model.asr_model import AsrModel, reverse_labels, with_sos_eos
+from wenet_hs.model.encoders.base import SpeechEncoder
+from wenet_hs.model.encoders.stack import EncoderStack
 from wenet_hs.nn.conformer import LayerMemory
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder
 

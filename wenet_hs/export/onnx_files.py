@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from wenet_hs.errors import ConfigError, one_line
-from wenet_hs.files import open_atomic
+from wenet_hs.tree.atomic import open_atomic
+from wenet_hs.tree.errors import ConfigError, one_line
 
 OPSET = 20
 _MAX_BYTES = 2**31  # of a protobuf message

@@ -3,8 +3,8 @@
 
 from collections.abc import Sequence
 
-from wenet_hs.experiment import Experiment
 from wenet_hs.export.graphs import Runtime, features_name
+from wenet_hs.model.experiment import Experiment
 from wenet_hs.nn.layers import Chunk
 
 _TEXT = """# An exported model of wenet_hs

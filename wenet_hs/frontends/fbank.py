@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.base import Frontend, Length
+from wenet_hs.tree.errors import ConfigError
 
 INT16_SCALE = 1 << 15  # Kaldi's features are those of 16-bit integers; checkpoints and CMVN statistics depend on it
 _PREEMPHASIS = 0.97

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.base import Frames, Frontend, Length
+from wenet_hs.tree.errors import ConfigError
 
 WINDOW_FRAMES = 3000  # the input of Whisper's encoder has at most 30 s
 _RATE, _FFT_SIZE, _SHIFT = 16000, 400, 160

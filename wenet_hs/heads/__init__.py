@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output heads: distributions over the units from decoder states. `build.py` makes one from the configuration."""
+"""Output heads: distributions over the units from decoder states. `model/build.py` makes one from the configuration."""
 
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead

@@ -18,9 +18,9 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.gpu import copy_to, is_gpu
 from wenet_hs.heads.base import OutputHead, SmoothingKind, divergence, weighted_cost
-from wenet_hs.nn.cpu import linear
+from wenet_hs.heads.gpu import copy_to, is_gpu
+from wenet_hs.heads.products import linear
 from wenet_hs.tree.fields import check_frequencies
 
 MASS_SHARES = (1 / 2, 3 / 4, 7 / 8)

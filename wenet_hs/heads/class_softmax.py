@@ -19,11 +19,11 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from wenet_hs.gpu import copy_to
 from wenet_hs.heads.base import weighted_cost
+from wenet_hs.heads.gpu import copy_to
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
-from wenet_hs.nn.cpu import linear
+from wenet_hs.heads.products import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
 Ints = NDArray[np.int64]

@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
-from wenet_hs.nn.layers import length_mask
+from wenet_hs.heads.masks import length_mask
 
 PLATEAU_TOLERANCE = 1e-4
 """`constant_output_loss` ends when an iteration gains less, in nats per target."""

@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from wenet_hs.gpu import copy_to
+from wenet_hs.heads.gpu import copy_to
 from wenet_hs.heads.kernels.search import GPU_MAX_K, Found, best_first, can_use_kernels, is_search_faster
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums

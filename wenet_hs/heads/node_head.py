@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
-from wenet_hs.nn.cpu import linear
+from wenet_hs.heads.products import linear
 from wenet_hs.tree.unit_tree import UnitTree
 
 Route = Literal["auto", "path", "all"]

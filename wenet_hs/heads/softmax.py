@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.base import TOPK_MAX_SCORES, OutputHead, SmoothingKind, divergence, weighted_cost
+from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
-from wenet_hs.nn.cpu import Linear, linear
+from wenet_hs.heads.products import Linear, linear
 
 MANY_UNITS = 4096
 """From this number of units the loss and its gradient are computed by `_SoftmaxCost`."""

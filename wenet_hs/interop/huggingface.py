@@ -15,17 +15,18 @@ from typing import Any, Literal, NamedTuple
 import torch
 from pydantic import ValidationError
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.encoders.description import EncoderDescription, read_description, read_json, refuse_other_form
-from wenet_hs.encoders.kinds import make_pretrained
-from wenet_hs.encoders.weights import adapter_file, hash_pretrained, load_pretrained
-from wenet_hs.errors import CheckpointError, ConfigError, DataError, list_names
-from wenet_hs.files import file_sha256, fsync_path, write_atomic
+from wenet_hs.model.checkpoint import write_final
+from wenet_hs.model.encoders.description import EncoderDescription, read_description, read_json, refuse_other_form
+from wenet_hs.model.encoders.kinds import make_pretrained
+from wenet_hs.model.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.runs.record import RunRecord, Start, write_run
 from wenet_hs.text.units import BLANK, EOS, SOS, SOS_EOS, SPACE, UNK, SpecialIds, UnitTable
-from wenet_hs.train.average import write_final
+from wenet_hs.tree.atomic import fsync_path, write_atomic
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, list_names
 
 NEVER = -1e4
 """The score of `<sos/eos>` where a vocabulary has neither `<s>` nor `</s>`: its probability is 0."""
@@ -78,7 +79,7 @@ def import_model(folder: Path, out: Path, lang: str | None, *, command: Sequence
         vocabulary.table.write(new / "units.txt")
         write_atomic(new / "encoder.json", description.to_json())
         try:
-            write_final(new / "final.pt", state, (), by="import")
+            write_final(new / "final.pt", state, {}, by="import")
         except CheckpointError as error:
             raise CheckpointError(out / "final.pt", error.found, error.to_do) from error
         run = RunRecord(

@@ -6,14 +6,14 @@ from pathlib import Path
 
 from torch import Tensor
 
-from wenet_hs.build import build_model, state_cmvn
-from wenet_hs.checkpoint import load_weights, read_weights
 from wenet_hs.config.load import load_config
-from wenet_hs.errors import CheckpointError
-from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import convert_state_dict, state_sizes
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import build_model, state_cmvn
+from wenet_hs.model.checkpoint import load_weights, read_weights
+from wenet_hs.model.foreign_weights import convert_state_dict, state_sizes
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
+from wenet_hs.tree.errors import CheckpointError
+from wenet_hs.tree.original import is_original, saved_tree
 
 
 def load_wenet_model(

@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import read_lines
-from wenet_hs.gpu import copy_to, is_gpu
+from wenet_hs.base.files import read_lines
+from wenet_hs.heads.gpu import copy_to, is_gpu
 from wenet_hs.lm.language_model import LanguageModel, text_units
 from wenet_hs.lm.ngram import BEGIN, END, UNKNOWN
 from wenet_hs.text.units import OTHER_SPACE, SPACE, UnitTable
+from wenet_hs.tree.errors import ConfigError, DataError
 
 _LN_10 = math.log(10.0)
 _UNKNOWN_LOG_PROB = -100.0 * _LN_10

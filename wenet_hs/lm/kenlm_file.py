@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError
 
 MAGIC = b"mmap lm http://kheafield.com/code"
 """What a binary file begins with, in each version and also if it was not written to the end."""

@@ -8,20 +8,20 @@ from pathlib import Path
 
 import torch
 
-from wenet_hs.build import build_head
-from wenet_hs.checkpoint import load_weights, read_weights
+from wenet_hs.compute.distributed import is_first_rank
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
-from wenet_hs.distributed import is_first_rank
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.experiment import check_files, in_folder, load_trees, read_units
 from wenet_hs.lm.backoff import OTHER_NAMES, ArpaReader, KenlmModel, NgramModel, make_no_unit_error
 from wenet_hs.lm.kenlm_file import is_kenlm_file, read_vocabulary
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel, text_units
 from wenet_hs.lm.ngram import BEGIN, END, NUM_SPECIAL, UNKNOWN
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
+from wenet_hs.model.build import build_head
+from wenet_hs.model.checkpoint import load_weights, read_weights
+from wenet_hs.model.experiment import check_files, in_folder, load_trees, read_units
 from wenet_hs.text.tokenizer import PhoneTokenizer, SegmentingTokenizer, Tokenizer
 from wenet_hs.text.units import SPACE, UnitTable
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
 

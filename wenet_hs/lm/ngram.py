@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import ConfigError, DataError
-from wenet_hs.files import open_atomic
+from wenet_hs.tree.atomic import open_atomic
+from wenet_hs.tree.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
 

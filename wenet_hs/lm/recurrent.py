@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.errors import DataError
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.lm.language_model import LanguageModel, text_units
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.errors import DataError
 
 RnnKind = Literal["gru", "lstm"]
 

@@ -19,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import NO_SPACE
-from wenet_hs.manifest import iterate_sentences
+from wenet_hs.base.files import NO_SPACE
+from wenet_hs.manifest.data_list import iterate_sentences
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.text.units import MOST_UNKNOWN
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

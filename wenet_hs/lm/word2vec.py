@@ -22,10 +22,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.text.tokenizer import Tokenizer
+from wenet_hs.tree.errors import ConfigError
 from wenet_hs.tree.tree import NaryTree, Tree
 
 logger = logging.getLogger(__name__)

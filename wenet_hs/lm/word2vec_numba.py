@@ -9,8 +9,8 @@ C rows of the output vectors that a prediction uses: the nodes on the target's p
 
 import numpy as np
 
-from wenet_hs.compiled import njit
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit
+from wenet_hs.tree.compiled import njit
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from wenet_hs.gpu import is_gpu
-from wenet_hs.nn.cpu import Linear, linear
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.heads.products import Linear, linear
 
 HEAD_SIZE_MULTIPLE = 8
 """On a GPU the fused kernels need such a width of a head. Zeros are added to others, which changes no product."""

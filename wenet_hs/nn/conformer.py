@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from wenet_hs.heads.products import linear
 from wenet_hs.nn.attention import MultiHeadAttention
-from wenet_hs.nn.cpu import linear
 from wenet_hs.nn.layers import ACTIVATIONS, FeedForward, Residual
 
 

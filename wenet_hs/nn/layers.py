@@ -13,17 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from wenet_hs.gpu import copy_to
-from wenet_hs.nn.cpu import Dropout, Linear
+from wenet_hs.heads.gpu import copy_to
+from wenet_hs.heads.products import Linear
+from wenet_hs.nn.dropout import Dropout
 
 ACTIVATIONS: dict[str, type[nn.Module]] = {"relu": nn.ReLU, "swish": nn.SiLU, "gelu": nn.GELU}
 """By WeNet's names."""
-
-
-def length_mask(lengths: Tensor, max_length: int) -> Tensor:
-    """Which positions of a padded batch contain data: lengths (B,) → (B, max_length) bool, True = data."""
-    positions_T = torch.arange(max_length, device=lengths.device)
-    return positions_T < lengths[:, None]
 
 
 def causal_mask(length: int, *, device: torch.device | None = None) -> Tensor:

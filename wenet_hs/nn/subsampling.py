@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.nn.cpu import Linear
+from wenet_hs.heads.products import Linear
 from wenet_hs.nn.layers import PositionalEncoding
 
 CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {

@@ -20,9 +20,10 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from wenet_hs.heads.masks import length_mask
+from wenet_hs.heads.products import linear
 from wenet_hs.nn.attention import MultiHeadAttention, join_linear
-from wenet_hs.nn.cpu import linear
-from wenet_hs.nn.layers import FeedForward, PositionalEncoding, Residual, causal_mask, length_mask, run_layer
+from wenet_hs.nn.layers import FeedForward, PositionalEncoding, Residual, causal_mask, run_layer
 
 
 @dataclass

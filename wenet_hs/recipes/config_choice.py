@@ -8,15 +8,15 @@ from typing import Literal
 
 import torch
 
-from wenet_hs.checkpoint import weights_path
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import load_config
-from wenet_hs.encoders.description import EncoderDescription, read_description
-from wenet_hs.encoders.weights import weight_files
-from wenet_hs.errors import ConfigError
+from wenet_hs.model.checkpoint import weights_path
+from wenet_hs.model.encoders.description import EncoderDescription, read_description
+from wenet_hs.model.encoders.weights import weight_files
+from wenet_hs.model.packed import resolve_model
 from wenet_hs.recipes.conf_files import OWN, conf_file, shipped_name
 from wenet_hs.recipes.sizes import AUTO
-from wenet_hs.shared_model import resolve_model
+from wenet_hs.tree.errors import ConfigError
 
 FROZEN_CONFIG = "finetune_whisper.yaml"
 """Of an encoder that is not trained, of any kind: its outputs are computed once."""

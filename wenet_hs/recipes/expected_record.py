@@ -7,9 +7,9 @@ from pathlib import Path
 from pydantic import Field, ValidationError
 
 from wenet_hs.config.dataset import Count, CountOrZero, Section
-from wenet_hs.errors import DataError
-from wenet_hs.files import write_atomic
-from wenet_hs.report.collect import read_json
+from wenet_hs.results.experiments import read_json
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.expected_time/1"
 TO_DO = "measure the time again"

@@ -12,25 +12,25 @@ from statistics import median
 import torch
 from torch import Tensor
 
-from wenet_hs.build import build_model
+from wenet_hs.compute.devices import find_device, processor_name
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.heads import SoftmaxHeadConf
 from wenet_hs.config.schema import CtcConf, ExperimentConfig
 from wenet_hs.data.augment import SPEED_FACTORS
 from wenet_hs.data.batching import Batch, Example, collate
-from wenet_hs.devices import find_device, processor_name
-from wenet_hs.encoders.description import read_description
-from wenet_hs.encoders.outputs import EncoderOutputs
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.build import build_frontend
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import build_model
+from wenet_hs.model.encoders.description import read_description
+from wenet_hs.model.encoders.outputs import EncoderOutputs
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.text.units import SpecialIds
 from wenet_hs.train.average import kept_checkpoint_bytes
 from wenet_hs.train.model_folder import resolve_auto
 from wenet_hs.train.optim import Optimizer, Precision, build_optimizer, freeze
 from wenet_hs.train.state import TrainState
+from wenet_hs.tree.errors import ConfigError
 
 CLIP_S = 10
 """Seconds of a clip of the measured batch."""

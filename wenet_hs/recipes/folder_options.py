@@ -18,10 +18,11 @@ from os.path import normpath, relpath
 from pathlib import Path
 from typing import Any, Literal
 
-from wenet_hs.errors import ConfigError, DataError, one_line
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.base.files import read_lines
 from wenet_hs.recipes.conf_files import checkout_recipe_dir, conf_file, shipped_name
 from wenet_hs.recipes.prepare_words import has_open_quote, split_words
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, one_line
 
 FILE_NAME = "options.json"
 EARLIER_FILE_NAME = "options.txt"

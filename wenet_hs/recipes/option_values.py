@@ -5,8 +5,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.prepare_words import has_open_quote
+from wenet_hs.tree.errors import ConfigError
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.own_options import DEFAULT_SEED, FORMS, LAST_STAGE, OwnOptions, option_texts
 from wenet_hs.recipes.plan_names import BASE_NAME, FIRST_PART, PLAN
+from wenet_hs.tree.errors import ConfigError
 
 PROGRAM = "wenet-hs own"
 TRAINING_STAGE = 4

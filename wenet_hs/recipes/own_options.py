@@ -14,11 +14,11 @@ from typing import Any, Literal, get_args
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.recipes.prepare_words import split_words
 from wenet_hs.recipes.sizes import AUTO
+from wenet_hs.tree.errors import ConfigError
 
 LAST_STAGE = 8
 DEFAULT_SEED = 777

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.errors import ConfigError, WenetHsError
-from wenet_hs.files import file_sha256, write_atomic
 from wenet_hs.recipes.config_choice import is_own
 from wenet_hs.recipes.expected_record import (
     FORMAT,
@@ -48,6 +47,8 @@ from wenet_hs.recipes.plan_record import (
     relative_path,
 )
 from wenet_hs.recipes.plan_text import first_part_text, plan_text
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, WenetHsError
 
 CHOSEN_BY_EARLIER_VERSION = "config_of_encoder.txt"
 """The file in which recipes kept the name of an encoder's config before there were plans."""

@@ -17,8 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
-from wenet_hs.errors import Stopped
-from wenet_hs.jobs import tail
+from wenet_hs.base.jobs import tail
 from wenet_hs.recipes import guarded_process
 from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
 from wenet_hs.recipes.own import (
@@ -33,6 +32,7 @@ from wenet_hs.recipes.own import (
     own_stages,
 )
 from wenet_hs.recipes.own_options import OwnOptions, option_texts
+from wenet_hs.tree.errors import Stopped
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 POLL_S = 0.1

@@ -11,8 +11,8 @@ from typing import Any
 
 from wenet_hs.config.dataset import Count, CountOrZero, Positive, Section
 from wenet_hs.config.load import load_section
-from wenet_hs.errors import ConfigError
 from wenet_hs.recipes.conf_files import conf_file
+from wenet_hs.tree.errors import ConfigError
 
 AUTO = "auto"
 """The `--size` that follows from the hours of speech."""

@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from wenet_hs.report.collect import ReportData
 from wenet_hs.report.page_table import NONE
+from wenet_hs.results.experiments import ReportData
 from wenet_hs.score.alignments import Confusions, count_confusions, show_pair
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import Record

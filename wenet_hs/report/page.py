@@ -11,11 +11,11 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from wenet_hs.report import sections
-from wenet_hs.report.collect import ReportData, group_seeds, sort_modes
 from wenet_hs.report.confusions import confusions_section
 from wenet_hs.report.page_table import table_parts
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
 from wenet_hs.report.verdict import describe_single_trainings, names_without_other_seeds, write_verdict
+from wenet_hs.results.experiments import ReportData, group_seeds, sort_modes
 from wenet_hs.score.bootstrap import SEED
 from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
 from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests

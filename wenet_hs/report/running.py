@@ -5,14 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wenet_hs.curves import read_curves
-from wenet_hs.errors import WenetHsError
-from wenet_hs.files import read_cached
-from wenet_hs.jobs import tail
+from wenet_hs.base.files import read_cached
+from wenet_hs.base.jobs import tail
 from wenet_hs.report.sections import curve_charts
+from wenet_hs.runs.curves import read_curves
 from wenet_hs.runs.progress import read_progress
 from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.runs.sentences import escape_bytes
+from wenet_hs.tree.errors import WenetHsError
 
 MAX_WARNINGS, LOG_LINES = 5, 12
 

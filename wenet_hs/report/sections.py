@@ -11,21 +11,21 @@ from typing import Any
 
 from markupsafe import Markup
 
+from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import flatten
-from wenet_hs.curves import Curves
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import file_sha256
-from wenet_hs.report.collect import ExperimentResults, ReportData, sort_modes
 from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
+from wenet_hs.results.experiments import ExperimentResults, ReportData, sort_modes
+from wenet_hs.results.pairing import SAME_COMPUTATION, check_pair
+from wenet_hs.runs.curves import Curves
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
-from wenet_hs.score.pairing import SAME_COMPUTATION, check_pair
 from wenet_hs.score.rules import UNIT_NAMES
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
 from wenet_hs.score.tables import Record, seed_difference_cells
-from wenet_hs.tree.plot import tree_svg
+from wenet_hs.tree.errors import DataError, list_names
+from wenet_hs.tree_kinds.plot import tree_svg
 
 # ---- error rates
 

@@ -13,16 +13,16 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from wenet_hs.errors import list_names
-from wenet_hs.files import write_atomic
-from wenet_hs.report.collect import describe_speech, read_json
-from wenet_hs.report.results import BANDS, DEV_LOSS, Results
-from wenet_hs.report.study import ChartSpec, StudyTable, compare_study, read_table
+from wenet_hs.results.experiments import describe_speech, read_json
+from wenet_hs.results.pairing import check_pair
+from wenet_hs.results.results_file import BANDS, DEV_LOSS, Results
+from wenet_hs.results.study import ChartSpec, StudyTable, compare_study, read_table
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
-from wenet_hs.score.pairing import check_pair
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SystemSeeds, count_tests
 from wenet_hs.score.tables import Record, format_points, header_and_rows, markdown_table, seed_difference_cells
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import list_names
 
 CHART, TEXTS = "chart.svg", "texts.json"
 _OF_OUTPUT_LAYER = ("head", "loss", "sampling_conf")

@@ -11,14 +11,14 @@ from typing import Any
 
 import soundfile
 
+from wenet_hs.base.files import read_lines
 from wenet_hs.data.audio import read_audio
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
-from wenet_hs.manifest import Utterance
-from wenet_hs.report.collect import ReportData
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.results.experiments import ReportData
 from wenet_hs.score.edit_distance import Operation, align
 from wenet_hs.score.error_rate import ScoredUtterance, worst_first
 from wenet_hs.score.rules import UNIT_NAMES, Rules, word_lengths
+from wenet_hs.tree.errors import DataError
 
 MAX_UTTERANCES = 400
 AUDIO_MB = 3.0

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
-from wenet_hs.report.collect import ExperimentResults, ReportData, group_seeds
 from wenet_hs.report.seed_spread import SeedSpread, measured_spread
+from wenet_hs.results.experiments import ExperimentResults, ReportData, group_seeds
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.compare import MACRO, Difference, choose_test
 from wenet_hs.score.error_rate import count_of, format_interval, percent

@@ -15,10 +15,11 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.base.files import read_lines
 from wenet_hs.runs.record import RUN_FILE, RunRecord, RunState, read_run
 from wenet_hs.runs.sentences import describe_duration, describe_limit, describe_resources
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 PROGRESS_FILE = "progress.json"
 FORMAT: Literal["wenet_hs.progress/1"] = "wenet_hs.progress/1"

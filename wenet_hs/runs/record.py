@@ -14,10 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
+from wenet_hs.base.files import lock_holder, read_lines
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.errors import DataError
-from wenet_hs.files import lock_holder, read_lines, write_atomic
 from wenet_hs.runs.provenance import Provenance
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError
 
 RUN_FILE = "run.json"
 FORMAT_NAME = "wenet_hs.run"

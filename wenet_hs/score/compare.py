@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError, list_names
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, percentile_interval, resample
 from wenet_hs.score.error_rate import Report, check_complete, count_of
+from wenet_hs.tree.errors import DataError, list_names
 
 MACRO, MICRO = "macro average", "micro average"
 MIN_SPEAKERS = 5

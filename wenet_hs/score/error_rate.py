@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError, list_names
 from wenet_hs.score.bootstrap import Interval, Intervals, Number, clustered_intervals, stratified_intervals
 from wenet_hs.score.edit_distance import ErrorCounts, count_errors
 from wenet_hs.score.rules import Rules, split_units
+from wenet_hs.tree.errors import DataError, list_names
 
 ALL = "all"  # the only group of a report without languages
 SPEAKER, LENGTH = "speaker", "length"

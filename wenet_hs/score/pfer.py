@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wenet_hs.score.error_rate import Report, summarize
-from wenet_hs.tree.articulatory import phone_features
+from wenet_hs.text.articulatory import phone_features
 
 
 def with_features(report: Report) -> Report:

@@ -9,8 +9,8 @@ from functools import lru_cache
 
 import regex  # type: ignore[import-untyped]
 
-from wenet_hs import __version__
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, remove_punctuation
+from wenet_hs.version import VERSION
 
 METRICS = ("cer", "wer", "per")
 SPACES = ("ignore", "count")
@@ -67,7 +67,7 @@ class Rules:
         parts.append("case:kept" if self.normalization == "nfc" else "case:lower")
         parts.append("punct:kept" if self.punctuation == "keep" else "punct:removed")
         lang = ",".join(sorted(langs)) or "unspecified"
-        return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{__version__}"])
+        return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{VERSION}"])
 
 
 def metric_of_signature(signature: str) -> str:

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from wenet_hs.errors import DataError
 from wenet_hs.score import compare as paired
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, stratified_intervals
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import Report, count_of
+from wenet_hs.tree.errors import DataError
 
 MIN_SEEDS = 5
 """With fewer seeds there is no p, no interval and no detectable difference; show the rate of each seed."""

@@ -10,8 +10,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from wenet_hs.errors import DataError, list_names
-from wenet_hs.files import read_lines
+from wenet_hs.base.files import read_lines
 from wenet_hs.score.alignments import GAP, ConfusionReport, Confusions, show_pair
 from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Comparison
@@ -31,6 +30,7 @@ from wenet_hs.score.error_rate import (
 )
 from wenet_hs.score.rules import UNIT_NAMES, Rules
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison, SeedDifference
+from wenet_hs.tree.errors import DataError, list_names
 
 Record = dict[str, str]
 """One row of a table: name of the column → text."""

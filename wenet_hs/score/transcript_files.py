@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from itertools import islice, pairwise
 from pathlib import Path
 
-from wenet_hs.errors import DataError
-from wenet_hs.file_forms import JSON_OF_SEGMENTS, find_form, refuse_known_forms
-from wenet_hs.files import read_lines
-from wenet_hs.manifest import parse_text
-from wenet_hs.nist import CTM, STM, MatchLine, TimedForm, suffix_of
+from wenet_hs.base.files import read_lines
+from wenet_hs.manifest.data_list import parse_text
+from wenet_hs.manifest.file_forms import JSON_OF_SEGMENTS, find_form, refuse_known_forms
+from wenet_hs.manifest.nist import CTM, STM, MatchLine, TimedForm, suffix_of
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

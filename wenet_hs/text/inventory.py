@@ -6,9 +6,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from wenet_hs.errors import DataError, list_names, refuse_faults
-from wenet_hs.files import read_lines, write_atomic
-from wenet_hs.manifest import Utterance
+from wenet_hs.base.files import read_lines
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, list_names, refuse_faults
 
 Inventories = Mapping[str, Sequence[str]]
 """Language → its units."""

@@ -15,10 +15,10 @@ from typing import Self
 import regex  # type: ignore[import-untyped]
 import sentencepiece
 
-from wenet_hs.errors import ConfigError, DataError
 from wenet_hs.text.matching import UnitMatcher
 from wenet_hs.text.normalize import UNKNOWN_SHOWN, normalize_phones
 from wenet_hs.text.units import EOS, NO_SPACES, OTHER_SPACE, SOS, SPACE, SPECIAL_UNITS, UnitTable
+from wenet_hs.tree.errors import ConfigError, DataError
 
 KINDS = ("char", "phone", "bpe", "word")
 """`word` is for unit tables and trees of language models; a config has one of the others."""

@@ -9,8 +9,9 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.errors import ConfigError, DataError, refuse_faults
-from wenet_hs.files import read_lines, write_atomic
+from wenet_hs.base.files import read_lines
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, refuse_faults
 
 NO_SPACES = r"\p{Han}\p{Hira}\p{Kana}\p{Bopo}\p{Thai}\p{Laoo}\p{Khmr}\p{Mymr}\p{Tibt}"
 """Scripts without spaces between words, for a set of a regular expression."""

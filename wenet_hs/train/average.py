@@ -5,28 +5,22 @@ import itertools
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import torch
 
-from wenet_hs.checkpoint import (
+from wenet_hs.config.optim import EarlyStoppingConf
+from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.model.checkpoint import (
     check_intact,
-    count_bytes,
     list_checkpoints,
     load_dict,
     read_frozen,
-    report_full_disk,
-    step_of,
     verification_error,
-    write_hashed,
 )
-from wenet_hs.config.optim import EarlyStoppingConf
-from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.errors import CheckpointError
-from wenet_hs.files import fsync_path, open_atomic, write_atomic
 from wenet_hs.train.state import Progress, read_progress
+from wenet_hs.tree.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
 
@@ -168,28 +162,6 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
     }
 
 
-def write_final(target: Path, weights: dict[str, torch.Tensor], sources: Sequence[Path], *, by: str) -> None:
-    """Write `final.pt` atomically, and `final.json` with its SHA-256 and the checkpoints it comes from.
-
-    The old `final.json` is deleted after the new weights are on the disk and before they get their name. So after a
-    kill at any instant `final.pt` is complete, and `final.json` describes it or does not exist. Raises CheckpointError
-    if the disk is full.
-    """
-    facts_path = target.with_suffix(".json")
-    facts = {
-        "file": target.name,
-        "sha256": "",  # of what is written
-        "by": by,
-        "checkpoints": [
-            {"name": path.name, "step": step_of(path), "validation": read_progress(path).measured()}
-            for path in sorted(sources, key=step_of)
-        ],
-    }
-    with report_full_disk(target, target.parent / "checkpoints", count_bytes(weights)):
-        with open_atomic(target) as file:
-            facts["sha256"] = write_hashed(file, weights)["sha256"]
-            file.flush()
-            os.fsync(file.fileno())
-            facts_path.unlink(missing_ok=True)
-            fsync_path(target.parent)
-        write_atomic(facts_path, json.dumps(facts, indent=1) + "\n")
+def read_validations(checkpoints: Sequence[Path]) -> dict[Path, Mapping[str, float]]:
+    """Each checkpoint with the metrics that its validation measured."""
+    return {path: read_progress(path).measured() for path in checkpoints}

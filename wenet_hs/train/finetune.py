@@ -19,21 +19,21 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.build import AnyTree, build_head
-from wenet_hs.checkpoint import MANIFEST, load_weights, read_weights, verification_error, weights_path
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.encoders.kinds import check_same_outputs
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.errors import CheckpointError, list_names
-from wenet_hs.experiment import TREE_FILES, check_files, check_old_convention, check_tree, find_files, head_confs
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
-from wenet_hs.interop.hsoftmax_original import is_original, saved_tree
-from wenet_hs.interop.weights import check_num_units, convert_state_dict, has_decoder, is_wenet, state_sizes
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import AnyTree, build_head
+from wenet_hs.model.checkpoint import MANIFEST, load_weights, read_weights, verification_error, weights_path
+from wenet_hs.model.encoders.kinds import check_same_outputs
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.experiment import TREE_FILES, check_files, check_old_convention, check_tree, find_files, head_confs
+from wenet_hs.model.foreign_weights import check_num_units, convert_state_dict, has_decoder, is_wenet, state_sizes
 from wenet_hs.text.units import UnitTable, check_special
+from wenet_hs.tree.errors import CheckpointError, list_names
+from wenet_hs.tree.original import is_original, saved_tree
 from wenet_hs.tree.tree import Tree, load_tree
 
 logger = logging.getLogger(__name__)

@@ -19,19 +19,18 @@ from typing import Any, Generic
 import torch
 from pydantic import BaseModel
 
-from wenet_hs.checkpoint import hash_weights
+from wenet_hs.base.files import file_sha256
+from wenet_hs.compute.devices import has_native_bf16, has_native_fp16
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf, UpperConf
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.data.shards import DataType
-from wenet_hs.devices import has_native_bf16, has_native_fp16
-from wenet_hs.encoders.description import read_description
-from wenet_hs.encoders.weights import hash_pretrained
-from wenet_hs.errors import ConfigError
-from wenet_hs.experiment import TREE_FILES, head_confs
-from wenet_hs.files import file_sha256, write_atomic
-from wenet_hs.gpu import is_gpu
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.model.checkpoint import hash_weights
+from wenet_hs.model.encoders.description import read_description
+from wenet_hs.model.encoders.weights import hash_pretrained
+from wenet_hs.model.experiment import TREE_FILES, head_confs
 from wenet_hs.runs.record import (
     RUN_FILE,
     DataFile,
@@ -44,6 +43,8 @@ from wenet_hs.runs.record import (
     utc_now,
 )
 from wenet_hs.text.units import UnitTable
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError
 
 logger = logging.getLogger(__name__)
 

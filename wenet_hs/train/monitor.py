@@ -34,15 +34,15 @@ from tensorboard.compat.proto.event_pb2 import Event, SessionLog  # type: ignore
 from tensorboard.compat.proto.summary_pb2 import Summary  # type: ignore[import-untyped]
 from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignore[import-untyped]
 
+from wenet_hs.compute.devices import peak_memory_bytes
 from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.curves import is_overfitted, losses_by_validation, read_curves
-from wenet_hs.devices import peak_memory_bytes
-from wenet_hs.errors import DataError
+from wenet_hs.runs.curves import is_overfitted, losses_by_validation, read_curves
 from wenet_hs.runs.record import Steps
 from wenet_hs.runs.sentences import describe_duration, describe_limit
 from wenet_hs.train.optim import SMALLEST_SCALE
 from wenet_hs.train.run_recorder import RunRecorder
 from wenet_hs.train.state import Progress
+from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from wenet_hs.compute.devices import has_native_bf16, processor_name
 from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.optim import OptimConf
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
-from wenet_hs.devices import has_native_bf16, processor_name
-from wenet_hs.errors import ConfigError, list_names
 from wenet_hs.heads.base import OutputHead
-from wenet_hs.model import AsrModel
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.tree.errors import ConfigError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from wenet_hs.errors import Stopped, WenetHsError, one_line
 from wenet_hs.runs.record import (
     RUN_FILE,
     End,
@@ -21,6 +20,7 @@ from wenet_hs.runs.record import (
     write_run,
 )
 from wenet_hs.train.state import Progress
+from wenet_hs.tree.errors import Stopped, WenetHsError, one_line
 
 logger = logging.getLogger(__name__)
 

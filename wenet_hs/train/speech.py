@@ -20,27 +20,25 @@ from typing import Literal
 import torch
 from torch import nn
 
+from wenet_hs.compute.devices import find_device, resident_bytes
+from wenet_hs.compute.distributed import World, join_process_group, local_rank
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.augment import SPEED_FACTORS
 from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
-from wenet_hs.devices import find_device, resident_bytes
-from wenet_hs.distributed import World, join_process_group, local_rank
-from wenet_hs.encoders.outputs import EncoderOutputs
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.encoders.weights import load_pretrained
-from wenet_hs.errors import ConfigError, DataError, list_names
-from wenet_hs.experiment import build_from_folder, read_units
-from wenet_hs.files import write_atomic
-from wenet_hs.gpu import is_gpu
 from wenet_hs.heads.ctc import constant_output_loss
-from wenet_hs.model import AsrModel
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.encoders.outputs import EncoderOutputs
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
+from wenet_hs.model.encoders.weights import load_pretrained
+from wenet_hs.model.experiment import build_from_folder, read_units
+from wenet_hs.model.packed import resolve_model
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.runs.record import ListSize
-from wenet_hs.shared_model import resolve_model
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
@@ -50,6 +48,8 @@ from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.training import DataSize, Task, train_as_rank
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 logger = logging.getLogger(__name__)
 

@@ -12,17 +12,16 @@ import torch
 from rapidfuzz.distance import Levenshtein
 from torch import Tensor
 
+from wenet_hs.compute.devices import lacks_memory
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.data.dataset import with_features
-from wenet_hs.devices import lacks_memory
-from wenet_hs.distributed import World
-from wenet_hs.encoders.pretrained import PretrainedEncoder
-from wenet_hs.errors import ConfigError
 from wenet_hs.frontends.build import build_frontend
 from wenet_hs.heads.ctc import begins_unit
-from wenet_hs.manifest import BadClip
-from wenet_hs.model import AsrModel, Losses
+from wenet_hs.manifest.data_list import BadClip
+from wenet_hs.model.asr_model import AsrModel, Losses
+from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, attention_guide, ctc_weight, current_rates
@@ -35,6 +34,7 @@ from wenet_hs.train.step import (
     refuse_many_skips,
     sum_over_ranks,
 )
+from wenet_hs.tree.errors import ConfigError
 
 
 @dataclass(frozen=True, kw_only=True)

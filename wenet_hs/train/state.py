@@ -18,7 +18,13 @@ from torch import Tensor, nn
 from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from wenet_hs.checkpoint import (
+from wenet_hs.compute.distributed import World
+from wenet_hs.data.batching import Batch
+from wenet_hs.heads.base import OutputHead
+from wenet_hs.heads.gpu import copy_to, is_gpu
+from wenet_hs.heads.node_head import sparse_rows
+from wenet_hs.model.asr_model import Losses
+from wenet_hs.model.checkpoint import (
     FROZEN,
     Content,
     check_intact,
@@ -28,16 +34,10 @@ from wenet_hs.checkpoint import (
     report_full_disk,
     write_hashed,
 )
-from wenet_hs.data.batching import Batch
-from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError, one_line
-from wenet_hs.files import open_atomic
-from wenet_hs.gpu import copy_to, is_gpu
-from wenet_hs.heads.base import OutputHead
-from wenet_hs.heads.node_head import sparse_rows
-from wenet_hs.model import Losses
 from wenet_hs.nn.conformer import MaskedBatchNorm
 from wenet_hs.train.optim import Optimizer, Precision
+from wenet_hs.tree.atomic import open_atomic
+from wenet_hs.tree.errors import CheckpointError, one_line
 
 logger = logging.getLogger(__name__)
 Model = TypeVar("Model", bound=nn.Module)

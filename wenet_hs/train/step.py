@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.errors import DataError
 from wenet_hs.train.optim import SMALLEST_SCALE, clip_gradient, learning_rate
 from wenet_hs.train.state import Progress, TrainState
+from wenet_hs.tree.errors import DataError
 
 MAX_SKIPPED_IN_A_ROW = 10
 

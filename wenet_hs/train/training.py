@@ -20,7 +20,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from wenet_hs.checkpoint import (
+from wenet_hs.base.files import locked
+from wenet_hs.compute.devices import processor_name
+from wenet_hs.compute.distributed import World
+from wenet_hs.config.load import Config, dump_config, load_config
+from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.model.checkpoint import (
     check_intact,
     checkpoint_path,
     list_checkpoints,
@@ -31,14 +36,9 @@ from wenet_hs.checkpoint import (
     rotate,
     save_checkpoint,
     set_aside_newer,
+    write_final,
 )
-from wenet_hs.config.load import Config, dump_config, load_config
-from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.devices import processor_name
-from wenet_hs.distributed import World
-from wenet_hs.errors import CheckpointError, Stopped
-from wenet_hs.experiment import tree_paths
-from wenet_hs.files import locked, write_atomic
+from wenet_hs.model.experiment import tree_paths
 from wenet_hs.runs.record import ListSize, Resources, Steps
 from wenet_hs.runs.sentences import describe_resources
 from wenet_hs.train.average import (
@@ -47,7 +47,7 @@ from wenet_hs.train.average import (
     choose_checkpoints,
     is_out_of_patience,
     kept_checkpoint_bytes,
-    write_final,
+    read_validations,
 )
 from wenet_hs.train.model_folder import (
     Hardware,
@@ -60,6 +60,8 @@ from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.run_recorder import RunRecorder
 from wenet_hs.train.state import TrainState
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import CheckpointError, Stopped
 from wenet_hs.tree.tree import load_tree
 
 logger = logging.getLogger(__name__)
@@ -360,13 +362,14 @@ class Training:
         """Write `final.pt`: the last weights; with `early_stopping` those of the best checkpoint."""
         early, target = self.config.early_stopping, self.model_dir / "final.pt"
         if early is None:
-            write_final(target, self.state.model.state_dict(), list_checkpoints(self._checkpoints)[-1:], by="last")
+            last = list_checkpoints(self._checkpoints)[-1:]
+            write_final(target, self.state.model.state_dict(), read_validations(last), by="last")
             return
         if not any(early.metric in validation for validation in self.state.progress.validations):
             found = f"{early.metric} was not finite in any validation, so there is no best checkpoint"
             raise CheckpointError(self.model_dir, found, "train with a lower optim_conf.lr in another --model_dir")
         best = choose_checkpoints(self.model_dir, 1, early.metric)
-        write_final(target, average_weights(best), best, by=early.metric)
+        write_final(target, average_weights(best), read_validations(best), by=early.metric)
         if is_out_of_patience(self.state.progress.validations, early):
             logger.info("no better %s in the last %d validations", early.metric, early.patience)
         logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)

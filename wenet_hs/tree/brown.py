@@ -26,9 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from wenet_hs.compiled import njit
+from wenet_hs.tree.compiled import njit
 from wenet_hs.tree.huffman import NO_ROWS, add_unplaced, huffman_rows
 
 FULL_UP_TO = 1000
@@ -66,15 +65,19 @@ def brown_children(sequences: Sequence[Sequence[int]], frequencies: NDArray[np.f
         return add_unplaced(NO_ROWS, ids_M, frequencies)
     rank_V = np.zeros(len(frequencies), dtype=np.int64)
     rank_V[ids_M] = np.arange(len(ids_M))
-    bigrams = csr_array((np.ones_like(firsts), (rank_V[firsts], rank_V[seconds])), shape=(len(ids_M), len(ids_M)))
-    follow, precede = (
-        (rows.indptr.astype(np.int64), rows.indices.astype(np.int64), rows.data)
-        for rows in (bigrams, bigrams.T.tocsr())
-    )
+    follow = _count_pairs(rank_V[firsts], rank_V[seconds], len(ids_M))
+    precede = _count_pairs(rank_V[seconds], rank_V[firsts], len(ids_M))
     window = WINDOW if len(ids_M) > FULL_UP_TO else len(ids_M)
     classes = _empty_classes(min(window + 1, len(ids_M)), len(begins))
     merges = np.asarray(_all_merges(classes, follow, precede, frequencies[ids_M], ids_M, window))
     return add_unplaced(_whole_tree(merges, window, ids_M, frequencies), ids_M, frequencies)
+
+
+def _count_pairs(rows: Ints, columns: Ints, num_ranks: int) -> Rows:
+    """The different pairs (row, column) in compressed rows: starts (M+1,), columns (B,) and counts (B,)."""
+    pairs, counts = np.unique(rows * num_ranks + columns, return_counts=True)
+    starts = np.searchsorted(pairs, np.arange(num_ranks + 1) * num_ranks)
+    return starts, pairs % num_ranks, counts
 
 
 def _whole_tree(merges: Ints, window: int, ids_M: Ints, frequencies: NDArray[np.float64]) -> Ints:

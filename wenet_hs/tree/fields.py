@@ -7,17 +7,20 @@ Dimension key: V units, I inner nodes, E = I+V-1 edges (children of all inner no
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, ValidationError
 
-from wenet_hs.errors import DataError
+from wenet_hs.tree.errors import DataError, one_line
 
 FORMAT = "wenet_hs.tree/1"
+FIELDS = ("format", "kind", "units", "children", "frequencies", "options")
+"""The fields of a `tree.json`."""
+_TO_DO = "build the tree again, or see docs/heads.md for the format"
 
 
 # ---- checks: each raises ValueError with one line that names the first fault
@@ -101,41 +104,109 @@ def check_children(offsets: NDArray[np.int64], children: NDArray[np.int64], num_
 # ---- tree.json
 
 
-class TreeFile(BaseModel):
+@dataclass(frozen=True)
+class TreeFile:
     """The content of a `tree.json`. Whether the fields form a tree is checked by the tree itself."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    format: Literal["wenet_hs.tree/1"]
     kind: str
     units: list[str]
-    children: list[list[Annotated[int, Field(ge=0, lt=2**31)]]]
+    children: list[list[int]]
     """The children of each inner node."""
-    frequencies: list[FiniteFloat]
+    frequencies: list[float]
     options: dict[str, Any]
 
     @classmethod
     def parse(cls, text: str, path: Path | str) -> "TreeFile":
         """The content of the file `path`. Raises DataError, one line with path and fault, on any other text."""
-        try:
-            record = cls.model_validate_json(text)
-            json.loads(text, object_pairs_hook=_check_keys)
-            json.dumps(record.options, allow_nan=False)  # 1e999 is infinite, and could not be written again
-        except ValidationError as error:
-            fault = error.errors(include_url=False)[0]
-            where = ": ".join(map(str, (path, *fault["loc"])))
-            found = "" if fault["type"] in ("missing", "json_invalid") else f", found {repr(fault['input'])[:40]}"
-            to_do = "build the tree again, or see docs/heads.md for the format"
-            raise DataError(where, f"{fault['msg']}{found}", to_do) from error
-        except KeyError as error:
-            raise DataError(path, f"the key {error} occurs twice", "keep one") from error
-        except ValueError as error:
-            raise DataError(f"{path}: options", "a number that is not finite", "build the tree again") from error
-        return record
+        fields = _parse_object(text, path)
+        if fields.get("format", FORMAT) != FORMAT:
+            raise _field_error(path, "format", f"expected {FORMAT!r}", fields["format"])
+        _check_field_names(fields, path)
+        if not isinstance(fields["kind"], str):
+            raise _field_error(path, "kind", "expected a text", fields["kind"])
+        if not isinstance(fields["options"], dict):
+            raise _field_error(path, "options", "expected an object", fields["options"])
+        _check_writable(fields["options"], path)
+        return cls(
+            kind=fields["kind"],
+            units=_list_of(fields, "units", _is_text, "a text", path),
+            children=_list_of(fields, "children", _is_row_of_children, "a list of numbers from 0 to 2^31-1", path),
+            frequencies=_list_of(fields, "frequencies", _is_finite_number, "a finite number", path),
+            options=fields["options"],
+        )
 
 
-def _check_keys(pairs: list[tuple[str, Any]]) -> None:
-    """Of a repeated key, a parser keeps the last value without a word."""
-    name, count = Counter(name for name, _ in pairs).most_common(1)[0] if pairs else ("", 1)
-    if count > 1:
+def _parse_object(text: str, path: Path | str) -> dict[str, Any]:
+    try:
+        fields = json.loads(text, object_pairs_hook=_object_of_pairs)
+    except KeyError as error:
+        raise DataError(path, f"the key {error} occurs twice", "keep one") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, f"not JSON ({one_line(error)})", _TO_DO) from error
+    if not isinstance(fields, dict):
+        raise DataError(path, f"expected an object with the fields of a tree, found {repr(fields)[:40]}", _TO_DO)
+    return fields
+
+
+def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The object with these keys and values. Raises KeyError for a repeated key, of which json keeps the last value."""
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        name = Counter(name for name, _ in pairs).most_common(1)[0][0]
         raise KeyError(name[:40])
+    return fields
+
+
+def _check_field_names(fields: dict[str, Any], path: Path | str) -> None:
+    for name in FIELDS:
+        if name not in fields:
+            raise DataError(f"{path}: {name}", "this field is missing", _TO_DO)
+    for name in fields:
+        if name not in FIELDS:
+            raise DataError(f"{path}: {name[:40]}", f"not a field of a tree, which has {', '.join(FIELDS)}", _TO_DO)
+
+
+def _check_writable(options: dict[str, Any], path: Path | str) -> None:
+    """Raise DataError for values that json reads but that could not be written again."""
+    try:
+        text = json.dumps(options, ensure_ascii=False, allow_nan=False)
+    except ValueError as error:  # 1e999 is read as infinity
+        raise DataError(f"{path}: options", "a number that is not finite", "build the tree again") from error
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise DataError(f"{path}: options", "half of a surrogate pair, which is not text", _TO_DO) from error
+
+
+def _list_of(
+    fields: dict[str, Any], name: str, is_valid: Callable[[Any], bool], expected: str, path: Path | str
+) -> list[Any]:
+    """The list in the field `name`. Raises DataError unless it is one, and each of its values is valid."""
+    values = fields[name]
+    if not isinstance(values, list):
+        raise _field_error(path, name, "expected a list", values)
+    for index, value in enumerate(values):
+        if not is_valid(value):
+            raise _field_error(path, f"{name}: {index}", f"expected {expected}", value)
+    return values
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_row_of_children(value: Any) -> bool:
+    return isinstance(value, list) and all(type(child) is int and 0 <= child < 2**31 for child in value)
+
+
+def _is_finite_number(value: Any) -> bool:
+    if type(value) not in (int, float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond the range of float64
+        return False
+
+
+def _field_error(path: Path | str, where: str, expected: str, value: Any) -> DataError:
+    return DataError(f"{path}: {where}", f"{expected}, found {repr(value)[:40]}", _TO_DO)

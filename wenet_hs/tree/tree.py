@@ -18,8 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError
-from wenet_hs.files import read_lines
+from wenet_hs.tree.errors import DataError
 from wenet_hs.tree.fields import TreeFile, check_frequencies
 from wenet_hs.tree.huffman import (
     NO_ROWS,
@@ -33,6 +32,7 @@ from wenet_hs.tree.huffman import (
     random_order,
     two_levels,
 )
+from wenet_hs.tree.text_file import read_text
 from wenet_hs.tree.unit_tree import UnitTree
 
 Numbers = Sequence[float] | NDArray[np.float64]
@@ -241,7 +241,7 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
 
     Raises DataError, one line with path and fault, on anything that is not a tree.
     """
-    file = TreeFile.parse("\n".join(read_lines(path)), path)
+    file = TreeFile.parse(read_text(path), path)
     units, frequencies = tuple(file.units), np.array(file.frequencies)
     try:
         if file.kind != CLASSES and all(len(row) == 2 for row in file.children):

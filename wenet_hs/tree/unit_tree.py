@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.files import write_atomic
+from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.fields import FORMAT, check_children, check_frequencies, check_names
 
 
@@ -33,7 +33,7 @@ class UnitTree:
     code_separator: ClassVar[str] = "."
     """Between the child indexes of a code."""
     kind: str
-    """How it was built: a name in `wenet_hs.tree.build.KINDS`, or the name of another builder."""
+    """How it was built: a name in `wenet_hs.tree_kinds.kinds.KINDS`, or the name of another builder."""
     units: tuple[str, ...]
     """The V unit names, in the order of the unit table."""
     children: NDArray[np.int64]

@@ -19,11 +19,11 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import spearmanr
 
-from wenet_hs.errors import ConfigError, DataError, WenetHsError
-from wenet_hs.manifest import Utterance, read_data_list, read_sentences
+from wenet_hs.manifest.data_list import Utterance, read_data_list, read_sentences
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.text.normalize import normalize
 from wenet_hs.tree import Tree
+from wenet_hs.tree.errors import ConfigError, DataError, WenetHsError
 
 FAMILIES = ("Romance: ca es fr it pt", "Slavic: be cs pl ru uk", "Turkic: ba ky tr tt uz")
 Counts = Mapping[str, Counter[str]]

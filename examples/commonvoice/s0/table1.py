@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from wenet_hs.corpus.subset import read_statistics, sampling_ratios
-from wenet_hs.errors import WenetHsError
 from wenet_hs.score.tables import markdown_table
+from wenet_hs.tree.errors import WenetHsError
 
 PAPER_HOURS = {
     "ca": (76.3, 15.3), "es": (37.6, 14.4), "fr": (55.7, 13.4), "it": (33.4, 15.0), "pt": (20.7, 11.4),

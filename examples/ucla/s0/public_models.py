@@ -23,8 +23,6 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.errors import DataError, WenetHsError
-from wenet_hs.files import write_atomic
 from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.score import Rules, score
 from wenet_hs.score.bootstrap import Interval
@@ -32,6 +30,8 @@ from wenet_hs.score.error_rate import format_interval, percent
 from wenet_hs.score.seeds import SeedMean, mean_over_seeds
 from wenet_hs.score.tables import format_points, format_signed, markdown_table
 from wenet_hs.score.transcript_files import read_transcripts
+from wenet_hs.tree.atomic import write_atomic
+from wenet_hs.tree.errors import DataError, WenetHsError
 
 SEEDS = (1, 2, 3)
 MODE = "joint"

@@ -19,11 +19,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.kernels import search_numba as keys
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, on_arrays, use_torch_threads
 from wenet_hs.heads.kernels.scores import cost_of_scores
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
+from wenet_hs.tree.compiled import njit, prange
 from wenet_hs.tree.tree import NaryTree
 
 MIN_PRODUCT_ROWS, MIN_PRODUCT_SCORES = 6, 4096

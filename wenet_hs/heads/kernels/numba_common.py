@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.compiled import njit, prange
+from wenet_hs.tree.compiled import njit, prange
 
 SUMS = {"reassoc", "contract", "nsz"}
 """Fast-math flags of the kernels: sums may be reordered, NaN and infinity stay what they are."""

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
-from wenet_hs.gpu import is_gpu
-from wenet_hs.nn.cpu import linear
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.heads.products import linear
 
 MAX_SCORES = 2**29
 """Of so many scores (2 GiB) `cost_in_parts` keeps the derivatives for the backward pass; more rows are computed in

@@ -16,7 +16,7 @@ import math
 import torch
 from torch import Tensor
 
-from wenet_hs.gpu import is_gpu
+from wenet_hs.heads.gpu import is_gpu
 
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, use_torch_threads
+from wenet_hs.tree.compiled import njit, prange
 
 SERIAL_MAX_ROWS = 3
 """Up to this many rows are searched by the calling thread: to start the others takes 4 µs, a row 2 to 7 µs."""

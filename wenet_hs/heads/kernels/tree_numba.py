@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from wenet_hs.compiled import njit, prange
 from wenet_hs.heads.kernels.numba_common import SUMS, exp_minus, log1p_unit, on_arrays, use_torch_threads
 from wenet_hs.heads.kernels.scores import cost_of_scores
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
+from wenet_hs.tree.compiled import njit, prange
 
 _ZERO, _ONE = np.float32(0.0), np.float32(1.0)
 _TASKS = 16  # of the weight's gradient, shared by the threads

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from wenet_hs.gpu import is_gpu
+from wenet_hs.heads.gpu import is_gpu
 
 
 def has_triton() -> bool:

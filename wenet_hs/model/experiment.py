@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a trained model: its layout, its verification, and loading it.
+
+    train.yaml  units.txt  [bpe.model]  [tree.json  ctc_tree.json]  [global_cmvn]  [encoder.json]
+    checkpoints/  final.pt  metrics.jsonl
+
+It is complete: it can be moved to another machine and decoded there.
+"""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from wenet_hs.base.files import file_sha256, refuse_lfs_pointer
+from wenet_hs.config.encoders import PretrainedConf
+from wenet_hs.config.heads import AdaptiveHeadConf, HeadConf, TreeHeadConf
+from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
+from wenet_hs.frontends.base import Frontend
+from wenet_hs.frontends.build import build_frontend
+from wenet_hs.heads.gpu import is_gpu
+from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.build import AnyTree, Cmvn, build_model, state_cmvn
+from wenet_hs.model.checkpoint import MANIFEST, load_weights, read_weights, weights_path
+from wenet_hs.model.encoders.description import read_description, refuse_other_form
+from wenet_hs.model.encoders.kinds import differences
+from wenet_hs.model.encoders.other_forms import hub_name_of
+from wenet_hs.model.foreign_weights import check_num_units, convert_state_dict, is_wenet
+from wenet_hs.model.packed import WEIGHTS, resolve_model, unpacked_models
+from wenet_hs.runs.curves import is_model_overfitted
+from wenet_hs.runs.record import RUN_FILE, RunRecord, read_run
+from wenet_hs.text.tokenizer import Tokenizer, make_tokenizer
+from wenet_hs.text.units import UnitTable, check_special
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, list_names, one_line
+from wenet_hs.tree.tree import load_tree
+
+logger = logging.getLogger(__name__)
+
+TREE_FILES = {"head_conf": "tree.json", "ctc_conf.head_conf": "ctc_tree.json"}
+"""Section that names a tree → its file in an experiment folder: the decoder's tree and the CTC branch's."""
+
+_TABLES = ("units.txt", "lang_char.txt", "words.txt")
+"""Names of unit tables; WeNet's recipes use the last two."""
+
+
+def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
+    """Dotted section → its settings, for the head, and that of a recogniser's CTC branch."""
+    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head_conf} if isinstance(config, ExperimentConfig) else {}
+    return {"head_conf": config.head_conf, **of_ctc}
+
+
+def tree_paths(config: TrainingConfig) -> dict[str, str]:
+    """Section → path, for the trees that a config names."""
+    return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A trained model with its config and tokenizer."""
+
+    config: ExperimentConfig
+    tokenizer: Tokenizer
+    model: AsrModel
+    """In evaluation mode."""
+    model_dir: Path
+    run: RunRecord = RunRecord()
+    """What its training was started with; without any fact if that is not recorded."""
+    is_overfitted: bool = False
+    """By the curves of its training; its confidences are too high then."""
+
+    @property
+    def frontend(self) -> Frontend:
+        """What computes the input of the model's encoder."""
+        return self.model.encoder.own_frontend or build_frontend(self.config.dataset_conf)
+
+
+def load_experiment(
+    model_dir: Path | str, *, checkpoint: Path | str | None = None, device: torch.device | str = "cpu"
+) -> Experiment:
+    """Loads an experiment folder, ours or WeNet's (`train.yaml final.pt units.txt`), or a packed model.
+
+    Args:
+        model_dir: a folder, which may have been moved; a ZIP or `hf://user/name` of a packed model.
+        checkpoint: weights instead of `final.pt`: a file, a checkpoint folder, or a packed model.
+
+    Raises CheckpointError, DataError or ConfigError with the file that is missing, damaged or of another model.
+    """
+    if is_gpu(torch.device(device)):  # torch would round the factors of convolutions, not those of matrices, to TF32
+        torch.backends.cudnn.allow_tf32 = False
+    model_dir = resolve_model(model_dir)
+    refuse_other_model(model_dir)
+    config = load_config(in_folder(model_dir, "train.yaml"), is_for_training=False)
+    table_path = find_table(model_dir, config)
+    check_files(model_dir, config)
+    table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
+    path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
+    state = read_weights(path)
+    if checkpoint is not None:
+        check_same_model(path, config, table, model_dir)
+    if is_wenet(state):
+        check_old_convention(config, table, table_path)
+        state = convert_state_dict(state)
+    check_num_units(state, len(table), str(path), str(table_path))
+    try:
+        model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+    except RuntimeError as error:  # of torch, for want of memory
+        if "memory" not in str(error):
+            raise
+        found = f"describes a model that cannot be built ({one_line(error)})"
+        raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
+    load_weights(model, state, str(path))
+    run = run_of(model_dir, config) or RunRecord()
+    return Experiment(
+        config=config,
+        tokenizer=tokenizer,
+        model=model.to(device).eval(),
+        model_dir=model_dir,
+        run=run,
+        is_overfitted=run.is_overfitted or is_model_overfitted(model_dir, path),
+    )
+
+
+def run_of(model_dir: Path, config: TrainingConfig) -> RunRecord | None:
+    """The record of the training in this folder; None for a model of WeNet.
+
+    `config`: of its train.yaml, where earlier versions have the facts.
+    """
+    settings = {"provenance": config.provenance, "head": config.head, "seed": config.seed}
+    return read_run(model_dir, settings)
+
+
+def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
+    """Reads the unit table of an experiment folder, with its tokenizer; a BPE model is in the same folder.
+
+    `where`: the file of the config, for error messages.
+
+    Raises DataError or ConfigError if the table is damaged, or is not the one the config was written for.
+    """
+    table = UnitTable.read(table_path)
+    check_special(table, config.tokenizer_conf.special_tokens, f"{where}: tokenizer_conf")
+    bpe = config.tokenizer_conf.bpe_path
+    bpe_model = None if bpe is None else in_folder(table_path.parent, bpe, made_by=config.trained_by)
+    return table, make_tokenizer(config.tokenizer, table, bpe_model)
+
+
+def build_from_folder(
+    config: ExperimentConfig, table: UnitTable, folder: Path, *, cmvn: Cmvn | None = None
+) -> AsrModel:
+    """Builds a model with new weights over the units of `table`, with the trees that the config names, from `folder`.
+
+    Raises what `build_model` and `load_trees` raise.
+    """
+    trees = load_trees(config, table, folder)
+    of_head = {"tree": trees.get("head_conf"), "ctc_tree": trees.get("ctc_conf.head_conf")}
+    conf = config.encoder_conf
+    description = read_description(in_folder(folder, conf.path)) if isinstance(conf, PretrainedConf) else None
+    return build_model(config, len(table), table.special, cmvn=cmvn, pretrained=description, **of_head)
+
+
+def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[str, AnyTree]:
+    """The trees that the config names, from `folder`, by section.
+
+    Raises CheckpointError if a tree is missing, and DataError if it is damaged, not over the units of `table`, or built
+    with another tokenizer.
+    """
+    trees = {}
+    for section, name in tree_paths(config).items():
+        path = in_folder(folder, name, made_by=config.trained_by)
+        trees[section] = tree = load_tree(path)
+        check_tree(tree, table.units, path)
+        built_with = tree.options.get("tokenizer", config.tokenizer)
+        if built_with != config.tokenizer:
+            found = f"built with --tokenizer {built_with}, but the config has tokenizer: {config.tokenizer}"
+            raise DataError(path, found, "set the same one in both")
+    return trees
+
+
+def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, model_dir: Path) -> None:
+    """Raises CheckpointError if other weights are of a model with other units, trees or inputs, by the files next to
+    them: equal shapes do not show this. Files that cannot be read are no reason to refuse the weights."""
+    try:
+        home, table_path, other = find_files(weights)
+        their_table = None if table_path is None else UnitTable.read(table_path)
+    except (ConfigError, DataError) as error:
+        logger.warning("%s: whether these weights are of %s is not known (%s)", weights, model_dir, error)
+        return
+    if home == model_dir.absolute():
+        return
+    to_do = f"give --model_dir {home}"
+    if their_table is not None and not table.has_same_ids(their_table):
+        raise CheckpointError(weights, f"its units ({table_path}) are not those of {model_dir}", to_do)
+    if other is None:
+        return
+    check_files(home, other)
+    own_trees = load_trees(config, table, model_dir)
+    for section, path in tree_paths(other).items():
+        file = home / Path(path).name
+        if section not in own_trees or not file.is_file():
+            continue
+        own, theirs = own_trees[section], load_tree(file)
+        is_same = own.has_same_structure(theirs)
+        if isinstance(head_confs(config)[section], AdaptiveHeadConf):  # its clusters follow from the frequencies
+            is_same = is_same and np.array_equal(own.frequencies, theirs.frequencies)
+        if not is_same:
+            raise CheckpointError(weights, f"its tree ({file}) is not that of {model_dir}", to_do)
+    if different := _different_inputs(config, model_dir, other, home):
+        raise CheckpointError(weights, f"a model with {list_names(different)}", to_do)
+
+
+def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentConfig, other_dir: Path) -> list[str]:
+    """The settings with which the encoders of two models with equal weights would compute other outputs."""
+    if isinstance(own.encoder_conf, PretrainedConf):
+        own_file, other_file = in_folder(own_dir, own.encoder_conf.path), other_dir / "encoder.json"
+        is_there = other_file.is_file()
+        return differences(read_description(other_file), read_description(own_file)) if is_there else []
+    ours, theirs = own.dataset_conf.feature_settings(), other.dataset_conf.feature_settings()
+    return [f"{name} {theirs[name]}, not {value}" for name, value in ours.items() if theirs[name] != value]
+
+
+def check_files(model_dir: Path, config: TrainingConfig) -> None:
+    """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in its run record.
+
+    With other units of the same number every word would be wrong.
+    """
+    is_unpacked = model_dir.parent == unpacked_models()
+    to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
+    refuse_lfs_pointer(model_dir / WEIGHTS)
+    run = run_of(model_dir, config)
+    sums = {} if run is None else run.files
+    for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
+        path = model_dir / name
+        if name not in sums or not path.is_file():
+            continue
+        if file_sha256(path) != sums[name]:
+            recorded_in = RUN_FILE if (model_dir / RUN_FILE).is_file() else "train.yaml"
+            raise CheckpointError(path, f"changed since the training (sha256 in {recorded_in})", to_do)
+
+
+def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
+    """The folder of the model's other files, its unit table and its config.
+
+    It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
+    """
+    start = (path if path.is_dir() else path.parent).absolute()
+    is_checkpoint = start.name.startswith("step-") or (start / MANIFEST).exists()
+    for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
+        has_config = (folder / "train.yaml").is_file()
+        config = load_config(folder / "train.yaml", is_for_training=False) if has_config else None
+        named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]
+        for name in (Path(named).name, *_TABLES):
+            if (folder / name).is_file():
+                return folder, folder / name, config
+        if config is not None:
+            return folder, None, config
+    return start, None, None
+
+
+def refuse_other_model(model_dir: Path) -> None:
+    """Raises CheckpointError if a file of a model folder or a published model stands for a model folder."""
+    if any((model_dir / name).is_file() for name in ("train.yaml", "units.txt", "final.pt")):
+        return  # perhaps incomplete; then the file that is missing is named
+    if model_dir.is_file() and (model_dir.parent / "train.yaml").is_file():
+        to_do = f"give --model_dir {model_dir.parent}"
+        raise CheckpointError(model_dir, "a file of a model folder", to_do)
+    if not model_dir.exists():
+        return
+    refuse_other_form(model_dir)
+    if (model_dir / "config.json").is_file():
+        to_do = (
+            f"`wenet-hs import --hf {model_dir} --out NEW` converts a model that was fine-tuned with CTC; "
+            "another one can be the encoder of a training (docs/pretrained.md)"
+        )
+        raise CheckpointError(model_dir, "is a folder in Hugging Face's layout", to_do)
+
+
+def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
+    """The first file of the folder with the base name of one of `names`. Raises CheckpointError if there is none."""
+    base_names = [Path(name).name for name in names]
+    for name in base_names:
+        if (model_dir / name).is_file():
+            return model_dir / name
+    if not model_dir.is_dir():
+        found = "a file" if model_dir.is_file() else "no such file or folder"
+        to_do = "give the --model_dir of a training"
+        if hub_name := hub_name_of(model_dir):
+            to_do += f", or hf://{hub_name} if it is a packed model on the Hugging Face Hub"
+        raise CheckpointError(model_dir, found, to_do)
+    command = "average" if base_names[0] == "final.pt" and made_by == "train" else made_by
+    to_do = f"`wenet-hs {command} --model_dir {model_dir}` writes it, or copy it from the folder of the model"
+    raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
+
+
+def find_table(model_dir: Path, config: ExperimentConfig) -> Path:
+    """The unit table of a model folder.
+
+    A folder that WeNet's training wrote has none: its train.yaml names the table of the recipe, as a path from the
+    folder of the recipe. It is read there if the command runs in that folder.
+
+    Raises CheckpointError if there is no table.
+    """
+    named = config.tokenizer_conf.symbol_table_path
+    names = [Path(named).name] if named else []
+    if run_of(model_dir, config) is not None:  # one of our trainings, which copied the table
+        return in_folder(model_dir, *names, "units.txt")
+    for name in (*names, *_TABLES):
+        if (model_dir / name).is_file():
+            return model_dir / name
+    if named and Path(named).is_file():
+        logger.info("%s has no unit table; %s is used, which its train.yaml names", model_dir, named)
+        return Path(named)
+    to_do = f"copy the unit table of the recipe there, {named or 'its lang_char.txt or units.txt'}"
+    raise CheckpointError(model_dir / "units.txt", "no such file", to_do)
+
+
+def check_old_convention(config: ExperimentConfig, table: UnitTable, table_path: Path) -> None:
+    """Raises CheckpointError if <sos/eos> of a WeNet model's table is not V - 1.
+
+    Without `special_tokens` WeNet trains with V - 1, even if the table has another unit there.
+    """
+    last = len(table) - 1
+    if config.tokenizer_conf.special_tokens is None and table.special.eos != last:
+        found = f"<sos/eos> is {table.special.eos}, but WeNet trained this model with {last}"
+        why = "its train.yaml has no tokenizer_conf.special_tokens"
+        raise CheckpointError(table_path, f"{found} ({why})", "use the units.txt of the model, or add special_tokens")
+
+
+def check_tree(tree: AnyTree, units: Sequence[str], path: Path) -> None:
+    """Raises DataError with the first difference if leaf i of the tree is not unit i of the table."""
+    remedy = "build the tree again from this unit table with `wenet-hs tree build`"
+    if tree.num_units != len(units):
+        raise DataError(path, f"a tree over {tree.num_units} units, but the unit table has {len(units)}", remedy)
+    for unit_id, (leaf, unit) in enumerate(zip(tree.units, units, strict=True)):
+        if leaf != unit:
+            raise DataError(path, f"leaf {unit_id} is {leaf!r}, but unit {unit_id} of the table is {unit!r}", remedy)

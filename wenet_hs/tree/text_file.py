@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading of the text files of a tree."""
+
+from pathlib import Path
+
+from wenet_hs.tree.errors import DataError
+
+_LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+
+
+def read_text(path: Path | str) -> str:
+    """The text of a UTF-8 file, without a byte order mark.
+
+    Raises DataError if the file cannot be read, is a pointer of Git LFS, or is not UTF-8.
+    """
+    path = Path(path)
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(path, f"cannot be read ({error.strerror})", "check the path") from error
+    if content.startswith(_LFS_POINTER):
+        raise DataError(path, "a Git LFS pointer, not the file itself; run `git lfs pull` in its folder")
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        fault = f"not UTF-8 at byte {error.start}"
+        raise DataError(f"{path}:{line}", fault, "convert the file to UTF-8") from error
