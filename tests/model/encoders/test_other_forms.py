@@ -20,7 +20,7 @@ from wenet_hs.model.encoders.description import read_description
 from wenet_hs.model.encoders.other_forms import hub_name_of, recognise_other_form
 from wenet_hs.tree.errors import CheckpointError, WenetHsError
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PYTORCH = "is a checkpoint of PyTorch, as fairseq and OpenAI publish them, not a folder in Hugging Face's layout"
 XLSR_53 = (
     f"{PYTORCH}; `hf download facebook/wav2vec2-large-xlsr-53 --local-dir wav2vec2-large-xlsr-53` downloads this model "

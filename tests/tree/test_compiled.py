@@ -15,7 +15,7 @@ from numba.core import caching
 from wenet_hs.tree import compiled
 from wenet_hs.tree.compiled import SHARED_KERNELS, njit, temporary_cache_folder
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def double(value: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from wenet_hs.runs.curves import is_model_overfitted, is_overfitted, losses_by_validation, read_curves
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.parametrize(

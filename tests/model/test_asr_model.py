@@ -55,7 +55,7 @@ def check_outputs_and_losses(model: AsrModel, arrays: dict[str, Tensor], prefixe
 
 
 def test_the_model_in_this_folder_gives_wenets_numbers_and_hypotheses() -> None:
-    config, weights, arrays = wenet_reference(Path(__file__).parent / "golden", "wenet_conformer")
+    config, weights, arrays = wenet_reference(Path(__file__).parents[1] / "golden", "wenet_conformer")
     model = load_wenet_model(config, weights)
     batch = check_outputs_and_losses(model, arrays, [""])
     modes = ("attention", "ctc_greedy_search", "ctc_prefix_beam_search", "attention_rescoring")
