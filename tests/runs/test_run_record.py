@@ -11,6 +11,7 @@ from lock_holder import holder
 from wenet_hs.runs.provenance import Provenance
 from wenet_hs.runs.record import (
     DataFile,
+    DataLists,
     End,
     FirstWeights,
     RunRecord,
@@ -42,6 +43,31 @@ PROVENANCE = {
 }
 
 
+RECORD = RunRecord(
+    starts=(
+        Start(processors=("P1",), ranks=1),
+        Start(
+            command=("wenet-hs", "train", "--train_data", "a.list", "b c.list"),
+            processors=("P2",),
+            ranks=2,
+            machine="x86_64, 2 cores",
+            python="3.11.7",
+            packages={"wenet_hs": "0.1.0", "torch": "2.11.0"},
+            commit="1a2b3c4",
+        ),
+    ),
+    lists=DataLists(
+        train=(DataFile(path="a.list", sha256=B), DataFile(path="b c.list", sha256=C)),
+        valid=(DataFile(path="dev.list"),),
+    ),
+    first_weights=FirstWeights(kind="checkpoint", name="exp/base", sha256=C),
+    encoder_sha256=A,
+    files={"units.txt": A, "tree.json": B},
+    head="hsoftmax",
+    seed=3,
+)
+
+
 def of_provenance(**settings: Any) -> RunRecord:
     record = run_of_settings({"provenance": PROVENANCE, "seed": 3, "head": "hsoftmax"} | settings)
     assert record is not None
@@ -67,6 +93,28 @@ def test_the_facts_of_an_earlier_version_become_a_record() -> None:
 def test_the_facts_of_a_record_are_those_of_an_earlier_version() -> None:
     plain = PROVENANCE | {"command": "wenet-hs train --train_data a.list 'b c.list'"}
     assert describe_facts(of_provenance(provenance=plain)) == plain
+
+
+def test_the_facts_of_a_record_are_texts() -> None:
+    assert describe_facts(RECORD) == {
+        "command": "wenet-hs train --train_data a.list 'b c.list'",
+        "git": "1a2b3c4",
+        "python": "3.11.7",
+        "machine": "x86_64, 2 cores",
+        "processor": "P1; P2",
+        "ranks": "1; 2",
+        "wenet_hs": "0.1.0",
+        "torch": "2.11.0",
+        "sha256 of units.txt": A,
+        "sha256 of tree.json": B,
+        "sha256 of training list": f"{B} {C}",
+        "sha256 of checkpoint": C,
+        "checkpoint": "exp/base",
+        "sha256 of encoder weights": A,
+    }
+    from_random = RunRecord(first_weights=FirstWeights(kind="random"))
+    assert describe_facts(from_random) == {"sha256 of checkpoint": "none"}
+    assert describe_facts(RunRecord()) == {}
 
 
 @pytest.mark.parametrize(
@@ -104,7 +152,7 @@ def test_a_start_without_a_processor_is_of_an_unknown_one_beside_others() -> Non
 
 
 def test_a_record_is_read_as_it_was_written_with_names_that_are_no_utf8(tmp_path: Path) -> None:
-    record = of_provenance()
+    record = RECORD
     write_run(tmp_path, record)
     assert read_run(tmp_path) == record
     strange = record.model_copy(update={"starts": (Start(command=("train", "\udcff.yaml")),)})
@@ -154,7 +202,7 @@ def test_a_damaged_or_newer_record_is_one_line(tmp_path: Path, text: str, messag
 
 @pytest.mark.parametrize("length", [1, 20, 200, -3])
 def test_a_record_that_is_cut_off_is_one_line(tmp_path: Path, length: int) -> None:
-    write_run(tmp_path, of_provenance())
+    write_run(tmp_path, RECORD)
     content = (tmp_path / "run.json").read_bytes()
     (tmp_path / "run.json").write_bytes(content[:length])
     with pytest.raises(DataError, match="run.json: damaged"):
@@ -185,7 +233,7 @@ def test_a_folder_of_an_earlier_version_that_is_resumed_and_killed_is_killed(tmp
 
 
 def test_the_file_is_plain_json(tmp_path: Path) -> None:
-    write_run(tmp_path, of_provenance())
+    write_run(tmp_path, RECORD)
     values = json.loads((tmp_path / "run.json").read_text("utf-8"))
     assert values["format"] == "wenet_hs.run/1"
     assert values["lists"]["train"][0] == {"path": "a.list", "sha256": B}

@@ -21,7 +21,6 @@ import pytest
 import torch
 import yaml
 from lock_holder import holder
-from older_versions import write_facts
 from pydantic import BaseModel
 from small_models import small_batch, small_config, small_model
 from thread_ranks import run_on_ranks
@@ -231,11 +230,10 @@ def test_a_resumed_run_names_all_processors_and_numbers_of_ranks(
         copy = cut_back(copy, tmp_path / str(number), 3)
         tiny_corpus.train(copy)
         assert processors(copy) == [processor, *expected]
-    copy = cut_back(copy, tmp_path / "older", 3)
-    write_facts(load_config(copy / "train.yaml"), copy / "train.yaml", {"git": "1a2b3c4"})
-    (copy / "run.json").unlink(missing_ok=True)
+    copy = cut_back(copy, tmp_path / "without_record", 3)
+    (copy / "run.json").unlink()  # as its message for a damaged file says
     tiny_corpus.train(copy)
-    assert processors(copy) == ["unknown", "B9"], "recorded by an older version"
+    assert processors(copy) == ["unknown", "B9"]
 
 
 def test_changed_lists_are_refused_and_moved_audio_in_two_lists_is_the_same(
