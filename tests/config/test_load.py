@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from older_versions import write_facts
 
 from wenet_hs.config.heads import HEADS, HSoftmaxHeadConf
 from wenet_hs.config.load import config_changes, dump_config, load_config
@@ -132,10 +131,6 @@ def test_a_written_config_reads_back_equal(write: Write, tmp_path: Path, caplog:
     assert config.head_conf == HSoftmaxHeadConf(tree="010", bias=True)
     dump_config(config, tmp_path / "folder" / "train.yaml")
     assert load_config(tmp_path / "folder" / "train.yaml") == config
-    assert "provenance" not in (tmp_path / "folder" / "train.yaml").read_text("utf-8")
-    facts = {"git": "1e-3", "command": "wenet-hs train --override_config 'a: b' # x"}
-    write_facts(config, tmp_path / "older.yaml", facts)
-    assert load_config(tmp_path / "older.yaml") == config.model_copy(update={"provenance": facts})
     assert caplog.records == []
 
 
@@ -150,7 +145,7 @@ def test_any_text_survives_the_resolved_file(tmp_path: Path, text: str) -> None:
 
 
 def test_changes_between_two_configs() -> None:
-    old = ExperimentConfig(seed=1, provenance={"git": "a"})
+    old = ExperimentConfig(seed=1)
     new = ExperimentConfig(seed=2, tokenizer_conf={"special_tokens": {"<sos>": 2}})  # type: ignore[arg-type]
     assert config_changes(old, old) == []
     assert config_changes(old, new) == [("seed", 1, 2), ("tokenizer_conf.special_tokens.<sos>", None, 2)]

@@ -12,8 +12,6 @@ from pydantic import ValidationError
 
 from wenet_hs.base.files import one_field
 from wenet_hs.config.dataset import Section
-from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
-from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.wenet_keys import (
     IGNORED_KEYS,
@@ -79,27 +77,24 @@ def load_config(
         raise ConfigError(path, found, f"give the file or folder of a {_MODELS[own]}")
     for override in overrides:
         _apply_override(settings, override, kind)
-    removed = _drop_removed_settings(settings)
     ignored = _translate_wenet_keys(settings, is_for_training=is_for_training) if kind is ExperimentConfig else {}
     config = _validate(settings, kind)
     if ignored and is_for_training:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
-    if removed:
-        logger.info("%s: settings that no longer exist, and change no result: %s", path, ", ".join(removed))
     return config
 
 
 def dump_config(config: TrainingConfig, path: Path | str) -> None:
     """Writes every setting, so that `load_config` gives an equal config."""
-    is_of_earlier_version = bool(config.provenance)
-    settings = config.model_dump(mode="json", exclude=None if is_of_earlier_version else {"provenance"})
+    settings = config.model_dump(mode="json")
     write_atomic(path, f"# Every setting of this experiment, as it was run.\n{dump_yaml(settings)}")
 
 
 def config_changes(old: TrainingConfig, new: TrainingConfig) -> list[tuple[str, Any, Any]]:
-    """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
-    before, after = (flatten(config.model_dump(mode="json", exclude={"provenance"})) for config in (old, new))
+    """(dotted key, old value, new value) of each setting that differs; None for an absent one."""
+    before = flatten(old.model_dump(mode="json"))
+    after = flatten(new.model_dump(mode="json"))
     changes = ((key, before.get(key), after.get(key)) for key in before | after)
     return [change for change in changes if change[1] != change[2]]
 
@@ -199,19 +194,6 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
     kept = {known: at for known, at in settings.places.items() if known[: len(location)] != location}
     settings.places = kept | {(*location, *inner): place for inner in new.places}
     settings.faults += new.faults
-
-
-def _drop_removed_settings(settings: Settings) -> list[str]:
-    """Removes the settings of heads and encoders that no longer exist; their dotted names."""
-    dropped = []
-    for names in (("head_conf",), ("ctc_conf", "head_conf")):
-        section = _section(settings.values, *names)
-        dropped += [".".join((*names, key)) for key in REMOVED if section.pop(key, None) is not None]
-    if settings.values.get("encoder") == "transformer":
-        section = _section(settings.values, "encoder_conf")
-        unused = [key for key, values in REMOVED_OF_TRANSFORMER.items() if key in section and section[key] in values]
-        dropped += [f"encoder_conf.{key}" for key in unused if section.pop(key) is not None]
-    return dropped
 
 
 # ---- WeNet's settings

@@ -39,7 +39,7 @@ class ExperimentResults:
     test: str = "test"
     """The sub-folder of the decoding results."""
     settings: dict[str, Any]
-    """train.yaml, without the facts about the training that earlier versions wrote there."""
+    """The content of train.yaml."""
     run: RunRecord
     """What the training was started with; without any fact if that is not recorded."""
     curves: dict[str, list[dict[str, float]]]
@@ -148,8 +148,7 @@ def read_experiments(folders: Sequence[Path], *, test: str = "test") -> list[Exp
 
 def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
     settings = dict(read_yaml(folder / "train.yaml").values) if (folder / "train.yaml").is_file() else {}
-    run = read_run(folder, settings) or RunRecord()
-    settings.pop("provenance", None)
+    run = read_run(folder) or RunRecord()
     curves = read_curves(folder / "metrics.jsonl")
     modes = sort_modes(path.parent.name for path in (folder / test).glob("*/score.json"))
     scores = {mode: read_report(folder / test / mode / "score.json") for mode in modes}

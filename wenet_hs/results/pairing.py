@@ -94,7 +94,7 @@ def read_training(hypothesis: Path) -> Training | None:
     if not (model_dir / "train.yaml").is_file():
         return None
     settings = dict(read_yaml(model_dir / "train.yaml").values)
-    return training_of(str(hypothesis), settings, read_run(model_dir, settings))
+    return training_of(str(hypothesis), settings, read_run(model_dir))
 
 
 def check_pair(a: Training, b: Training, only: Collection[str] | None = None) -> list[str]:

@@ -23,9 +23,8 @@ from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.model.packed import WEIGHTS, is_packed, split_hub_name
 from wenet_hs.results.experiments import SIMULATED_KEY, read_json, sort_modes
-from wenet_hs.runs.provenance import SHA256_OF
 from wenet_hs.runs.record import FirstWeights, RunRecord
-from wenet_hs.runs.sentences import describe_facts
+from wenet_hs.runs.sentences import SHA256_OF, describe_facts
 from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
 from wenet_hs.score.tables import read_report
 from wenet_hs.share.trained_on import read_training_lists

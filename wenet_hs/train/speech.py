@@ -11,7 +11,6 @@ import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from importlib.metadata import version
 from itertools import takewhile
 from pathlib import Path
@@ -42,7 +41,7 @@ from wenet_hs.runs.record import ListSize
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.model_folder import OUTPUT_CACHE, TrainOptions, former_hashes, pretrained_folder
+from wenet_hs.train.model_folder import OUTPUT_CACHE, TrainOptions, pretrained_folder
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
@@ -258,7 +257,6 @@ def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[s
         build_optimizer(model, config, where=where),
         device,
         fingerprint=fingerprint,
-        former={"config": partial(former_hashes, config)},
         precision=Precision(config.dtype, device),
         world=world,
         seed=config.seed,

@@ -417,8 +417,7 @@ def _train_in_folder(
     train.yaml and run.json say with which lists the model in the folder is trained. So a new training
     writes them at once, a resumed one when nothing can be refused any more.
     """
-    config_to_write = folder.config.model_copy(update={"provenance": {}})
-    write_config = partial(dump_config, config_to_write, options.model_dir / "train.yaml")
+    write_config = partial(dump_config, folder.config, options.model_dir / "train.yaml")
     if recorder is not None and resume_from is None:
         write_config()
         recorder.begin()
@@ -430,8 +429,6 @@ def _train_in_folder(
         logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
         if world.is_first:  # nothing is refused any more
             set_aside_newer(resume_from)
-            if recorder is not None:
-                recorder.preserve_earlier()
             write_config()
     task.begin(options, is_resumed=resume_from is not None)
     logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
