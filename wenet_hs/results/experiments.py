@@ -12,8 +12,8 @@ from typing import Any
 
 from wenet_hs.base.files import read_lines
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.decode.modes import DEFAULT_MODE, MODES
 from wenet_hs.manifest.data_list import Utterance, read_data_list, read_text
+from wenet_hs.model.modes import DEFAULT_MODE, MODES
 from wenet_hs.results.pairing import SAME_COMPUTATION, Training, check_pair, training_of
 from wenet_hs.runs.curves import read_curves
 from wenet_hs.runs.record import RunRecord, read_run
