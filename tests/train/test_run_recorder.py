@@ -35,10 +35,10 @@ def stop_at(step: int) -> pytest.MonkeyPatch:
     """From this step on a training acts as if it had received a signal, until the patch is undone."""
     patch = pytest.MonkeyPatch()
 
-    def is_asked(running: training.Training, *, at_step: bool = False) -> bool:
+    def is_asked(running: training.TrainingLoop, *, at_step: bool = False) -> bool:
         return running.state.progress.step == step
 
-    patch.setattr(training.Training, "_is_asked_to_stop", is_asked)
+    patch.setattr(training.TrainingLoop, "_is_asked_to_stop", is_asked)
     return patch
 
 
