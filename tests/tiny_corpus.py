@@ -22,8 +22,8 @@ from wenet_hs.frontends import build_frontend
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.model.checkpoint import MANIFEST, check_intact, list_checkpoints, step_of
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.speech import SpeechTask, load_task, train
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.tree import Tree
 
 LETTERS = "abcde"

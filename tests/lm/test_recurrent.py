@@ -391,7 +391,7 @@ def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytes
             training.TrainingLoop, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 13
         )
         from wenet_hs.train.language_model import train_lm
-        from wenet_hs.train.model_folder import TrainOptions
+        from wenet_hs.train.start import TrainOptions
 
         paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
         train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))

@@ -52,13 +52,13 @@ from wenet_hs.train.average import (
 from wenet_hs.train.model_folder import (
     Hardware,
     PreparedFolder,
-    TrainOptions,
     prepare_folder,
     resolve_auto,
 )
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.run_recorder import RunRecorder
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, Stopped
