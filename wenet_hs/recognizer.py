@@ -16,7 +16,7 @@ from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
 from wenet_hs.data.samples import Samples, mono_samples
 from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.job import Job, decode_pieces
+from wenet_hs.decode.job import DecodingJob, decode_pieces
 from wenet_hs.decode.modes import check_options, default_mode, warn_about_options
 from wenet_hs.decode.recognition import Alternative, Segment, join_segments, mean_confidence, timed_parts
 from wenet_hs.decode.segments import (
@@ -219,7 +219,7 @@ class Recognizer:
         found = dict[Piece, Segment]()
         seconds, max_batch_s = [piece.duration_s for piece in pieces], self._experiment.model.encoder.max_batch_s
         self._experiment.frontend.warn_about_windows(name, seconds, CUT_AT_PAUSES)
-        job = Job(modes=(mode,), options=self.options, lm=self._lm)
+        job = DecodingJob(modes=(mode,), options=self.options, lm=self._lm)
         for batch in plan_batches(pieces, _BATCH_SIZE, max_batch_s=max_batch_s):
             begins = [f"{name} at {piece.begin_s:.1f} s" for piece in batch]
             with out_of_memory_as_error(begins, batch[0].duration_s, "lower --max_segment_s"):

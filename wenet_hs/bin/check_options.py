@@ -26,7 +26,7 @@ from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_conf
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.recipes.plan import check_unit
-from wenet_hs.recipes.sizes import AUTO, read_sizes
+from wenet_hs.recipes.sizes import AUTO, read_size_table
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.errors import ConfigError
@@ -96,7 +96,7 @@ def _check(args: argparse.Namespace) -> None:
 def _choose_config(args: argparse.Namespace) -> ConfigChoice:
     size = args.size or AUTO
     if size != AUTO:
-        read_sizes().check_name(size)
+        read_size_table().check_name(size)
     return choose_config(
         args.config,
         base=path_or_none(args.base),

@@ -36,7 +36,7 @@ from wenet_hs.compute.devices import check_native, find_device
 from wenet_hs.compute.distributed import World, join_process_group
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
-from wenet_hs.decode.job import FEATURES, Dtype, Job, recognize
+from wenet_hs.decode.job import FEATURES, DecodingJob, Dtype, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.modes import (
     AUTO_MODES,
@@ -110,7 +110,7 @@ def run(args: argparse.Namespace) -> None:
         check_options(experiment.model, options, modes, lm)
         check_native(args.dtype, world.device)
         sizes = {"batch_size": args.batch_size, "max_segment_s": args.max_segment_s, "dtype": args.dtype}
-        job = Job(modes=modes, options=options, lm=lm, models=models, **sizes)
+        job = DecodingJob(modes=modes, options=options, lm=lm, models=models, **sizes)
         settings = _settings(args, table.digest, job, experiment, world.device)
         world.check_equal_across_ranks({name: json.dumps(value) for name, value in settings.items()})
         utterances = list(table)
@@ -141,7 +141,7 @@ def _decode(
     result_dir: Path,
     utterances: list[Utterance],
     experiment: Experiment,
-    job: Job,
+    job: DecodingJob,
     settings: dict[str, Any],
     world: World,
 ) -> None:
@@ -177,7 +177,7 @@ def _decode(
 
 
 def _settings(
-    args: argparse.Namespace, list_digest: str, job: Job, experiment: Experiment, device: torch.device
+    args: argparse.Namespace, list_digest: str, job: DecodingJob, experiment: Experiment, device: torch.device
 ) -> dict[str, Any]:
     """What must be equal on all ranks, and to continue an interrupted run."""
     conf = experiment.config.tokenizer_conf

@@ -124,7 +124,7 @@ def relative_path(path: Path | None, folder: Path) -> str | None:
     return os.path.relpath(path.absolute(), folder.absolute())
 
 
-def read_record(path: Path) -> PlanRecord:
+def read_plan_record(path: Path) -> PlanRecord:
     """The content of plan.json.
 
     Raises DataError if it is damaged, is no such file, or was written by a newer version.

@@ -93,7 +93,7 @@ class SizeTable:
         return next(row.steps for row in rows if hours < row.below_hours)
 
 
-def read_sizes(path: Path | None = None) -> SizeTable:
+def read_size_table(path: Path | None = None) -> SizeTable:
     """The table of a file; None: of the file that belongs to wenet_hs.
 
     Raises ConfigError with the line of each fault: an unknown key, no size, limits that do not

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from wenet_hs.tree.errors import DataError, list_names
-from wenet_hs.tree.text_file import read_text
+from wenet_hs.tree.text_file import read_utf8
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NESTED = "nested"
@@ -23,7 +23,7 @@ def read_nested_tree(path: Path, units: Sequence[str]) -> Tree | NaryTree:
     A `Tree` if all lists have two. Raises DataError, one line: not such a file; a unit is missing, unknown or repeated.
     """
     try:
-        root = json.loads(read_text(path))
+        root = json.loads(read_utf8(path))
     except (ValueError, RecursionError) as error:
         raise DataError(path, f"not JSON ({error})", 'write [["golf", "piano"], "violin"]') from error
     lists, leaves = _lists_and_leaves(root, path)

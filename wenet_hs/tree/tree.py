@@ -32,7 +32,7 @@ from wenet_hs.tree.huffman import (
     random_order,
     two_levels,
 )
-from wenet_hs.tree.text_file import read_text
+from wenet_hs.tree.text_file import read_utf8
 from wenet_hs.tree.unit_tree import UnitTree
 
 Numbers = Sequence[float] | NDArray[np.float64]
@@ -241,7 +241,7 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
 
     Raises DataError, one line with path and fault, on anything that is not a tree.
     """
-    file = TreeFile.parse(read_text(path), path)
+    file = TreeFile.parse(read_utf8(path), path)
     units, frequencies = tuple(file.units), np.array(file.frequencies)
     try:
         if file.kind != CLASSES and all(len(row) == 2 for row in file.children):
