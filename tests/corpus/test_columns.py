@@ -11,7 +11,7 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.columns import find_columns, find_near_names
-from wenet_hs.corpus.table import Options, read_table
+from wenet_hs.corpus.table import Options, read_entries
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.tree.errors import ConfigError, DataError
 
@@ -239,7 +239,7 @@ def test_quotation_marks_around_a_name_with_spaces(tmp_path: Path, name: str) ->
     options = Options(corpus=tmp_path / "t.csv", out=tmp_path, columns=f"start={name} end=End time")
     flag = '--columns "start=Start time"'
     with pytest.raises(ConfigError) as caught:
-        list(read_table(options.corpus, options))
+        list(read_entries(options.corpus, options))
     assert str(caught.value) == (
         f"--columns {f'start={name}'!r}: write {flag}, without other quotation marks or backslashes; "
         "t.csv has the columns: wav, Start time, End time, text"

@@ -15,7 +15,7 @@ import soundfile
 from numpy.typing import NDArray
 
 from wenet_hs.corpus import espeak
-from wenet_hs.corpus.espeak import SAMPLE_RATE, ClipMaker, ClipRequest, clip_name, make_noise, render, voice_name
+from wenet_hs.corpus.espeak import SAMPLE_RATE, ClipMaker, ClipRequest, clip_name, make_noise, render_clip, voice_name
 from wenet_hs.tree.errors import DataError
 
 PAPER = {
@@ -36,7 +36,7 @@ def speak(lang: str = "es", variant: str | None = None, **settings: int) -> NDAr
 
 
 def sound(**changes: Any) -> NDArray[np.float32]:
-    samples = render(replace(REQUEST, **changes))
+    samples = render_clip(replace(REQUEST, **changes))
     assert samples is not None and samples.dtype == np.float32
     return samples
 

@@ -187,7 +187,7 @@ def test_workers_change_nothing_and_old_clips_are_removed(folder: Path) -> None:
 def test_requests_vary_and_depend_on_the_seed() -> None:
     plan = phones.VoicePlan("es", {"casa": list("kasa"), "perro": list("pero")})
     recordings = {"": recording.Recording(np.ones(257), np.full(257, 1e-3), (-15.0, -1.0))}
-    draws = {seed: list(islice(phones.draw_requests(plan, recordings, seed=seed), 400)) for seed in (0, 1)}
+    draws = {seed: list(islice(phones.draw_words(plan, recordings, seed=seed), 400)) for seed in (0, 1)}
     assert draws[0] != draws[1] and len({request.noise_seed for request in draws[0]}) == 400
     assert [request.sentence for request in draws[0][:4]] == ["casa", "perro", "casa", "perro"]
     assert {request.voice for request in draws[0]} == set(espeak.VOICES)
@@ -217,7 +217,7 @@ def crash_unless_spanish(lang: str, *, num_texts: int, seed: int) -> phones.Voic
 
 
 def test_hours_are_shared_by_languages_then_by_accents() -> None:
-    shares = phones.share_hours(["en", "en-us", "es", "fr"], 3.0)
+    shares = phones.split_hours(["en", "en-us", "es", "fr"], 3.0)
     assert shares == {"en": 0.5, "en-us": 0.5, "es": 1.0, "fr": 1.0}
     langs, _ = phones.choose_langs((), ())
     assert {"en", "es-mx", "nb"} <= set(langs) and not {"en-gb", "es-419", "no"} & set(langs), "one code per voice"

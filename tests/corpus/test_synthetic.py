@@ -17,7 +17,7 @@ from made_up_release import HEADER_11, parse_prepare, read_lists
 
 from wenet_hs.corpus import espeak, synthetic
 from wenet_hs.corpus.espeak import voice_name
-from wenet_hs.corpus.synthetic import VOICES, choose_voices, draw_requests, read_sentences
+from wenet_hs.corpus.synthetic import VOICES, choose_voices, draw_sentences, read_sentence_lists
 from wenet_hs.tree.errors import ConfigError, DataError
 
 WORDS = {"es": "casa perro gato lago cielo mesa", "it": "casa cane gatto lago cielo tavolo"}
@@ -178,7 +178,7 @@ def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> No
     lines = "\ufeffÁrbol\tviejo \u2028 y  alto\n\nHola!\n ¡HOLA!\n...\n—\nA\u0301rbol viejo, y alto\n"
     (tmp_path / "es.txt").write_text(lines, "utf-8")
     (tmp_path / "it.txt").write_text("Ciao bella.\n", "utf-8")
-    read = read_sentences(tmp_path, ["it", "es"])
+    read = read_sentence_lists(tmp_path, ["it", "es"])
     assert list(read) == ["it", "es"] and read["it"].kept == ("Ciao bella.",)
     assert read["es"].kept == ("Árbol viejo y alto", "Hola!")
     assert [(line.key, line.reason, line.is_fault) for line in read["es"].rejected] == [
@@ -189,7 +189,7 @@ def test_lines_are_cleaned_and_every_one_left_out_is_named(tmp_path: Path) -> No
         ("es:es.txt:7", "duplicate: the same sentence is on line 1", False),
     ]
     (tmp_path / "all.tsv").write_text("es\tHola.\n\nit\tCiao.\nfr\tSalut.\nes\tAdiós.\n", "utf-8")
-    read = read_sentences(tmp_path / "all.tsv", ["es", "it"])
+    read = read_sentence_lists(tmp_path / "all.tsv", ["es", "it"])
     assert read["es"].kept == ("Hola.", "Adiós.") and read["it"].kept == ("Ciao.",)
 
 
@@ -207,12 +207,12 @@ def test_faulty_sentences_are_named(tmp_path: Path, name: str, content: str, lan
     if content:
         (tmp_path / ("es.txt" if name == "." else name)).write_text(content, "utf-8")
     with pytest.raises(DataError, match=message):
-        read_sentences(tmp_path / name, langs)
+        read_sentence_lists(tmp_path / name, langs)
 
 
 SENTENCES = tuple(f"frase número {number}" for number in range(7))
 TRAIN_VOICES, TEST_VOICES = choose_voices(2, seed=1)
-draw = partial(draw_requests, seed=1, lang="es", snr_db=(15.0, 40.0))
+draw = partial(draw_sentences, seed=1, lang="es", snr_db=(15.0, 40.0))
 
 
 @settings(max_examples=25, deadline=None)
@@ -268,5 +268,5 @@ def test_languages_share_the_hours_as_in_a_release(sentences: Path, out: Path, t
     statistics.write_text(json.dumps({"locales": {"es": record(900), "it": record(100)}}))
     options = arguments(sentences, out, f"--hours 2 --statistics {statistics}")
     # λ_i · hours_i is in proportion to p_i^0.5: √0.9 to √0.1.
-    assert synthetic.share_hours(options) == pytest.approx({"es": 1.5, "it": 0.5})
-    assert synthetic.share_hours(arguments(sentences, out, "--hours 2")) == {"es": 1.0, "it": 1.0}
+    assert synthetic.hours_by_language(options) == pytest.approx({"es": 1.5, "it": 0.5})
+    assert synthetic.hours_by_language(arguments(sentences, out, "--hours 2")) == {"es": 1.0, "it": 1.0}

@@ -207,8 +207,8 @@ def test_blocks_of_any_size_give_the_exact_alignment(seed: int, block: int) -> N
     rng = np.random.default_rng(seed)
     frames, labels = int(rng.integers(1, 60)), rng.integers(1, 4, rng.integers(0, 30))
     log_probs_TC = random_log_probs(seed, 1, frames, 4)[0].numpy()
-    whole = ctc_kernels.align(log_probs_TC, labels, 1000)
-    in_blocks = ctc_kernels.align(log_probs_TC, labels, block)
+    whole = ctc_kernels.best_alignment(log_probs_TC, labels, 1000)
+    in_blocks = ctc_kernels.best_alignment(log_probs_TC, labels, block)
     assert in_blocks[2] == whole[2]
     assert (in_blocks[0] == whole[0]).all() and (in_blocks[1] == whole[1]).all()
 

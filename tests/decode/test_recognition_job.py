@@ -15,7 +15,7 @@ from model_folders import write_clip, write_model_folder
 from thread_ranks import run_on_ranks
 
 from wenet_hs.decode import DecodeOptions, job
-from wenet_hs.decode.job import Job, assign_batches, recognize
+from wenet_hs.decode.job import DecodingJob, assign_batches, recognize
 from wenet_hs.decode.partial_results import DecodedBatch, PartialResults
 from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_results
 from wenet_hs.decode.segments import Piece, plan_batches
@@ -25,7 +25,7 @@ from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenize
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.errors import ConfigError, DataError
 
-JOB = Job(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)
+JOB = DecodingJob(modes=("ctc_greedy_search", "attention_rescoring"), options=DecodeOptions(beam_size=3), batch_size=2)
 SECONDS = (0.5, 1.1, 0.7, 0.05, 0.9, 1.0, 0.6)
 
 

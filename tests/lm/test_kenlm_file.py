@@ -8,7 +8,7 @@ import pytest
 from small_models import SPECIAL
 
 from wenet_hs.lm.backoff import KenlmModel
-from wenet_hs.lm.kenlm_file import read_vocabulary
+from wenet_hs.lm.kenlm_file import read_kenlm_vocabulary
 from wenet_hs.lm.language_model import TextModel
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer
@@ -42,18 +42,18 @@ ngram 2=3
 
 
 def test_the_spelling_of_the_words_is_read() -> None:
-    words = read_vocabulary(GOLDEN / "words.bin")
+    words = read_kenlm_vocabulary(GOLDEN / "words.bin")
     assert words.num_words == 7 and words.words == ["<unk>", "<s>", "</s>", "ab", "ba", "cab", "a"]
-    units = read_vocabulary(GOLDEN / "units.bin")
+    units = read_kenlm_vocabulary(GOLDEN / "units.bin")
     assert units.words == ["<unk>", "<s>", "</s>", "a", "b", "▁"]
-    without_spelling = read_vocabulary(GOLDEN / "words-v.bin")
+    without_spelling = read_kenlm_vocabulary(GOLDEN / "words-v.bin")
     assert without_spelling.num_words == 7 and without_spelling.words is None
 
 
 def test_words_that_end_as_the_first_one(tmp_path: Path) -> None:
     content = (GOLDEN / "words.bin").read_bytes()
     (tmp_path / "lm.bin").write_bytes(content.replace(b"cab\0", b"c<unk>\0"))
-    assert read_vocabulary(tmp_path / "lm.bin").words == [
+    assert read_kenlm_vocabulary(tmp_path / "lm.bin").words == [
         "<unk>",
         "<s>",
         "</s>",

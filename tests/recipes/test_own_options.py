@@ -14,7 +14,7 @@ from wenet_hs.bin.own import translate_arguments
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.own_options import (
     OPTION_NAMES,
-    Chunk,
+    ChunkSizes,
     OwnOptions,
     changed_options,
     option_texts,
@@ -46,7 +46,7 @@ OPTIONS = st.builds(
     seeds=st.lists(st.integers(0, 10**6), min_size=1).map(tuple),
     override=st.lists(NAMES).map(tuple),
     eval_set=st.sampled_from(["test", "dev"]),
-    chunk=st.none() | st.builds(Chunk, size=COUNTS, left_chunks=st.integers(0, 9)),
+    chunk=st.none() | st.builds(ChunkSizes, size=COUNTS, left_chunks=st.integers(0, 9)),
     nproc=COUNTS,
     exp=st.just(Path("été 1")),
 )

@@ -22,7 +22,7 @@ from wenet_hs.recipes.plan import (
     read_hours,
 )
 from wenet_hs.recipes.plan_text import first_part_text, plan_text
-from wenet_hs.recipes.sizes import read_sizes
+from wenet_hs.recipes.sizes import read_size_table
 from wenet_hs.tree.errors import ConfigError, DataError
 
 OWN = conf_file("own.yaml")
@@ -91,7 +91,7 @@ def test_the_plan_of_little_speech(data: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tiny", "small", "medium", "large"])
 def test_the_plan_of_each_size(name: str, data: Path) -> None:
-    size = read_sizes().choose(name, 0.0)
+    size = read_size_table().choose(name, 0.0)
     steps = [f"scheduler_conf.total_steps={size.steps}", f"save_interval={size.steps // 12}"]
     assert_equal(config_of_plan(data, size=name), OWN, [*size.settings, *steps])
 

@@ -7,7 +7,7 @@ import pytest
 
 from wenet_hs.config.load import load_config
 from wenet_hs.recipes.conf_files import conf_file, conf_folder
-from wenet_hs.recipes.sizes import NO_LIMIT, SizeTable, StepsOfHours, read_sizes
+from wenet_hs.recipes.sizes import NO_LIMIT, SizeTable, StepsOfHours, read_size_table
 from wenet_hs.tree.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
@@ -22,12 +22,12 @@ encoder_steps:
 
 @pytest.fixture(scope="module")
 def shipped() -> SizeTable:
-    return read_sizes()
+    return read_size_table()
 
 
 def read(tmp_path: Path, text: str) -> SizeTable:
     (tmp_path / "sizes.yaml").write_text(text, "utf-8")
-    return read_sizes(tmp_path / "sizes.yaml")
+    return read_size_table(tmp_path / "sizes.yaml")
 
 
 def test_a_table_is_read_as_it_is_written(tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.decode.modes import AUTO_MODES, CTC_MODES, MODES
+from wenet_hs.model.modes import AUTO_MODES, MODES, modes_with
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
 from wenet_hs.recipes.plan import check_unit
-from wenet_hs.recipes.sizes import AUTO, read_sizes
+from wenet_hs.recipes.sizes import AUTO, read_size_table
 from wenet_hs.text.inventory import read_inventories
 from wenet_hs.tree import load_tree
 from wenet_hs.tree.errors import ConfigError
@@ -96,7 +96,7 @@ def _check(args: argparse.Namespace) -> None:
 def _choose_config(args: argparse.Namespace) -> ConfigChoice:
     size = args.size or AUTO
     if size != AUTO:
-        read_sizes().check_name(size)
+        read_size_table().check_name(size)
     return choose_config(
         args.config,
         base=path_or_none(args.base),
@@ -136,7 +136,7 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
     config = load_config(choice.path, [*of_heads, *choice.settings, *args.override_config], kind)
     if isinstance(config, ExperimentConfig) and config.decoder == "none":
         named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
-        _check_names("decoder: none, --modes", named_modes, CTC_MODES)
+        _check_names("decoder: none, --modes", named_modes, modes_with({"ctc"}))
 
 
 def _head_settings(section: str, head: str) -> Iterator[str]:

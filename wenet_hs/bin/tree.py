@@ -45,7 +45,7 @@ from wenet_hs.tree_kinds.counts import (
     with_blank_share,
 )
 from wenet_hs.tree_kinds.embedding import checkpoint_vectors, read_embeddings, write_embeddings
-from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, check_options, needs
+from wenet_hs.tree_kinds.kinds import KINDS, TreeSource, build_tree, check_kind_options, needs
 from wenet_hs.tree_kinds.plot import tree_page, tree_png, tree_svg, unit_label
 
 BUILD_HELP = """Build tree.json from the units of data lists or text.
@@ -105,7 +105,7 @@ def _build(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _KIND_OPTIONS if getattr(args, name) is not None}
     options = {name: " ".join(value) if isinstance(value, list) else value for name, value in given.items()}
     table = read_unit_table(args.tokenizer, args.units)
-    check_options(args.kind, options, len(table))  # before minutes of counting
+    check_kind_options(args.kind, options, len(table))  # before minutes of counting
     check_bpe_model(args.tokenizer, args.bpe_model)
     if args.text and args.weighting == "per_language":
         to_do = "use --data_list, or --weighting pooled"

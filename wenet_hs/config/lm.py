@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from wenet_hs.config.dataset import BelowOne, Count, Fraction, Section
 from wenet_hs.config.optim import Metric
 from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.config.section import BelowOne, Count, Fraction, Section
 
 
 class RnnConf(Section):
@@ -26,7 +26,7 @@ class RnnConf(Section):
     """Whether a step updates only the vectors of its input units; for very many units, with `optim: adam`."""
 
 
-class SamplingConf(Section):
+class NoiseConf(Section):
     """The noise units of `loss: nce` and `loss: blackout`, drawn once per batch."""
 
     num_samples: Count | None = None
@@ -58,7 +58,7 @@ class LmConfig(TrainingConfig):
     rnn_conf: RnnConf = Field(default_factory=RnnConf)
     loss: Literal["exact", "nce", "blackout"] = "exact"
     """The loss in training: of the head, or estimated from noise units with `head: softmax`. Validation is exact."""
-    sampling_conf: SamplingConf = Field(default_factory=SamplingConf)
+    sampling_conf: NoiseConf = Field(default_factory=NoiseConf)
     text_conf: TextConf = Field(default_factory=TextConf)
 
     trained_by: ClassVar[str] = "lm train"

@@ -181,7 +181,7 @@ def find_language_folders(corpus: Path, langs: Sequence[str]) -> dict[str, Path]
     return folders
 
 
-def read_table(path: Path, language: Language) -> list[Utterance]:
+def read_release_table(path: Path, language: Language) -> list[Utterance]:
     """The rows of one table with normalised transcripts; unusable rows are rejected with a reason.
 
     Durations are None if the release does not give them. Raises DataError when the table is missing, or lacks a column.
@@ -290,7 +290,7 @@ def _read_language(folder: Path, lang: str, split: str, checker: ClipChecker) ->
         if split == "released" and not path.exists() and (folder / "validated.tsv").is_file():
             raise DataError(path, "no such file", "divide validated.tsv with --split paper")
         num_rejected = len(language.rejected)
-        found = read_table(path, language)
+        found = read_release_table(path, language)
         if not found and len(language.rejected) == num_rejected:
             language.without_rows[name] = path
         utterances, rejected = checker.check(found, f"{lang}: durations", mode="none")

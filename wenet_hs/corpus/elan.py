@@ -26,7 +26,7 @@ from wenet_hs.annotation.textgrid import find_shift
 from wenet_hs.annotation.tiers import AnnotationFile, Tier
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.channels import count_channels, find_channel_name
-from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
 from wenet_hs.corpus.intervals import NOISES, UNKNOWN, join_tiers
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.pauses import ALIGNER_LABELS, is_pause_label
@@ -55,7 +55,7 @@ _MAX_SNIFFED = 100
 
 
 @dataclass(frozen=True, kw_only=True)
-class TierOptions(OwnOptions):
+class TierOptions(RecordingOptions):
     """Options of what tiers contain."""
 
     tier: tuple[str, ...] = option(

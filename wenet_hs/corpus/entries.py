@@ -102,7 +102,7 @@ def find_split(name: str) -> str | None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnOptions(AudioOptions):
+class RecordingOptions(AudioOptions):
     """Options of all forms of own recordings."""
 
     audio_dir: Path | None = option(
@@ -158,14 +158,14 @@ class OwnOptions(AudioOptions):
 
 
 def prepare_entries(
-    options: OwnOptions, form: str, entries: Iterable[Entry | Rejected], facts: Mapping[str, Any]
+    options: RecordingOptions, form: str, entries: Iterable[Entry | Rejected], facts: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Write the lists of the entries. Returns the content of `stats.json`; `facts` are in it.
 
     Raises DataError when all transcripts are equal, too few utterances are left, or `--out` has another corpus.
     """
     source = normpath(options.corpus)
-    facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, OwnOptions)}
+    facts = {"corpus": form, "source": source, **facts, "options": recorded_options(options, RecordingOptions)}
     record_corpus(options.out, f"{form} {source}")
     entries = list(entries)
     asked = {find_split(one.split) for one in entries if isinstance(one, Entry) and one.split}
@@ -204,7 +204,7 @@ def prepare_entries(
     return write_corpus(options.out, splits, rejected, facts, langs, max_rejected=limit, unit=options.unit)
 
 
-def _make_added(options: OwnOptions, checker: ClipChecker) -> tuple[list[Utterance], list[Rejected]]:
+def _make_added(options: RecordingOptions, checker: ClipChecker) -> tuple[list[Utterance], list[Rejected]]:
     """The usable utterances of OUT/added.tsv, and the others."""
     entries = list[Entry | Rejected]()
     for number, row in read_added(options.out / ADDED):
@@ -259,7 +259,7 @@ class _LeftOut:
 
 
 def _find_audio(
-    options: OwnOptions, entries: Iterable[Entry | Rejected]
+    options: RecordingOptions, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[tuple[Entry, Path, str]], list[Rejected]]:
     """The entries with their audio files, channels as numbers and normalised text, and those that cannot be used.
 
@@ -305,7 +305,7 @@ def _find_audio(
     return used, rejected
 
 
-def _find_pauses(options: OwnOptions, entries: Sequence[Entry | Rejected]) -> PauseLabels:
+def _find_pauses(options: RecordingOptions, entries: Sequence[Entry | Rejected]) -> PauseLabels:
     """The labels of pauses in these data. A line names those that may be pauses and are kept as text."""
     annotations = [entry for entry in entries if isinstance(entry, Entry)]
     timed = list[TimedLabel]()
@@ -330,7 +330,7 @@ def _count_without_speech(text: str, labels: PauseLabels, left_out: _LeftOut) ->
     return None
 
 
-def _clean_text(options: OwnOptions, entry: Entry, left_out: _LeftOut) -> tuple[Entry, str]:
+def _clean_text(options: RecordingOptions, entry: Entry, left_out: _LeftOut) -> tuple[Entry, str]:
     """The entry without pauses and Korean marks in its text, and its normalised text. Counts what was removed.
 
     Without normalisation, and between phones, these are kept: the user asked for the text as it is.
@@ -370,7 +370,7 @@ def _rejected(entry: Entry, reason: str, is_fault: bool = True) -> Rejected:
 
 
 def _make_utterances(
-    options: OwnOptions, entries: Iterable[Entry | Rejected]
+    options: RecordingOptions, entries: Iterable[Entry | Rejected]
 ) -> tuple[list[Utterance], dict[str, str], list[Rejected]]:
     """The utterances with audio and text, the set that each key was given to, and all others."""
     found, rejected = _find_audio(options, entries)
@@ -392,7 +392,7 @@ def _make_utterances(
     return utterances, given, rejected
 
 
-def _normalize(options: OwnOptions, text: str, lang: str) -> tuple[str, Counter[str]]:
+def _normalize(options: RecordingOptions, text: str, lang: str) -> tuple[str, Counter[str]]:
     """The text for training, and the characters that were removed. ʼ (U+02BC) is a letter, which is never removed."""
     if options.letter_apostrophe:
         text = "".join("ʼ" if one in APOSTROPHES else one for one in text)
@@ -483,7 +483,7 @@ def _make_keys(found: Sequence[tuple[Entry, Path, str]]) -> list[str]:
 # ---- checks of all utterances together
 
 
-def _overlapping(utterances: Sequence[Utterance], options: OwnOptions) -> tuple[list[Utterance], list[Rejected]]:
+def _overlapping(utterances: Sequence[Utterance], options: RecordingOptions) -> tuple[list[Utterance], list[Rejected]]:
     """Write overlapping.tsv. Returns the utterances to use and, with --drop_overlaps, those to leave out."""
     found = list(find_overlaps(utterances))
     keys = {u.key for pair in found for u in pair[:2]}
@@ -502,7 +502,7 @@ def _overlapping(utterances: Sequence[Utterance], options: OwnOptions) -> tuple[
 
 
 def _make_splits(
-    options: OwnOptions, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
+    options: RecordingOptions, utterances: Sequence[Utterance], given: Mapping[str, str], rejected: Sequence[Rejected]
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
     """The sets, the utterances in none, the names of the sets that were made, and how and what they have in common.
 
@@ -547,7 +547,7 @@ def _make_splits(
 
 
 def _make_one_list(
-    options: OwnOptions, utterances: Sequence[Utterance], given: Mapping[str, str]
+    options: RecordingOptions, utterances: Sequence[Utterance], given: Mapping[str, str]
 ) -> tuple[dict[str, list[Utterance]], list[Rejected], list[str], str]:
     """All utterances as train, and no other set; the other values are as those of `_make_splits`.
 

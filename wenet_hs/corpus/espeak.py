@@ -115,7 +115,7 @@ class ClipMaker:
     audio_format: AudioFormat = "flac"
     num_workers: int = 0
     renderer: Callable[[Any], NDArray[np.float32] | None] | None = None
-    """Makes the samples of a request; None: `render`. It must be picklable."""
+    """Makes the samples of a request; None: `render_clip`. It must be picklable."""
 
     def __call__(self, request: ClipRequest) -> SpokenClip:
         """The clip of one request, made in this process unless its file is complete."""
@@ -123,7 +123,7 @@ class ClipMaker:
         path = self.corpus / request.lang / "clips" / name
         duration_s = _read_duration(path)
         if duration_s is None:
-            samples = (self.renderer or render)(request)
+            samples = (self.renderer or render_clip)(request)
             if samples is None:
                 return SpokenClip(request, name, None, "silent: espeak-ng gives no sound for it")
             encoded = io.BytesIO()
@@ -161,7 +161,7 @@ def _read_duration(path: Path) -> float | None:
         return None
 
 
-def render(request: ClipRequest) -> NDArray[np.float32] | None:
+def render_clip(request: ClipRequest) -> NDArray[np.float32] | None:
     """Samples (num_samples,) at 16,000 Hz in [-1, 1], or None when espeak-ng gives no sound for the sentence."""
     speech = render_speech(request)
     if speech is None:

@@ -28,7 +28,7 @@ from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
-from wenet_hs.corpus.table import TableOptions, read_table
+from wenet_hs.corpus.table import TableOptions, read_entries
 from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, find_files, real_path
@@ -108,7 +108,7 @@ def _read_metadata(metadata: Sequence[Path], audio: Sequence[Path], options: Opt
         real_path(path): name for path, name in name_speakers(audio, options.corpus, options.speaker_from).items()
     }
     for path in metadata:
-        for row in read_table(path, options, finder):
+        for row in read_entries(path, options, finder):
             if isinstance(row, Entry):
                 found = finder.find(row.audio, row.folder)
                 named.add(found)

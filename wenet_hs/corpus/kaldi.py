@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from wenet_hs.base.options import REQUIRED, option
-from wenet_hs.corpus.entries import Entry, OwnOptions, find_split, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions, find_split, prepare_entries
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.manifest.data_list import read_text
 from wenet_hs.tree.errors import DataError, list_names
@@ -50,7 +50,7 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(OwnOptions):
+class Options(RecordingOptions):
     """Options of `prepare kaldi`."""
 
     corpus: Path = option(REQUIRED, "Kaldi's data folder, or the folder of train, dev and test")

@@ -131,11 +131,11 @@ def run_phones(options: SimulationOptions) -> dict[str, Any]:
     maker = ClipMaker(
         options.out.absolute() / "corpus", "flac", options.num_workers, PhoneRenderer(recordings, engine_F)
     )
-    shares = share_hours([plan.lang for plan in plans], options.hours)
+    shares = split_hours([plan.lang for plan in plans], options.hours)
     utterances: list[Utterance] = []
     rejected: list[Rejected] = []
     for plan in plans:
-        requests = draw_requests(plan, recordings, seed=options.seed)
+        requests = draw_words(plan, recordings, seed=options.seed)
         clips = speak_training(maker, requests, shares[plan.lang] * 3600, _PACE_S, len(plan.texts))
         spoken, silent = _read_clips(plan, clips, maker.corpus / plan.lang / "clips", spelling)
         utterances += spoken
@@ -316,13 +316,13 @@ def _shape(label: str, lang: str) -> str:
 # ---- clips
 
 
-def share_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
+def split_hours(langs: Sequence[str], hours: float) -> dict[str, float]:
     """Hours per voice: languages have equal shares, which their accents (`en-us`) share equally."""
     accents = Counter(lang.partition("-")[0] for lang in langs)
     return {lang: hours / len(accents) / accents[lang.partition("-")[0]] for lang in langs}
 
 
-def draw_requests(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: int) -> Iterator[PhoneRequest]:
+def draw_words(plan: VoicePlan, recordings: Mapping[str, Recording], *, seed: int) -> Iterator[PhoneRequest]:
     """Every text once, then every text again by other speakers, and so on, without end."""
     for turn in count():
         for text in plan.texts:

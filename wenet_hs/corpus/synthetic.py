@@ -26,7 +26,7 @@ from typing import Any
 from wenet_hs.base.files import read_lines
 from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus import espeak
-from wenet_hs.corpus.commonvoice import Language, read_table
+from wenet_hs.corpus.commonvoice import Language, read_release_table
 from wenet_hs.corpus.espeak import VOICES, AudioFormat, ClipMaker, ClipRequest, SpokenClip
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, write_corpus
 from wenet_hs.corpus.phones import SimulationOptions, run_phones
@@ -102,19 +102,19 @@ def prepare(options: Options) -> dict[str, Any]:
         espeak.voice_name(lang)
     snr_db = options.read_noise_range()
     train_voices, test_voices = choose_voices(options.test_voices, seed=options.seed)
-    sentences = read_sentences(options.sentences, options.langs)
+    sentences = read_sentence_lists(options.sentences, options.langs)
     splits = {
         lang: of_lang.split(num_test=options.test_sentences, num_dev=options.dev_sentences, seed=options.seed)
         for lang, of_lang in sentences.items()
     }
-    hours = share_hours(options)
+    hours = hours_by_language(options)
     corpus = options.out.absolute() / "corpus"
     maker = ClipMaker(corpus, options.format, options.num_workers)
     lists: dict[str, list[Utterance]] = {name: [] for name in SPLITS}
     rejected: list[Rejected] = []
     langs = {}
     for lang, split in splits.items():
-        draw = partial(draw_requests, seed=options.seed, lang=lang, snr_db=snr_db)
+        draw = partial(draw_sentences, seed=options.seed, lang=lang, snr_db=snr_db)
         clips = {}
         for name, num_rounds in (("dev", 1), ("test", options.test_repeats)):
             requests = list(islice(draw(split[name], test_voices), num_rounds * len(split[name])))
@@ -138,7 +138,7 @@ def prepare(options: Options) -> dict[str, Any]:
     return write_corpus(options.out, lists, rejected, facts, langs)
 
 
-def share_hours(options: Options) -> dict[str, float]:
+def hours_by_language(options: Options) -> dict[str, float]:
     """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i of a release."""
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:
@@ -170,7 +170,7 @@ class Sentences:
         return {"train": order[num_held_out:], "dev": order[num_test:num_held_out], "test": order[:num_test]}
 
 
-def read_sentences(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
+def read_sentence_lists(source: Path, langs: Sequence[str]) -> dict[str, Sentences]:
     """The sentences of each language in `langs`.
 
     `source` is a folder with one `<lang>.txt` per language, or a file of `lang<TAB>sentence` lines. Raises DataError
@@ -232,7 +232,7 @@ def choose_voices(num_test: int, *, seed: int) -> tuple[tuple[str, ...], tuple[s
     return tuple(name for name in VOICES if name not in held_out), tuple(sorted(held_out))
 
 
-def draw_requests(
+def draw_sentences(
     sentences: Sequence[str], voices: Sequence[str], *, seed: int, lang: str, snr_db: tuple[float, float]
 ) -> Iterator[ClipRequest]:
     """Every sentence once, then every sentence again by other voices, and so on, without end.
@@ -276,7 +276,7 @@ def _write_language(
         reason = f"{clip.reason}: {sentence}"
         language.rejected.append(Rejected(clip.name, str(folder / "clips" / clip.name), reason, sentences.lang))
     for name, utterances in lists.items():
-        utterances += sorted(read_table(folder / f"{name}.tsv", language), key=lambda utterance: utterance.key)
+        utterances += sorted(read_release_table(folder / f"{name}.tsv", language), key=lambda utterance: utterance.key)
     rejected += language.rejected
     num_used = len({clip.request.sentence for clip in clips["train"]})
     num_train = len(sentences.kept) - len({clip.request.sentence for clip in (*clips["dev"], *clips["test"])})

@@ -39,7 +39,7 @@ from wenet_hs.corpus.columns import (
     is_in_milliseconds,
     is_usual_name,
 )
-from wenet_hs.corpus.entries import Entry, OwnOptions, prepare_entries
+from wenet_hs.corpus.entries import Entry, RecordingOptions, prepare_entries
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.table_files import Table, decode_text, read_table_file
 from wenet_hs.data.audio import AudioError, read_duration
@@ -63,7 +63,7 @@ _MIN_DOUBTFUL_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(OwnOptions):
+class TableOptions(RecordingOptions):
     """Options of how a table is read."""
 
     columns: str = option(
@@ -88,10 +88,10 @@ def prepare(options: Options) -> dict[str, Any]:
     """Write the lists of a table. Returns the content of `stats.json`."""
     if options.corpus.is_dir():
         raise DataError(options.corpus, "a folder", "name a file in it, or give it to `wenet-hs prepare folder`")
-    return prepare_entries(options, "table", read_table(options.corpus, options), {})
+    return prepare_entries(options, "table", read_entries(options.corpus, options), {})
 
 
-def read_table(path: Path, options: TableOptions, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
+def read_entries(path: Path, options: TableOptions, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
     """The rows of a table. `finder`: finds the audio, by which a table without names of columns is recognised.
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.

@@ -217,7 +217,7 @@ def _declared_bytes(header: bytes) -> int:
     return 0 if size in _UNKNOWN else start + size
 
 
-class End(NamedTuple):
+class StreamEnd(NamedTuple):
     """What libsndfile does not know of the end of an MP3 or Ogg file, or of its beginning."""
 
     num_samples: int = 0
@@ -228,7 +228,7 @@ class End(NamedTuple):
     """What libsndfile does not read of an Ogg file."""
 
 
-def find_end(source: str | Path | bytes) -> End:
+def find_end(source: str | Path | bytes) -> StreamEnd:
     """Read a whole MP3 or Ogg file for its end; a file that did not change since is not read again."""
     return _find_end(source) if isinstance(source, bytes) else _find_end_of_file(source, *file_state(source))
 
@@ -240,19 +240,19 @@ def file_state(path: str | Path) -> tuple[int, int]:
 
 
 @lru_cache(maxsize=4096)
-def _find_end_of_file(path: str | Path, size: int, time_ns: int) -> End:
+def _find_end_of_file(path: str | Path, size: int, time_ns: int) -> StreamEnd:
     return _find_end(Path(path).read_bytes())
 
 
-def _find_end(data: bytes) -> End:
+def _find_end(data: bytes) -> StreamEnd:
     if not data.startswith(b"OggS"):
-        return End(*_count_mp3_samples(data))
+        return StreamEnd(*_count_mp3_samples(data))
     first = re.search(rb"OggS\0[^\x02]", data)  # the first page after those with which streams begin
     if first is not None and data.find(b"OggS\0\x02", first.start()) >= 0:
-        return End(fault="joined files: only the first one can be read")
+        return StreamEnd(fault="joined files: only the first one can be read")
     if data[28:35] == b"\x01vorbis" and _has_audio_with_headers(data):
-        return End(fault="Vorbis with audio on the page of its headers: its beginning cannot be read")
-    return End()
+        return StreamEnd(fault="Vorbis with audio on the page of its headers: its beginning cannot be read")
+    return StreamEnd()
 
 
 def _has_audio_with_headers(data: bytes) -> bool:

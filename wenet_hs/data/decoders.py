@@ -63,7 +63,7 @@ def open_decoder(content: str | Path | bytes, first: int) -> tuple[Any, int]:
             raise _make_unreadable_error(error) from error
         media = MediaFile(content, f"{form}: libsndfile cannot read it")
         return media, media.frames
-    end = containers.find_end(content) if file.format in ("MP3", "OGG") else containers.End()
+    end = containers.find_end(content) if file.format in ("MP3", "OGG") else containers.StreamEnd()
     fault = end.fault
     if end.num_samples - file.frames > _MP3_DELAY:
         found = f"{file.frames / file.samplerate:.2f} of {end.num_samples / file.samplerate:.2f} s can be read"

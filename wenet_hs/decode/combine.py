@@ -98,18 +98,18 @@ def combine(
     union = {one.units: one for nbest in nbests for one in nbest}
     totals = dict.fromkeys(union, 0.0)
     for nbest, weight in zip(nbests, weights, strict=True):
-        found = normalize({one.units: scale * one.score for one in nbest})
+        found = normalize_scores({one.units: scale * one.score for one in nbest})
         floor = min(found.values()) - FLOOR_MARGIN
         for units in totals:
             totals[units] += weight / sum(weights) * found.get(units, floor)
-    posteriors = normalize(totals)
+    posteriors = normalize_scores(totals)
     ranked = sorted(posteriors, key=posteriors.__getitem__, reverse=True)
     if by == "expected_errors":
         ranked.sort(key=lambda units: _expected_errors(units, posteriors))
     return [replace(union[units], score=posteriors[units]) for units in ranked]
 
 
-def normalize(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
+def normalize_scores(scores: Mapping[tuple[str, ...], float]) -> dict[tuple[str, ...], float]:
     """Scores minus the logarithm of the sum of their exponentials."""
     highest = max(scores.values())
     log_sum = highest + math.log(sum(math.exp(score - highest) for score in scores.values()))

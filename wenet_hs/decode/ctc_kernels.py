@@ -254,7 +254,7 @@ def _advance(
 
 
 @njit
-def align(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
+def best_alignment(log_probs_TC: Any, classes_L: Any, block: Any) -> Any:
     """The best alignment of a label sequence to the frames of an utterance; contiguous arrays, float32 and int64.
 
     It is exact, with the memory of T · S / block scores: the scores before each block of `block` frames are kept, and

@@ -260,7 +260,7 @@ def viterbi_align(
     found: list[Alignment | None] = []
     for row, classes in zip(range(len(labels)) if rows is None else rows, labels, strict=True):
         log_probs_TC = log_probs_BTC[row, : sizes_B[row]]
-        spans_L2, sums_L, total = ctc_kernels.align(log_probs_TC, np.array(classes, np.int64), _BLOCK)
+        spans_L2, sums_L, total = ctc_kernels.best_alignment(log_probs_TC, np.array(classes, np.int64), _BLOCK)
         if math.isnan(total):
             raise CheckpointError("CTC output", "NaN", DIVERGED)
         means_L = sums_L / (spans_L2[:, 1] - spans_L2[:, 0]).clip(min=1)

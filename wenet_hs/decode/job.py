@@ -54,7 +54,7 @@ Dtype = Literal["fp32", "bf16", "fp16"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class DecodingJob:
     """How a list is decoded."""
 
     modes: Sequence[str]
@@ -73,7 +73,7 @@ class Job:
 def recognize(
     experiment: Experiment,
     utterances: Sequence[Utterance],
-    job: Job,
+    job: DecodingJob,
     folder: Path,
     *,
     settings: Mapping[str, Any] | None = None,
@@ -142,7 +142,7 @@ def assign_batches(batches: Sequence[Sequence[Piece]], done: Collection[int], nu
 def _share_plan(
     partial: PartialResults,
     utterances: Sequence[Utterance],
-    job: Job,
+    job: DecodingJob,
     settings: Mapping[str, Any],
     world: World,
     max_batch_s: float,
@@ -220,7 +220,7 @@ def _merge(
 
 
 def decode_pieces(
-    experiment: Experiment, features: Mapping[Piece, Tensor], job: Job, times: StageTimes | None = None
+    experiment: Experiment, features: Mapping[Piece, Tensor], job: DecodingJob, times: StageTimes | None = None
 ) -> tuple[dict[Piece, dict[str, Segment]], list[Piece]]:
     """Decode a batch: the hypotheses of each piece by mode, and the pieces that are too short for the encoder.
 
@@ -267,7 +267,7 @@ def _load_batch(experiment: Experiment, utterances: Sequence[Utterance], batch: 
 
 
 def _decode_batches(
-    experiment: Experiment, utterances: Sequence[Utterance], batches: Mapping[int, Sequence[Piece]], job: Job
+    experiment: Experiment, utterances: Sequence[Utterance], batches: Mapping[int, Sequence[Piece]], job: DecodingJob
 ) -> Iterator[tuple[int, DecodedBatch]]:
     """Decode batches, given by number. Beside a GPU the audio of the next ones is loaded meanwhile."""
     device = next(experiment.model.parameters()).device
@@ -287,7 +287,7 @@ def _decode_batches(
         yield number, result
 
 
-def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: Job, times: StageTimes) -> DecodedBatch:
+def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: DecodingJob, times: StageTimes) -> DecodedBatch:
     lang = next(iter(loaded.clips.values())).lang
     experiment = replace(experiment, model=job.models.get(lang, experiment.model))
     decoded, too_short = decode_pieces(experiment, loaded.features, job, times)
@@ -299,7 +299,7 @@ def _decode_batch(experiment: Experiment, loaded: LoadedBatch, job: Job, times: 
     return DecodedBatch(pieces, dict(times.seconds), loaded.started_at, incomplete=loaded.incomplete)
 
 
-def _warm_up(experiment: Experiment, job: Job) -> None:
+def _warm_up(experiment: Experiment, job: DecodingJob) -> None:
     """Load what is loaded at first use: filter banks, kernels, tables."""
     # One second.
     noise_N = 0.1 * torch.randn(experiment.frontend.rate, generator=torch.Generator().manual_seed(0))

@@ -55,7 +55,7 @@ def greedy_ids(log_probs: Tensor, blank: int) -> list[int]:
 
 
 @torch.no_grad()
-def compare(folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None) -> Pairs:
+def compare_outputs(folder: Path, model: AsrModel, clips: Sequence[Tensor], chunk: Chunk | None) -> Pairs:
     """The pairs of all files of a folder. `clips`: features (T, F) or samples; of a stream each of a chunk or more."""
     for features in clips:
         given = features[None], torch.tensor([len(features)])

@@ -16,7 +16,7 @@ from torch import Tensor
 from wenet_hs.base.options import REQUIRED, check_values, option
 from wenet_hs.data.audio import read_utterance
 from wenet_hs.decode.modes import no_chunks_error
-from wenet_hs.export.compare import compare, greedy_ids, largest_difference, log_probs_of
+from wenet_hs.export.compare import compare_outputs, greedy_ids, largest_difference, log_probs_of
 from wenet_hs.export.graphs import (
     MODEL,
     SHERPA_FEATURES,
@@ -102,14 +102,14 @@ def export_model(options: ExportOptions) -> list[str]:
     stream = options.stream
     check_model(experiment, options)
     warn_about_features(experiment, options)
-    clips, features = read_clips(experiment, options)
+    clips, features = read_clips_to_compare(experiment, options)
     out.parent.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=out.parent, prefix=f".{out.name}.") as temporary:
         folder = Path(temporary) / "export"
         folder.mkdir()
         for graph in make_graphs(experiment, options.runtime, stream):
             write_graph(folder, graph, metadata_of(experiment, stream))
-        difference = largest_difference(compare(folder, experiment.model, features, stream))
+        difference = largest_difference(compare_outputs(folder, experiment.model, features, stream))
         what = f"{len(features)} clips" if clips else "noise"
         if not difference <= TOLERANCE:  # NaN too
             found = f"onnxruntime differs from PyTorch by {difference:.1e} on {what}, more than {TOLERANCE:g}"
@@ -142,7 +142,7 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
     """Raises ConfigError if the runtime cannot run the model."""
     model, to = experiment.model, f"--for {options.runtime}"
     encoder, frontend = model.encoder, experiment.frontend
-    if not model.loss_weights.ctc:
+    if "ctc" not in model.trained_branches:
         found = "every runtime searches with CTC, and this model was trained without it"
         raise ConfigError(to, found, "train it with model_conf.ctc_weight above 0")
     if isinstance(encoder, PretrainedEncoder):
@@ -191,7 +191,7 @@ def warn_about_features(experiment: Experiment, options: ExportOptions) -> None:
         logger.warning("units: sherpa-onnx takes an alphabet whose highest byte is 0xC6 for bytes: wrong texts")
 
 
-def read_clips(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
+def read_clips_to_compare(experiment: Experiment, options: ExportOptions) -> tuple[list[Utterance], list[Tensor]]:
     """The usable clips among the first ones of the test list, with their features (T, F).
 
     Without a list there are no clips, only features of noise. Clips that are too short for the

@@ -42,7 +42,7 @@ def is_kenlm_file(path: Path) -> bool:
         return file.read(len(MAGIC)) == MAGIC
 
 
-def read_vocabulary(path: Path) -> KenlmVocabulary:
+def read_kenlm_vocabulary(path: Path) -> KenlmVocabulary:
     """Raises DataError if the file is of another version or incomplete, or a word is not UTF-8."""
     with path.open("rb") as file:
         header = file.read(_PARAMETERS_OFFSET + _PARAMETERS.size)

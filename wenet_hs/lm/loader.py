@@ -12,7 +12,7 @@ from wenet_hs.compute.distributed import is_first_rank
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import load_config
 from wenet_hs.lm.backoff import OTHER_NAMES, ArpaReader, KenlmModel, NgramModel, make_no_unit_error
-from wenet_hs.lm.kenlm_file import is_kenlm_file, read_vocabulary
+from wenet_hs.lm.kenlm_file import is_kenlm_file, read_kenlm_vocabulary
 from wenet_hs.lm.language_model import AnyLanguageModel, LanguageModel, TextModel, text_units
 from wenet_hs.lm.ngram import BEGIN, END, NUM_SPECIAL, UNKNOWN
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
@@ -133,9 +133,9 @@ def _load_kenlm_model(path: Path, tokenizer: Tokenizer) -> AnyLanguageModel:
     """A binary file of words becomes a model of words, as an ARPA file does.
 
     Raises DataError if such a file does not include the spelling of its words, and what
-    `read_vocabulary` and `KenlmModel` raise.
+    `read_kenlm_vocabulary` and `KenlmModel` raise.
     """
-    vocabulary = read_vocabulary(path)
+    vocabulary = read_kenlm_vocabulary(path)
     if vocabulary.words is None:
         return _load_without_spelling(path, vocabulary.num_words - NUM_SPECIAL, tokenizer)
     words = [OTHER_NAMES.get(word, word) for word in vocabulary.words]

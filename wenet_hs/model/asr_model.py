@@ -18,6 +18,7 @@ from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.masks import length_mask
 from wenet_hs.heads.restricted import restrict_head
 from wenet_hs.model.encoders.base import SpeechEncoder
+from wenet_hs.model.modes import MODES, Branch, modes_with, recommended_modes, usual_mode
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
@@ -129,6 +130,37 @@ class AsrModel(nn.Module):
     @property
     def num_units(self) -> int:
         return self.ctc.head.num_units
+
+    @property
+    def branches(self) -> frozenset[Branch]:
+        """The branches that this model has, trained or not."""
+        return frozenset({"ctc"} if self.decoder is None else {"ctc", "decoder"})
+
+    @property
+    def trained_branches(self) -> frozenset[Branch]:
+        """The branches whose loss has a weight: `loss_weights.ctc`, and the rest for the decoder."""
+        share: dict[Branch, float] = {"ctc": self.loss_weights.ctc, "decoder": 1 - self.loss_weights.ctc}
+        return frozenset(branch for branch in self.branches if share[branch] > 0)
+
+    def has_branches_of(self, mode: str) -> bool:
+        """Whether the model has the branches of a decoding mode. The mode runs, but see `supports`."""
+        return MODES[mode].branches <= self.branches
+
+    def supports(self, mode: str) -> bool:
+        """Whether the branches of a decoding mode are trained; the texts of others are random."""
+        return MODES[mode].branches <= self.trained_branches
+
+    def supported_modes(self) -> list[str]:
+        """The names of the decoding modes that the model supports, in the order of `MODES`."""
+        return modes_with(self.trained_branches)
+
+    def recommended_modes(self) -> list[str]:
+        """The modes of `--modes auto`."""
+        return recommended_modes(self.supported_modes())
+
+    def default_mode(self) -> str:
+        """The mode to use if none is asked for."""
+        return usual_mode(self.supported_modes())
 
     def restrict(self, source_of: Mapping[int, int], num_units: int | None = None) -> "AsrModel":
         """A model for decoding with the same encoder and decoder, whose heads are limited to some units.

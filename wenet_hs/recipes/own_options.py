@@ -30,7 +30,7 @@ EvalSet = Literal["test", "dev"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chunk:
+class ChunkSizes:
     """Decoding in chunks, of a model that streams."""
 
     size: int
@@ -74,7 +74,7 @@ class OwnOptions:
     """More settings for training, as KEY=VALUE."""
     average_num: int = 5
     eval_set: EvalSet = "test"
-    chunk: Chunk | None = None
+    chunk: ChunkSizes | None = None
     nproc: int = 1
     jobs: int = 2
     threads: int = 1
@@ -174,7 +174,7 @@ def _as_text(value: object) -> str:
         return f"{value:g}"
     if isinstance(value, tuple):
         return " ".join(map(str, value))
-    if isinstance(value, Chunk):
+    if isinstance(value, ChunkSizes):
         return f"{value.size} {value.left_chunks}"
     return str(value)
 
@@ -208,11 +208,11 @@ def _parse_eval_set(text: str) -> EvalSet:
     return "dev" if text == "dev" else "test"  # other texts were refused
 
 
-def _parse_chunk(text: str) -> Chunk | None:
+def _parse_chunk(text: str) -> ChunkSizes | None:
     if not text:
         return None
     size, left_chunks = text.split()
-    return Chunk(size=int(size), left_chunks=int(left_chunks))
+    return ChunkSizes(size=int(size), left_chunks=int(left_chunks))
 
 
 # ---- JSON

@@ -42,7 +42,7 @@ from wenet_hs.recipes.plan_record import (
     first_change,
     make_inputs,
     make_record,
-    read_record,
+    read_plan_record,
     record_text,
     relative_path,
 )
@@ -91,7 +91,7 @@ class PlanFiles:
             found = f"its inputs are unknown, as {self.record.name} is missing"
             to_do = f"give another --exp, or remove {self.plan} to plan again"
             raise ConfigError(self.plan, found, to_do)
-        return read_record(self.record)
+        return read_plan_record(self.record)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,10 +10,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from wenet_hs.base.files import file_sha256
-from wenet_hs.config.dataset import Count, CountOrZero, Section
+from wenet_hs.base.files import file_sha256, read_json
+from wenet_hs.config.section import Count, CountOrZero, Section
 from wenet_hs.recipes.plan import Draft, PlanOptions
-from wenet_hs.results.experiments import read_json
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.plan/1"
@@ -125,7 +124,7 @@ def relative_path(path: Path | None, folder: Path) -> str | None:
     return os.path.relpath(path.absolute(), folder.absolute())
 
 
-def read_record(path: Path) -> PlanRecord:
+def read_plan_record(path: Path) -> PlanRecord:
     """The content of plan.json.
 
     Raises DataError if it is damaged, is no such file, or was written by a newer version.

@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.config.dataset import Count, CountOrZero, Positive, Section
 from wenet_hs.config.load import load_section
+from wenet_hs.config.section import Count, CountOrZero, Positive, Section
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.tree.errors import ConfigError
 
@@ -93,7 +93,7 @@ class SizeTable:
         return next(row.steps for row in rows if hours < row.below_hours)
 
 
-def read_sizes(path: Path | None = None) -> SizeTable:
+def read_size_table(path: Path | None = None) -> SizeTable:
     """The table of a file; None: of the file that belongs to wenet_hs.
 
     Raises ConfigError with the line of each fault: an unknown key, no size, limits that do not

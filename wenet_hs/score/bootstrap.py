@@ -61,7 +61,7 @@ def percentile_interval(rates_R: Rates) -> Interval | None:
     return Interval(float(low), float(high))
 
 
-def resample(values: Mapping[str, NDArray[Number]], num_resamples: int) -> tuple[dict[str, Rates], Rates, Rates]:
+def resample_rates(values: Mapping[str, NDArray[Number]], num_resamples: int) -> tuple[dict[str, Rates], Rates, Rates]:
     """The rates (R,) of each group, their mean and the pooled rate, from errors and reference units (C, 2) per group.
 
     Every group (a language, a length) keeps its number of clusters in each resample. A group without reference units
@@ -76,8 +76,8 @@ def resample(values: Mapping[str, NDArray[Number]], num_resamples: int) -> tuple
 
 
 def stratified_intervals(values: Mapping[str, NDArray[Number]], num_resamples: int) -> Intervals:
-    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups; see `resample`."""
-    rates, macro_R, micro_R = resample(values, num_resamples)
+    """Intervals of errors and reference units (C, 2) per group, and of the averages over groups (`resample_rates`)."""
+    rates, macro_R, micro_R = resample_rates(values, num_resamples)
     each = {group: percentile_interval(rates[group]) if len(values[group]) > 1 else None for group in values}
     if not any(each.values()):
         return Intervals(each, None, None)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, percentile_interval, resample
+from wenet_hs.score.bootstrap import CONFIDENCE, SEED, Interval, percentile_interval, resample_rates
 from wenet_hs.score.error_rate import Report, check_complete, count_of
 from wenet_hs.tree.errors import DataError, list_names
 
@@ -192,7 +192,7 @@ def _resample(
     A language with fewer than `fewest` clusters has none; neither have the averages with fewer in all languages.
     """
     gaps = {lang: np.column_stack((sums_C3[:, 1] - sums_C3[:, 0], sums_C3[:, 2])) for lang, sums_C3 in clusters.items()}
-    differences, macro_R, micro_R = resample(gaps, num_resamples)
+    differences, macro_R, micro_R = resample_rates(gaps, num_resamples)
     num_differing = {lang: int(np.count_nonzero(gaps_C2[:, 0])) for lang, gaps_C2 in gaps.items()}
     found = {
         lang: _significance(differences[lang], num_differing[lang], too_few=len(gaps_C2) < fewest)

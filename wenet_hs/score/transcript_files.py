@@ -49,7 +49,7 @@ _WRITE_TEXT = "write `key transcript` lines"
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """A line with content."""
 
     where: str
@@ -62,7 +62,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class TimedText:
+class NistSegment:
     """A word of a ctm or a segment of an stm."""
 
     where: str
@@ -134,17 +134,17 @@ def parse_transcripts(path: Path, content: Sequence[str]) -> dict[str, str]:
     return parse_text(path, content)
 
 
-def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[Line]:
+def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[TextLine]:
     """The lines of a file of NIST without comments and empty lines."""
     for number, text in enumerate(content, start=1):
         if text.strip() and not text.startswith(_COMMENT):
-            yield Line(f"{path}:{number}", text)
+            yield TextLine(f"{path}:{number}", text)
 
 
 # ---- the form of a file
 
 
-def _find_timed_form(path: Path, lines: Sequence[Line]) -> TimedForm | None:
+def _find_timed_form(path: Path, lines: Sequence[TextLine]) -> TimedForm | None:
     """CTM or STM, if most of the first lines of a file have this form; None for a .trn."""
     suffix = suffix_of(path)
     if suffix == ".trn":
@@ -176,7 +176,7 @@ def _refuse_names_of_columns(path: Path, content: Sequence[str]) -> None:
         raise DataError(f"{path}:1", found, "remove this line")
 
 
-def _refuse_suffix_of_nist(path: Path, lines: Sequence[Line]) -> None:
+def _refuse_suffix_of_nist(path: Path, lines: Sequence[TextLine]) -> None:
     """Raise DataError if a file is named as one of NIST's, and its lines have another form."""
     suffix = suffix_of(path)
     forms: dict[str, tuple[str, MatchLine]] = {
@@ -194,7 +194,7 @@ def _refuse_suffix_of_nist(path: Path, lines: Sequence[Line]) -> None:
             raise DataError(line.where, found, f"{to_do}; otherwise correct them")
 
 
-def _is_trn(path: Path, lines: Sequence[Line]) -> bool:
+def _is_trn(path: Path, lines: Sequence[TextLine]) -> bool:
     """Whether most of the first lines of a file end with a key in brackets.
 
     They must not be `key transcript` lines at the same time, unless the file is named .trn.
@@ -223,11 +223,11 @@ def _is_trn(path: Path, lines: Sequence[Line]) -> bool:
     return False
 
 
-def _count_first_words(lines: Iterable[Line]) -> int:
+def _count_first_words(lines: Iterable[TextLine]) -> int:
     return len({line.first_word for line in lines})
 
 
-def _refuse_repeated_first_words(lines: Iterable[Line]) -> None:
+def _refuse_repeated_first_words(lines: Iterable[TextLine]) -> None:
     """Raise DataError if two of these lines, which end with brackets, begin with the same word.
 
     That word is no key then, unless it is like one, and what is in the brackets may be one.
@@ -288,7 +288,7 @@ def _names_in_last_brackets(transcripts: Mapping[str, str]) -> set[str]:
 # ---- reading of one form
 
 
-def _read_trn(lines: Iterable[Line]) -> dict[str, str]:
+def _read_trn(lines: Iterable[TextLine]) -> dict[str, str]:
     transcripts: dict[str, str] = {}
     for line in lines:
         match = _TRN.fullmatch(line.text)
@@ -305,12 +305,12 @@ def _read_trn(lines: Iterable[Line]) -> dict[str, str]:
     return transcripts
 
 
-def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
+def _read_ctm(lines: Iterable[TextLine]) -> Iterator[NistSegment]:
     for line in lines:
         _refuse_alternatives_of_ctm(line)
         match = _match(CTM, line)
         start_s = float(match["start"])
-        yield TimedText(
+        yield NistSegment(
             where=line.where,
             recording=match["recording"],
             channel=match["channel"],
@@ -320,7 +320,7 @@ def _read_ctm(lines: Iterable[Line]) -> Iterator[TimedText]:
         )
 
 
-def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
+def _read_stm(lines: Sequence[TextLine]) -> Iterator[NistSegment]:
     """The segments without their labels."""
     matches = [_match(STM, line) for line in lines]
     label = _find_label_pattern([match["text"] or "" for match in matches])
@@ -333,7 +333,7 @@ def _read_stm(lines: Sequence[Line]) -> Iterator[TimedText]:
             found = "a time that is not scored, in an stm of NIST: sclite leaves out what is said"
             to_do = "remove the line and, from the hypotheses, the words of this time"
             raise DataError(line.where, found, f"{to_do}; or {_WRITE_TEXT}")
-        yield TimedText(
+        yield NistSegment(
             where=line.where,
             recording=match["recording"],
             channel=match["channel"],
@@ -352,7 +352,7 @@ def _find_label_pattern(texts: Sequence[str]) -> re.Pattern[str]:
     return _STM_LABEL if all(map(_STM_LABEL.match, texts)) else _CLEAR_STM_LABEL
 
 
-def _match(form: TimedForm, line: Line) -> re.Match[str]:
+def _match(form: TimedForm, line: TextLine) -> re.Match[str]:
     """The parts of a line. Raises DataError if it does not have the form of the others."""
     match = form.match(line.text)
     if match is None:
@@ -369,7 +369,7 @@ def _refuse_alternatives(where: str, text: str) -> None:
             raise DataError(where, found, "write one of them")
 
 
-def _refuse_alternatives_of_ctm(line: Line) -> None:
+def _refuse_alternatives_of_ctm(line: TextLine) -> None:
     """Raise DataError for one of the lines between which the alternatives of a ctm stand."""
     if "<ALT" in line.text and _ALTERNATIVES_OF_CTM.fullmatch(line.text.strip()):
         mark = line.text.split()[4]
@@ -378,7 +378,7 @@ def _refuse_alternatives_of_ctm(line: Line) -> None:
         raise DataError(line.where, found, f"{to_do}; the first ones by: {_KEEP_FIRST}")
 
 
-def _refuse_overlaps(segments: Iterable[TimedText]) -> None:
+def _refuse_overlaps(segments: Iterable[NistSegment]) -> None:
     """Raise DataError if two segments of a recording overlap: then their words have no order."""
     in_order = sorted(segments, key=lambda segment: (segment.recording, segment.start_s))
     for earlier, later in pairwise(in_order):
@@ -389,12 +389,12 @@ def _refuse_overlaps(segments: Iterable[TimedText]) -> None:
             raise DataError(later.where, found, to_do)
 
 
-def _join_by_recording(parts: Iterable[TimedText]) -> dict[str, str]:
+def _join_by_recording(parts: Iterable[NistSegment]) -> dict[str, str]:
     """The words of each recording in the order of time.
 
     Raises DataError for a second channel of a recording.
     """
-    of_recordings = defaultdict[str, list[TimedText]](list)
+    of_recordings = defaultdict[str, list[NistSegment]](list)
     for part in parts:
         of_recording = of_recordings[part.recording]
         of_recording.append(part)

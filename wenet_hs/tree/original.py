@@ -24,7 +24,7 @@ from torch import Tensor
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, DataError, one_line
 from wenet_hs.tree.huffman import NO_ROWS, breadth_first, breadth_first_order
-from wenet_hs.tree.text_file import read_text
+from wenet_hs.tree.text_file import read_utf8
 from wenet_hs.tree.tree import Tree
 
 STRUCT, INFO = "tree_struct", "tree_info"
@@ -86,7 +86,7 @@ def read_original_tree(folder: Path | str, units: Sequence[str]) -> Tree:
     """
     path = Path(folder) / STRUCT
     try:
-        children, frequencies = _struct_tree(json.loads(read_text(path)), len(units))
+        children, frequencies = _struct_tree(json.loads(read_utf8(path)), len(units))
         options = {"source": "hsoftmax original", "folder": str(folder)}
         return Tree("original", tuple(units), children, frequencies, options)
     except RecursionError as error:

@@ -8,7 +8,7 @@ from wenet_hs.tree.errors import DataError
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 
 
-def read_text(path: Path | str) -> str:
+def read_utf8(path: Path | str) -> str:
     """The text of a UTF-8 file, without a byte order mark.
 
     Raises DataError if the file cannot be read, is a pointer of Git LFS, or is not UTF-8.

@@ -32,7 +32,7 @@ from wenet_hs.tree.huffman import (
     random_order,
     two_levels,
 )
-from wenet_hs.tree.text_file import read_text
+from wenet_hs.tree.text_file import read_utf8
 from wenet_hs.tree.unit_tree import UnitTree
 
 Numbers = Sequence[float] | NDArray[np.float64]
@@ -148,8 +148,8 @@ class Tree(UnitTree):
         if isinstance(tree, Tree):
             return tree
         shape = f"kind {tree.kind}, up to {np.diff(tree.offsets).max(initial=0)} children"
-        to_do = "build a binary one with `wenet-hs tree build --kind huffman`"
-        raise DataError(path, f"an n-ary tree ({shape}), for `head: class`", to_do)
+        to_do = "read it with `load_tree`, or build one with `wenet-hs tree build --kind huffman`"
+        raise DataError(path, f"an n-ary tree ({shape}), not a binary one", to_do)
 
 
 class NaryTree(UnitTree):
@@ -241,7 +241,7 @@ def load_tree(path: Path | str) -> Tree | NaryTree:
 
     Raises DataError, one line with path and fault, on anything that is not a tree.
     """
-    file = TreeFile.parse(read_text(path), path)
+    file = TreeFile.parse(read_utf8(path), path)
     units, frequencies = tuple(file.units), np.array(file.frequencies)
     try:
         if file.kind != CLASSES and all(len(row) == 2 for row in file.children):

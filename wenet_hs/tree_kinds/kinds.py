@@ -71,7 +71,7 @@ def build_tree(kind: str, source: TreeSource, record: Mapping[str, Any] | None =
     Raises ConfigError: unknown kind, an option that the kind does not use or a wrong value, a package that is missing.
         ValueError: wrong frequencies, units, vectors or sequences, or none although the kind needs them.
     """
-    check_options(kind, source.options, len(source.units))
+    check_kind_options(kind, source.options, len(source.units))
     binary = binary_kind(kind, source.options)
     if KINDS[binary].needs and getattr(source, KINDS[binary].needs) is None:
         raise ValueError(f"kind {binary} is built from {KINDS[binary].needs}; give them")
@@ -84,7 +84,7 @@ def needs(kind: str, options: Mapping[str, Any]) -> str:
     return KINDS[binary_kind(kind, options)].needs
 
 
-def check_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
+def check_kind_options(kind: str, options: Mapping[str, Any], num_units: int) -> None:
     """Raise ConfigError for an unknown kind, an option that it does not use, or a value out of range."""
     if kind not in KINDS:
         raise ConfigError("--kind", f"must be one of {', '.join(KINDS)}, got {kind!r}")

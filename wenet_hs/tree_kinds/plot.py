@@ -186,7 +186,7 @@ def layout_tree(tree: UnitTree, *, max_leaves: int) -> TreeLayout:
         if node >= tree.num_inner:
             label = unit_label(tree.units[node - tree.num_inner])
         code = "" if node in hidden else _cut(tree.code(node), MAX_CODE)
-        rows.append(TreeRow(label, percent(shares[node]), code, node >= tree.num_inner, x[node], y[node]))
+        rows.append(TreeRow(label, format_share(shares[node]), code, node >= tree.num_inner, x[node], y[node]))
     edges = []
     for node in sorted(shown, reverse=True):  # breadth-first numbers: children come before their parents
         y[node] = (y[shown[node][0]] + y[shown[node][-1]]) / 2
@@ -241,7 +241,7 @@ def unit_label(unit: str, *, longest: int = MAX_LABEL) -> str:
     return _cut(show_unit(unit, in_full=True), longest)
 
 
-def percent(share: float) -> str:
+def format_share(share: float) -> str:
     """A share as "21.8 %", a small one with two digits."""
     in_percent = 100 * float(share)
     return f"{in_percent:.2g} %" if 0 < in_percent < 1 else f"{in_percent:.1f} %"
