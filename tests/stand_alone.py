@@ -90,7 +90,6 @@ def check_builders() -> None:
 
 def built_trees() -> "dict[str, Tree | NaryTree]":
     from wenet_hs.tree import NaryTree, Tree
-    from wenet_hs.tree.brown import brown_children
 
     # "a" and "c" are both between "b" and "d"; every other unit has neighbours of its own.
     sequences = [[1, 0, 3, 4, 5], [1, 2, 3, 6, 7], [8, 9, 10, 6, 4]] * 3
@@ -101,7 +100,7 @@ def built_trees() -> "dict[str, Tree | NaryTree]":
         "fano": Tree.fano(COUNTS, UNITS),
         "balanced": Tree.balanced(COUNTS, UNITS),
         "random": Tree.random(COUNTS, UNITS, seed=3),
-        "brown": Tree.build("brown", lambda f: brown_children(sequences, f), COUNTS, UNITS),
+        "brown": Tree.brown(sequences, COUNTS, UNITS),
         "frequency bins": NaryTree.frequency_bins(COUNTS, units=UNITS),
         "classes of a binary tree": NaryTree.from_binary(huffman),
         "binary again": NaryTree.from_binary(huffman).binary(),
