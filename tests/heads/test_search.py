@@ -4,6 +4,9 @@
 Dimension key: N rows, D width, V units, I = V-1 inner nodes, K best.
 """
 
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -156,15 +159,22 @@ def test_many_rows_are_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_choice_of_a_search() -> None:
-    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float64 on cpu and k = 5'):
+    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float64 on cpu'):
         topk(random_head("huffman", 50).double(), torch.randn(2, 16).double(), 5, "best_first")
-    assert [is_search_faster(rows, 150, 10, "cpu") for rows in (1, 10, 160, 4000)] == [True, True, False, False]
+    assert [is_search_faster(rows, 150, 10) for rows in (1, 10, 160, 4000)] == [True, True, False, False]
     for sizes in ((160, 1000, 10), (4000, 267_735, 10), (1, 10_000, 10)):
-        assert is_search_faster(*sizes, "cpu")
+        assert is_search_faster(*sizes)
     for sizes in ((10, 1000, 500), (10, 2, 10), (10, 1, 1)):
-        assert not is_search_faster(*sizes, "cpu")
-    can_search = random_head("huffman", 50)._can_search
-    assert can_search(torch.empty(0), 1000) and not can_search(torch.empty(0).double(), 1)
+        assert not is_search_faster(*sizes)
+
+
+def test_a_gpu_takes_the_best_of_all_log_probabilities() -> None:
+    head = random_head("huffman", 50)
+    on_gpu: Any = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
+    assert not head.uses_search(on_gpu, 5)
+    head.search = "best_first"
+    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float32 on cuda'):
+        head.uses_search(on_gpu, 5)
 
 
 # ---- the k greatest values of a row, by the kernel and by torch
