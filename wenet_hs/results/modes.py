@@ -3,7 +3,7 @@
 
 from collections.abc import Collection, Iterable
 
-from wenet_hs.decode.modes import DEFAULT_MODE, MODES
+from wenet_hs.model.modes import DEFAULT_MODE, MODES
 
 
 def sort_modes(modes: Iterable[str]) -> list[str]:
