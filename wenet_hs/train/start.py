@@ -45,8 +45,6 @@ class TrainOptions:
     resume: str = "auto"
     """auto, never, or the path of a checkpoint."""
     checkpoint: Path | None = None
-    written_checkpoint: str | None = None
-    """`checkpoint` as it was written, such as `hf://user/name`, where that is no path."""
     device: str = "auto"
     data_type: DataType = "raw"
 
