@@ -10,10 +10,11 @@ from wenet_hs.app.expected_times import expected_time_file
 from wenet_hs.app.lists import page_of, read_clips, read_stats
 from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.base.files import read_cached
+from wenet_hs.model.modes import usual_mode
 from wenet_hs.recipes.expected_record import read_expected
 from wenet_hs.recipes.own_options import OwnOptions
 from wenet_hs.results.experiments import sort_modes
-from wenet_hs.results.model_scores import MIN_COUNT, read_scores, score_files, usual_mode
+from wenet_hs.results.model_scores import MIN_COUNT, read_scores, score_files
 from wenet_hs.score.compare import Difference, Significance, compare_macro
 from wenet_hs.tree.errors import DataError
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.config.load import is_language_model
-from wenet_hs.decode.modes import DEFAULT_MODE
+from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.tables import write_markdown
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES

@@ -11,10 +11,10 @@ from typing import Any, TypeVar, get_args, overload
 from pydantic import ValidationError
 
 from wenet_hs.base.files import one_field
-from wenet_hs.config.dataset import Section
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
+from wenet_hs.config.section import Section
 from wenet_hs.config.wenet_keys import (
     IGNORED_KEYS,
     KINDS_OF_MODELS,
