@@ -3,6 +3,7 @@
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.manifest.data_list import read_data_list, write_data_list
 from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.tree import Tree
 from wenet_hs.tree.errors import ConfigError
 
@@ -160,6 +162,35 @@ def test_statistics_have_no_effect_with_a_pretrained_encoder(
     capsys.readouterr()
     line = error_line(run_command(command, in_yaml), capsys)
     assert "cmvn: the encoder computes its own input and its normalization; remove it" in line
+
+
+def test_the_flags_are_the_options_of_the_training(corpus: TinyCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    started = list[TrainOptions]()
+    monkeypatch.setattr(command, "train", started.append)
+    flags = ["--cmvn", "c.json", "--divide_batch", "--checkpoint", "base", "--resume", "never", "--seed", "7"]
+    assert run_command(command, [*corpus.arguments(Path("m"), "grad_clip=1"), *flags]) == 0
+    assert run_command(command, corpus.arguments(Path("m"))) == 0
+    expected = TrainOptions(
+        config=corpus.config,
+        train_data=[corpus.train_data],
+        cv_data=corpus.cv_data,
+        model_dir=Path("m"),
+        override_config=["seed=7", "grad_clip=1"],
+        cmvn="c.json",
+        divide_batch=True,
+        resume="never",
+        checkpoint=Path("base"),
+        device="cpu",
+    )
+    without_flags = replace(
+        expected,
+        override_config=[],
+        cmvn=None,
+        divide_batch=False,
+        resume="auto",
+        checkpoint=None,
+    )
+    assert started == [expected, without_flags]
 
 
 def test_a_resumed_training_has_the_batches_of_the_ranks_before(corpus: TinyCorpus, tmp_path: Path) -> None:

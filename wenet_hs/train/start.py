@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the options of a training name: the config, the lists, the model and the checkpoint to start from.
 
-Each is read once. The functions behind these get what they need, and no options.
+Each is read once. The functions that follow get what they need, and no options.
 """
 
 import logging
