@@ -273,7 +273,6 @@ def read_settings(args: argparse.Namespace) -> list[str]:
         if given.get(head) == "softmax" and tree in given:
             logger.info("--%s %s: not used, a softmax has no tree", tree, given.pop(tree))
     implied = ["tokenizer=bpe"] if "bpe_model" in given and "tokenizer" not in given else []
-    implied += ["cmvn=global_cmvn"] if "cmvn" in given else []
     return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
 
 
