@@ -6,7 +6,7 @@ from itertools import zip_longest
 
 from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, NO_AUDIO, REMARK_RULE, Checked
 from wenet_hs.corpus.output import hours_of
-from wenet_hs.report.page import render_page
+from wenet_hs.report.render import render_page
 from wenet_hs.report.utterances import embed_audio
 
 MAX_PLAYERS = 40

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_hs.decode.modes import DEFAULT_MODE
 from wenet_hs.score.alignments import Confusion, UnitRecall, count_confusions, find_examples, list_recalls
 from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.tables import read_report
@@ -28,16 +27,6 @@ class ModelScores:
     """Reference and hypothesis of a confusion → the key of the utterance with the fewest other errors."""
     recalls: Sequence[UnitRecall]
     """Units by rising recall."""
-
-
-def score_files(model: Path) -> dict[str, Path]:
-    """Decoding mode → score.json of the test set."""
-    return {path.parent.name: path for path in model.glob("test/*/score.json")}
-
-
-def usual_mode(modes: Sequence[str]) -> str:
-    """The default decoding mode if it is there, or the last one."""
-    return DEFAULT_MODE if DEFAULT_MODE in modes else modes[-1]
 
 
 def read_scores(path: Path) -> ModelScores:

@@ -24,8 +24,9 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, flatten, load_config
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.manifest.data_list import Utterance, read_data_list
-from wenet_hs.results.experiments import SIMULATED_KEY, ExperimentResults, read_experiments
+from wenet_hs.results.experiment import ExperimentResults, read_experiments
 from wenet_hs.results.pairing import Training, training_of
+from wenet_hs.results.speech import are_simulated
 from wenet_hs.runs.curves import Curves, by_validation, read_curves
 from wenet_hs.runs.record import DataFile, RunRecord, read_run, run_of_settings
 from wenet_hs.runs.sentences import escape_bytes
@@ -167,9 +168,10 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
     clips = _read_lists(experiment)
     first = next(iter(experiment.scores.values()))
     names = _identify(experiment.folder, int(settings["seed"]), experiment.run)
-    size, left = (experiment.rtf.get(name) for name in _CHUNKS[:2])
+    size, left = (experiment.decoding.options.get(name) for name in _CHUNKS[:2])
     if size not in (None, -1):
         names["system"] += f"-chunk{size}" + ("" if left in (None, -1) else f"-{left}")
+    options = experiment.decoding.options
     return Results(
         **names,
         settings={key: value for key, value in settings.items() if key.startswith(_SETTINGS)},
@@ -177,9 +179,9 @@ def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] 
         first=_read_first_part(experiment.run),
         units={lang: [one.counts.num_units for one in of.values()] for lang, of in _by_language(first).items()},
         modes={mode: _collect_mode(report, clips) for mode, report in experiment.scores.items()},
-        decoding={key: experiment.rtf[key] for key in _DECODING if key not in _CHUNKS and experiment.rtf.get(key)},
+        decoding={key: options[key] for key in _DECODING if key not in _CHUNKS and options.get(key)},
         implausible=_find_implausible(first, data_folders),
-        is_simulated=any(SIMULATED_KEY.search(key) for found in experiment.scores.values() for key in found.utterances),
+        is_simulated=any(are_simulated(report.utterances) for report in experiment.scores.values()),
         is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
     )
 

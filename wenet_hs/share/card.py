@@ -17,12 +17,13 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from wenet_hs.base.files import file_sha256, read_json, read_lines
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.consent import CONSENT
-from wenet_hs.decode.modes import DEFAULT_MODE, supported_modes
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import Experiment
+from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.model.packed import WEIGHTS, is_packed, split_hub_name
-from wenet_hs.results.experiments import SIMULATED_KEY, sort_modes
+from wenet_hs.results.modes import sort_modes
+from wenet_hs.results.speech import are_simulated
 from wenet_hs.runs.provenance import SHA256_OF
 from wenet_hs.runs.record import FirstWeights, RunRecord
 from wenet_hs.runs.sentences import describe_facts
@@ -100,7 +101,7 @@ def read_scorings(model_dir: Path) -> list[Scoring]:
         for mode in sort_modes(modes & {*decoded}):
             report = read_report(test / mode / "score.json")
             conditions = [text.format(recorded[name]) for name, text in texts.items() if recorded.get(name)]
-            conditions += ["simulated speech"] if any(map(SIMULATED_KEY.search, report.utterances)) else []
+            conditions += ["simulated speech"] if are_simulated(report.utterances) else []
             scorings.append(Scoring(test.name, mode, ", ".join(conditions), report))
     return scorings
 
@@ -159,7 +160,7 @@ def write_card(
         best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
         percent=percent,
         interval=format_interval,
-        modes=supported_modes(model),
+        modes=model.supported_modes(),
         published=_published_facts(published),
         weights_sha256=published.files.get(WEIGHTS),
         consent=consent,
