@@ -45,13 +45,14 @@ from wenet_hs.bin import average, cmvn, recognize, train, tree, units
 from wenet_hs.bin.main import run_command
 from wenet_hs.compute.devices import has_native_bf16
 from wenet_hs.decode.hypothesis import DecodeOptions, Hypothesis
-from wenet_hs.decode.modes import MODES, decode
+from wenet_hs.decode.modes import decode
 from wenet_hs.heads import HSoftmaxHead, SoftmaxHead
 from wenet_hs.lm.backoff import ArpaReader, NgramModel
 from wenet_hs.lm.language_model import LanguageModel
 from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.manifest.data_list import write_data_list
 from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.modes import MODES
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.speech_steps import run_epoch
 from wenet_hs.tree import Tree

@@ -13,7 +13,7 @@ from gpu_note import GPU_ONLY
 from paired import Facts, publish
 
 from wenet_hs.config.load import config_changes, load_config
-from wenet_hs.decode.modes import MODES
+from wenet_hs.model.modes import MODES
 from wenet_hs.results.results_file import read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.tables import markdown_table

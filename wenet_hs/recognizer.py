@@ -17,7 +17,7 @@ from wenet_hs.data.samples import Samples, mono_samples
 from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import DecodingJob, decode_pieces
-from wenet_hs.decode.modes import check_options, default_mode, warn_about_options
+from wenet_hs.decode.modes import check_options, warn_about_options
 from wenet_hs.decode.recognition import Alternative, Segment, join_segments, mean_confidence, timed_parts
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
@@ -90,13 +90,13 @@ class Recognizer:
 
         Raises: ConfigError if the model or the mode cannot do this.
         """
-        mode = mode or default_mode(self._experiment.model)
+        mode = mode or self._experiment.model.default_mode()
         return RecognitionStream(self._experiment, mode, self.options, self._lm, endpoints or EndpointRules())
 
     @property
     def has_times(self) -> bool:
         """Whether the model was trained with CTC, which gives times and confidence."""
-        return self._experiment.model.loss_weights.ctc > 0
+        return "ctc" in self._experiment.model.trained_branches
 
     @property
     def is_overfitted(self) -> bool:
@@ -112,7 +112,7 @@ class Recognizer:
             source: a path, the bytes of an audio file, or (waveform, sample_rate). The waveform is a tensor or an
                 array, (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits. Channels are
                 averaged and any rate is resampled.
-            mode: a decoding mode: a name from `wenet_hs.decode.MODES`; None: `default_mode` of the model.
+            mode: a decoding mode: a name from `wenet_hs.decode.MODES`; None: the model's `default_mode`.
             max_segment_s: longer audio is cut at pauses, and audio longer than the encoder's `longest_s`; 0: never.
         Raises: DataError if a file cannot be read; ConfigError if an option does not fit the mode or the model;
         ValueError for a wrong waveform or mode.
@@ -199,7 +199,7 @@ class Recognizer:
     def _check(self, mode: str | None, max_segment_s: float) -> tuple[str, float]:
         """The mode, and `max_segment_s` for this encoder. Raise ConfigError or ValueError for wrong options; warn about
         them once per mode."""
-        mode = mode or default_mode(self._experiment.model)
+        mode = mode or self._experiment.model.default_mode()
         check_max_segment(max_segment_s)
         if mode not in self._modes_used:
             check_options(self._experiment.model, self.options, [mode], self._lm)

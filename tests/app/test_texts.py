@@ -11,7 +11,7 @@ from wenet_hs.app import commands, pages
 from wenet_hs.base.jobs import State
 from wenet_hs.corpus.columns import COLUMNS
 from wenet_hs.corpus.output import SPLITS
-from wenet_hs.decode.modes import MODES
+from wenet_hs.model.modes import MODES
 from wenet_hs.recipes.own_options import FORMS
 
 TEMPLATES = Path(pages.__file__).with_name("templates")

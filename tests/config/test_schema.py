@@ -8,9 +8,10 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from wenet_hs.config.dataset import DatasetConf, FilterConf, Section
+from wenet_hs.config.dataset import DatasetConf, FilterConf
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import ConformerConf, ExperimentConfig, ModelConf, OptimConf
+from wenet_hs.config.section import Section
 
 
 def fault_of(**settings: Any) -> str:

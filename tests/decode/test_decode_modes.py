@@ -10,16 +10,14 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 import torch
-from small_models import CTC_ONLY, SPECIAL, row_of, small_batch, small_model
+from small_models import SPECIAL, row_of, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
 from wenet_hs.decode.modes import (
     StageTimes,
     check_options,
     pad_features,
-    recommended_modes,
     stages_of,
-    supported_modes,
     warn_about_options,
 )
 from wenet_hs.interop.wenet import load_wenet_model
@@ -228,30 +226,3 @@ def test_settings_out_of_range() -> None:
     ):
         with pytest.raises(ValueError, match=f"{name} {value}: must be {expected}"):
             DecodeOptions(**{name: value})  # type: ignore[arg-type]
-
-
-ALL_MODES = [*MODES]
-CTC_ONLY_MODES = ["ctc_greedy_search", "ctc_prefix_beam_search"]
-
-
-@pytest.mark.parametrize(
-    ("sections", "supported", "recommended"),
-    [
-        (
-            {"model_conf": {"ctc_weight": 0.3}},
-            ALL_MODES,
-            [*CTC_ONLY_MODES, "attention_rescoring", "joint"],
-        ),
-        (CTC_ONLY, CTC_ONLY_MODES, CTC_ONLY_MODES),
-        ({"model_conf": {"ctc_weight": 1.0}}, CTC_ONLY_MODES, CTC_ONLY_MODES),
-        ({"model_conf": {"ctc_weight": 0.0}}, ["attention"], ["attention"]),
-    ],
-)
-def test_modes_need_the_branches_that_are_trained(
-    sections: dict[str, Any],
-    supported: list[str],
-    recommended: list[str],
-) -> None:
-    model = small_model(**sections)
-    assert supported_modes(model) == supported
-    assert recommended_modes(model) == recommended

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from wenet_hs.decode import DecodeOptions, decode
 from wenet_hs.decode.known_units import limit_to_inventories
-from wenet_hs.decode.modes import modes_of
 from wenet_hs.heads import OutputHead
 from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.restricted import restrict_head
@@ -61,9 +60,9 @@ def test_every_mode_searches_the_renormalised_distributions(variant: str) -> Non
     model = model.restrict({unit: unit for unit in KEPT})
     options = DecodeOptions(beam_size=3, reverse_weight=0.0 if model.right_head is None else 0.3)
     batch = small_batch([23, 14, 6], [1, 1, 1])
-    inputs = batch.features, batch.feature_lengths, modes_of(model), options
+    inputs = batch.features, batch.feature_lengths, model.supported_modes(), options
     found, expected = decode(model, *inputs, align=True), decode(expected_model, *inputs, align=True)
-    for mode in modes_of(model):
+    for mode in model.supported_modes():
         for nbest, expected_nbest in zip(found[mode], expected[mode], strict=True):
             assert {unit for one in nbest for unit in one.ids} <= set(KEPT)
             assert_same_nbest(nbest, [(one.ids, one.score) for one in expected_nbest])
@@ -81,7 +80,7 @@ def test_every_mode_searches_the_renormalised_distributions(variant: str) -> Non
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_all_units_change_nothing_and_few_units_fill_no_beam(variant: str) -> None:
     model, batch = small_model(seed=1, **VARIANTS[variant]), small_batch([23, 14], [1, 1])
-    inputs = batch.features, batch.feature_lengths, modes_of(model)
+    inputs = batch.features, batch.feature_lengths, model.supported_modes()
     options = DecodeOptions(beam_size=4, ctc_weight=1.0)  # joint: the decoder has the weight 0
     expected = decode(model, *inputs, options)
     for mode, nbests in decode(model.restrict({unit: unit for unit in range(NUM_UNITS)}), *inputs, options).items():
@@ -145,7 +144,7 @@ def test_a_unit_is_placed_in_a_model_without_a_decoder(tmp_path: Path) -> None:
     experiment = load_experiment(write_model_folder(tmp_path / "exp", **CTC_ONLY))
     placed, models = limit_to_inventories(experiment, {"x": ["ẽ"]}, place_unseen="articulatory")
     batch, new = small_batch([60], [1]), placed.tokenizer.table.id_of("ẽ")
-    (hypotheses,) = decode(models["x"], batch.features, batch.feature_lengths, modes_of(models["x"])[1:])[
+    (hypotheses,) = decode(models["x"], batch.features, batch.feature_lengths, models["x"].supported_modes()[1:])[
         "ctc_prefix_beam_search"
     ]
     assert {unit for one in hypotheses for unit in one.ids} == {new}

@@ -27,12 +27,12 @@ from wenet_hs.base.files import file_sha256  # noqa: E402
 from wenet_hs.bin import align, average, recognize, transcribe  # noqa: E402
 from wenet_hs.config.load import load_config  # noqa: E402
 from wenet_hs.decode import MODES  # noqa: E402
-from wenet_hs.decode.modes import CTC_MODES  # noqa: E402
 from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list  # noqa: E402
 from wenet_hs.model.checkpoint import FROZEN, list_checkpoints, read_weights  # noqa: E402
 from wenet_hs.model.encoders.outputs import EncoderOutputs  # noqa: E402
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import load_experiment  # noqa: E402
+from wenet_hs.model.modes import modes_with  # noqa: E402
 from wenet_hs.recognizer import load_model  # noqa: E402
 from wenet_hs.runs.record import read_run  # noqa: E402
 from wenet_hs.train import speech  # noqa: E402
@@ -322,7 +322,7 @@ def test_every_search_alignment_and_times(
         soundfile.write(tmp_path / f"{key}.wav", 0.1 * generator.normal(size=round(seconds * rate)), rate)
         clips.append(Utterance(key=key, wav=str(tmp_path / f"{key}.wav"), txt="abc", duration=seconds))
     write_data_list(tmp_path / "data.list", clips)
-    modes = CTC_MODES if NO_DECODER[0] in settings else [*MODES]
+    modes = modes_with({"ctc"}) if NO_DECODER[0] in settings else [*MODES]
     data = f"--test_data {tmp_path / 'data.list'} --result_dir {tmp_path / 'out'} --device cpu --beam_size 3"
     assert run_line(recognize, f"--model_dir {folder} {data} --modes {' '.join(modes)} --max_segment_s 40") == 0
     capsys.readouterr()

@@ -38,21 +38,14 @@ from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, DecodingJob, Dtype, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
-from wenet_hs.decode.modes import (
-    AUTO_MODES,
-    ENCODER,
-    MODES,
-    check_options,
-    modes_of,
-    recommended_modes,
-    stages_of,
-)
+from wenet_hs.decode.modes import ENCODER, check_options, stages_of
 from wenet_hs.decode.recognition import write_results, write_speed
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.experiment import Experiment, load_experiment, tree_paths
+from wenet_hs.model.modes import AUTO_MODES, MODES
 from wenet_hs.model.packed import resolve_model
 from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
@@ -68,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--data_type", choices=DATA_TYPES, default="raw", help="format of the list: JSON lines, or tars (default: raw)")
     add("--result_dir", type=Path, required=True, help="folder to write")
     modes_help = f"{MODES_HELP}; {AUTO_MODES}: those that are recommended for the model"
-    modes_default = "default: all, or those of CTC for a model without a decoder"
+    modes_default = "default: all that the model supports"
     add(
         "--modes",
         nargs="+",
@@ -128,12 +121,12 @@ def run(args: argparse.Namespace) -> None:
 
 
 def _modes(named: Sequence[str] | None, model: AsrModel) -> tuple[str, ...]:
-    """The modes of --modes, each once, with those of `auto`; without --modes all of the model."""
+    """The modes of --modes, each once, with those of `auto`; without --modes all that the model supports."""
     if named is None:
-        return tuple(modes_of(model))
+        return tuple(model.supported_modes())
     modes = list[str]()
     for name in named:
-        modes.extend(recommended_modes(model) if name == AUTO_MODES else [name])
+        modes.extend(model.recommended_modes() if name == AUTO_MODES else [name])
     return tuple(dict.fromkeys(modes))
 
 

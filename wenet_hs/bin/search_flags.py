@@ -12,8 +12,8 @@ from rich.progress import Progress
 
 from wenet_hs.base.options import add_options, read_options
 from wenet_hs.decode.hypothesis import DecodeOptions
-from wenet_hs.decode.modes import MODES
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
+from wenet_hs.model.modes import MODES
 
 MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
 

@@ -45,10 +45,10 @@ from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
 from wenet_hs.data.samples import RATES
 from wenet_hs.decode.endpoints import EndpointRules
-from wenet_hs.decode.modes import CTC_MODES, DEFAULT_MODE, MODES
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
 from wenet_hs.decode.stream import StreamedSegment
+from wenet_hs.model.modes import DEFAULT_MODE, MODES, modes_with, usual_mode
 from wenet_hs.recognizer import Recognizer, load_model
 from wenet_hs.tree.errors import ConfigError, DataError
 
@@ -82,7 +82,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--into_tier", metavar="NAME", help=into_help)
     low_help = f"words below are listed in a tier of their own, from 0 to 1 (default: {DEFAULT_LOW_CONFIDENCE:g})"
     add("--low_confidence", type=float, metavar="C", help=low_help)
-    mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {CTC_MODES[-1]})"
+    default_of_ctc = usual_mode(modes_with({"ctc"}))
+    mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {default_of_ctc})"
     add("--mode", choices=MODES, metavar="MODE", help=mode_help)
     stream_help = "print a line per segment while the audio arrives; AUDIO may be -, a pipe of"
     stream_help += " raw samples (16 bits, mono) or of a WAV"

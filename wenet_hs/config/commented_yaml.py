@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined, to_jsonable_python
 
-from wenet_hs.config.dataset import Section
 from wenet_hs.config.load import override_key
 from wenet_hs.config.schema import ExperimentConfig, defaults_of_kinds
+from wenet_hs.config.section import Section
 from wenet_hs.config.setting_texts import Schema, describe_meaning, named_values
 from wenet_hs.config.yaml_file import dump_value
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo
 
-from wenet_hs.config.dataset import BelowOne, Count, CountOrZero, Positive, Section, read_section
+from wenet_hs.config.section import BelowOne, Count, CountOrZero, Positive, Section, read_section
 
 Activation = Literal["swish", "relu", "gelu"]
 FEWEST_MEL_BINS = {"linear": 4, "conv2d": 7, "conv2d6": 11, "conv2d8": 15}

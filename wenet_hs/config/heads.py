@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo
 
-from wenet_hs.config.dataset import Count, Section, read_section
+from wenet_hs.config.section import Count, Section, read_section
 
 
 class SoftmaxHeadConf(Section):

@@ -6,9 +6,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from wenet_hs.config.dataset import BelowOne, Count, Fraction, Section
 from wenet_hs.config.optim import Metric
 from wenet_hs.config.schema import TrainingConfig
+from wenet_hs.config.section import BelowOne, Count, Fraction, Section
 
 
 class RnnConf(Section):

@@ -5,7 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from wenet_hs.config.dataset import BelowOne, Count, CountOrZero, Positive, PositiveOrZero, Section
+from wenet_hs.config.section import BelowOne, Count, CountOrZero, Positive, PositiveOrZero, Section
 
 Metric = Literal["loss", "loss_att", "loss_ctc", "accuracy", "bits_per_unit"]
 """What a validation measures. The highest `accuracy` is the best one; of the others the lowest is."""

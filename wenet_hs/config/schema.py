@@ -7,18 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from wenet_hs.config.dataset import (
-    BelowOne,
-    Count,
-    CountOrZero,
-    DatasetConf,
-    FbankConf,
-    Fraction,
-    Positive,
-    PositiveOrZero,
-    ResampleConf,
-    Section,
-)
+from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
 from wenet_hs.config.encoders import (
     FEWEST_MEL_BINS,
     Activation,
@@ -32,6 +21,7 @@ from wenet_hs.config.encoders import (
 )
 from wenet_hs.config.heads import ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
 from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
+from wenet_hs.config.section import BelowOne, Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section
 
 SpecialUnit = Literal["<blank>", "<unk>", "<sos>", "<eos>"]
 

@@ -78,7 +78,7 @@ def align_utterances(
     Raises: ConfigError if the model was trained without CTC, or the memory is too small for a batch; CheckpointError if
         the output of the model is NaN.
     """
-    if not experiment.model.loss_weights.ctc:
+    if "ctc" not in experiment.model.trained_branches:
         found = "model_conf.ctc_weight is 0, so CTC was not trained and cannot align"
         raise ConfigError(experiment.model_dir / "train.yaml", found, "use a model trained with CTC")
     results, pieces = dict[str, AlignedUtterance | str](), []

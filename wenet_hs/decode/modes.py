@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table of decoding modes, and `decode`: from features to the hypotheses of each mode.
+"""The searches of the decoding modes, and `decode`: from features to the hypotheses of each mode.
 
-To add a mode, write its search in a file of this package and add an entry to MODES. Flags, help texts, timing and the
-report read this table.
+To add a mode, write its search in a file of this package, add it to SEARCHES, and its facts to the table MODES of
+`model/modes.py`.
 
 Dimension key: B utterances, T encoder frames, K best units of a frame, D width.
 """
 
 import logging
-import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +30,7 @@ from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.encoders.stream import encode_streamed
+from wenet_hs.model.modes import CTC_STAGE, MODES, modes_with
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ NBests = list[list[Hypothesis]]
 
 ENCODER, ALIGNMENT = "encoder", "alignment"
 """Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all modes."""
-_CTC, _PREFIXES = "ctc", "ctc_prefix_beam_search"
+_PREFIXES = "ctc_prefix_beam_search"
 
 
 class StageTimes:
@@ -86,7 +86,7 @@ class EncodedBatch:
         """Log-probabilities and ids (B, T, K) of the best units of each frame."""
         needs_prefixes = any(_PREFIXES in stages_of(mode) for mode in self.modes)
         size = self.options.beam_size if needs_prefixes else 1
-        with self.times.measure(_CTC):
+        with self.times.measure(CTC_STAGE):
             best = self.model.ctc.head.topk(self.memory, min(size, self.model.num_units))
             if bool(best[0].isnan().any()):
                 raise CheckpointError("CTC output", "NaN", DIVERGED)
@@ -123,96 +123,18 @@ def _joint(batch: EncodedBatch) -> NBests:
     return FinishedListSearch(*arguments, ctc_weight=batch.options.ctc_weight, lm=batch.lm).search()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Mode:
-    """A decoding mode."""
-
-    search: Callable[[EncodedBatch], NBests]
-    help: str
-    """For `--help`."""
-    stages: tuple[str, ...] = ()
-    """Names in StageTimes of what it needs besides the encoder and its own search."""
-    needs_ctc: bool = True
-    needs_decoder: bool = False
-    is_recommended: bool = True
-    """Whether `--modes auto` has it."""
-    is_greedy: bool = False
-    """It returns one hypothesis and uses no language model."""
-    has_length_options: bool = False
-    """It reads finished_list, length_penalty, max_len_ratio or min_len_ratio."""
-    max_ctc_weight: float = math.inf
+def _prefix_beam_search(batch: EncodedBatch) -> NBests:
+    return batch.prefixes[0]
 
 
-MODES = {
-    "ctc_greedy_search": Mode(search=_greedy, stages=(_CTC,), help="best CTC unit per frame, fastest", is_greedy=True),
-    "ctc_prefix_beam_search": Mode(
-        search=lambda batch: batch.prefixes[0], stages=(_CTC,), help="CTC, summed over alignments"
-    ),
-    "attention": Mode(
-        search=_attention,
-        help="attention decoder only, WeNet's rules",
-        needs_ctc=False,
-        needs_decoder=True,
-        is_recommended=False,
-        has_length_options=True,
-    ),
-    "attention_rescoring": Mode(
-        search=_rescoring,
-        stages=(_CTC, _PREFIXES),
-        help="n-best of ctc_prefix_beam_search, rescored by the decoder",
-        needs_decoder=True,
-    ),
-    "joint": Mode(
-        search=_joint,
-        help="decoder and CTC in one pass",
-        needs_decoder=True,
-        has_length_options=True,
-        max_ctc_weight=1.0,
-    ),
+SEARCHES: dict[str, Callable[[EncodedBatch], NBests]] = {
+    "ctc_greedy_search": _greedy,
+    "ctc_prefix_beam_search": _prefix_beam_search,
+    "attention": _attention,
+    "attention_rescoring": _rescoring,
+    "joint": _joint,
 }
-CTC_MODES = [name for name, mode in MODES.items() if not mode.needs_decoder]
-"""The modes of a model without a decoder."""
-AUTO_MODES = "auto"
-"""What `--modes` has for the recommended modes of a model."""
-DEFAULT_MODE = "attention_rescoring"
-"""Of a model with a decoder; see `default_mode`."""
-
-
-def modes_of(model: AsrModel) -> list[str]:
-    """The names of the modes that work with a model."""
-    return CTC_MODES if model.decoder is None else [*MODES]
-
-
-def supported_modes(model: AsrModel) -> list[str]:
-    """The names of the modes whose branches of the model are trained.
-
-    CTC is trained if its loss has a weight, the decoder if its loss has the rest.
-    """
-    ctc_weight = model.loss_weights.ctc
-    has_ctc = ctc_weight > 0
-    has_decoder = model.decoder is not None and ctc_weight < 1
-    supported = list[str]()
-    for name, mode in MODES.items():
-        lacks_ctc = mode.needs_ctc and not has_ctc
-        lacks_decoder = mode.needs_decoder and not has_decoder
-        if not lacks_ctc and not lacks_decoder:
-            supported.append(name)
-    return supported
-
-
-def recommended_modes(model: AsrModel) -> list[str]:
-    """The modes of `--modes auto`: those that a model supports, without `attention`.
-
-    Without CTC the decoder is less exact than with it. A model without CTC has only this mode.
-    """
-    supported = supported_modes(model)
-    recommended = [name for name in supported if MODES[name].is_recommended]
-    return recommended or supported
-
-
-def default_mode(model: AsrModel) -> str:
-    """The mode to use if none is asked for."""
-    return _PREFIXES if model.decoder is None else DEFAULT_MODE
+"""The search of each mode of MODES."""
 
 
 def stages_of(mode: str) -> tuple[str, ...]:
@@ -235,8 +157,9 @@ def check_options(
     for mode in modes:
         if mode not in MODES:
             raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
-        if mode not in modes_of(model):
-            raise ConfigError(mode, "needs a decoder, and this model has none", f"use {' or '.join(CTC_MODES)}")
+        if not model.has_branches_of(mode):
+            others = " or ".join(modes_with(model.branches))
+            raise ConfigError(mode, "needs a decoder, and this model has none", f"use {others}")
         if options.ctc_weight > MODES[mode].max_ctc_weight:
             found = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
             raise ConfigError(f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode")
@@ -365,11 +288,11 @@ def decode_memory(
     found: dict[str, NBests] = {}
     for mode in modes:
         with times.measure(mode):
-            nbests = MODES[mode].search(batch)
+            nbests = SEARCHES[mode](batch)
             if isinstance(lm, TextModel) and not MODES[mode].is_greedy:
                 nbests = _rescore_texts(nbests, lm, options.lm_weight)
             found[mode] = [nbest[: options.nbest] for nbest in nbests]
-    if align and model.loss_weights.ctc:
+    if align and "ctc" in model.trained_branches:
         with times.measure(ALIGNMENT):
             _align_best(batch, found)
     for mode, nbests in found.items():

@@ -116,7 +116,7 @@ class RecognitionStream:
             num_decoding_left_chunks=chunk.left,
         )
         check_options(model, options, [mode], lm)
-        if not model.loss_weights.ctc:
+        if "ctc" not in model.trained_branches:
             raise ConfigError(
                 "stream",
                 "this model was trained without CTC, which gives partial texts",

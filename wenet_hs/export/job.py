@@ -142,7 +142,7 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
     """Raises ConfigError if the runtime cannot run the model."""
     model, to = experiment.model, f"--for {options.runtime}"
     encoder, frontend = model.encoder, experiment.frontend
-    if not model.loss_weights.ctc:
+    if "ctc" not in model.trained_branches:
         found = "every runtime searches with CTC, and this model was trained without it"
         raise ConfigError(to, found, "train it with model_conf.ctc_weight above 0")
     if isinstance(encoder, PretrainedEncoder):

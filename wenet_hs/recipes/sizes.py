@@ -9,8 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.config.dataset import Count, CountOrZero, Positive, Section
 from wenet_hs.config.load import load_section
+from wenet_hs.config.section import Count, CountOrZero, Positive, Section
 from wenet_hs.recipes.conf_files import conf_file
 from wenet_hs.tree.errors import ConfigError
 
