@@ -27,7 +27,7 @@ from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.results.experiment import ExperimentResults, read_experiments
 from wenet_hs.results.pairing import Training, training_of
 from wenet_hs.results.speech import are_simulated
-from wenet_hs.runs.curves import Curves, by_validation, read_curves
+from wenet_hs.runs.curves import TAKE_OFF_NATS, ctc_take_off, read_curves
 from wenet_hs.runs.record import DataFile, RunRecord, read_run, run_of_settings
 from wenet_hs.runs.sentences import escape_bytes
 from wenet_hs.score.compare import MACRO, MICRO
@@ -35,7 +35,6 @@ from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report, ScoredUtterance
 from wenet_hs.score.pfer import with_features
 from wenet_hs.score.rules import split_units
-from wenet_hs.train.monitor import TAKE_OFF_NATS
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
@@ -88,8 +87,7 @@ class TrainingPart:
     dev_loss: float | None = None
     """Of the attention decoder at the last validation, nats."""
     take_off: float | None = None
-    """How far the CTC loss came below its plateau at most, nats, in validation or in training (validation alone would
-    also count trainings that overfit from the start); None if it is not recorded."""
+    """How far the CTC loss came below its plateau at most, nats, see `ctc_take_off`; None if it is not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -270,23 +268,14 @@ def _read_lists(experiment: ExperimentResults) -> list[Utterance]:
 def _part_of(experiment: ExperimentResults, clips: Sequence[Utterance]) -> TrainingPart:
     durations = [clip.duration for clip in clips if clip.duration is not None]
     last = (experiment.curves.get("valid") or [{}])[-1]
+    take_off = ctc_take_off(experiment.curves)
     return TrainingPart(
         steps=int(last.get("step", 0)),
         train_hours=round(sum(durations) / 3600, 4) if len(durations) == len(clips) > 0 else None,
         train_seconds=round(last.get("seconds", 0.0), 1),
         dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
-        take_off=_take_off(experiment.curves),
+        take_off=None if take_off is None else round(take_off, 4),
     )
-
-
-def _take_off(curves: Curves) -> float | None:
-    """See `TrainingPart.take_off`. The loss in training is its mean between two validations."""
-    below = []
-    for valid, train in by_validation(curves):
-        losses = [one["loss_ctc"] for one in train if "loss_ctc" in one]
-        if "plateau_ctc" in valid:
-            below.append(valid["plateau_ctc"] - min([valid["loss_ctc"], *([fmean(losses)] if losses else [])]))
-    return round(max(below), 4) if below else None
 
 
 def _read_first_part(run: RunRecord) -> TrainingPart | None:
