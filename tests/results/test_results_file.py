@@ -14,8 +14,9 @@ from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_e
 from wenet_hs.bin import report as command
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.report.tables import format_details, format_table, write_markdown
+from wenet_hs.results.collect import collect_results
 from wenet_hs.results.experiment import read_experiments
-from wenet_hs.results.results_file import Results, collect_results, read_results, write_results
+from wenet_hs.results.results_file import Results, read_results, write_results
 from wenet_hs.results.study import compare_study, read_table
 from wenet_hs.score.compare import MACRO
 

@@ -25,10 +25,11 @@ from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.tables import write_markdown
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
+from wenet_hs.results.collect import collect_lm_results, collect_results
 from wenet_hs.results.experiment import ExperimentResults, read_experiments
 from wenet_hs.results.folder import DEFAULT_TEST, ExperimentFolder
 from wenet_hs.results.report_data import gather_data
-from wenet_hs.results.results_file import collect_lm_results, collect_results, write_results
+from wenet_hs.results.results_file import write_results
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
 
