@@ -132,3 +132,17 @@ def _find_outdated(test: DecodedTest, scores: Mapping[str, Report]) -> list[str]
     """A message per mode that was decoded again after its scoring."""
     fault = "decoded again after its scoring, its text has changed; run `wenet-hs score` again"
     return [f"{mode}: {fault}" for mode, report in scores.items() if test.is_outdated(mode, report)]
+
+
+def read_training(hypothesis: Path) -> Training | None:
+    """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml.
+
+    Raises ConfigError or DataError if a file of MODEL_DIR is damaged.
+    """
+    path = hypothesis.resolve()
+    if len(path.parents) < 3:
+        return None
+    folder = ExperimentFolder(path.parents[2])
+    if not folder.has_settings():
+        return None
+    return training_of(str(hypothesis), folder.read_settings(), folder.read_run())
