@@ -9,7 +9,7 @@ docs/design/0024-extensions.md says why.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -54,6 +54,11 @@ def find_extension(kind: ExtensionKind, name: str) -> Extension:
     """
     distribution = _distribution(_find_entry(kind, name))
     return Extension(kind=kind, name=name, package=distribution.name, version=distribution.version)
+
+
+def find_extensions(kind: ExtensionKind, own: Collection[str], names: Iterable[str]) -> list[Extension]:
+    """The packages of those names that are not ours, each name once. Raises ConfigError as `find_extension`."""
+    return [find_extension(kind, name) for name in dict.fromkeys(names) if name not in own]
 
 
 @cache

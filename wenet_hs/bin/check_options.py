@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from wenet_hs.base.extensions import known_names
 from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
 from wenet_hs.bin.main import add_start_arguments, main_of, path_or_none
-from wenet_hs.config.heads import HEADS
+from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
@@ -106,8 +107,9 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
 
 
 def _check_heads_and_trees(args: argparse.Namespace) -> None:
-    _check_names("--head", args.head, HEADS)
-    _check_names("--ctc_head", [args.ctc_head], HEADS)
+    heads = known_names("head", HEADS)
+    _check_names("--head", args.head, heads)
+    _check_names("--ctc_head", [args.ctc_head], heads)
     if args.ctc_tree:
         load_tree(args.ctc_tree)
     for tree in args.tree:
@@ -142,7 +144,7 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
 def _head_settings(section: str, head: str) -> Iterator[str]:
     """The settings of an output layer; its tree is made by a later stage."""
     yield f"{section}head={head}"
-    if head != "softmax":
+    if has_tree(head):
         yield f"{section}head_conf.tree={UNBUILT_TREE}"
 
 
