@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: setup mini mini-ranks results docs test lint check recipes slow browser wheel clean
+.PHONY: setup mini mini-ranks results docs test lint check recipes slow browser wheel alone clean
 setup: .venv/.kernels
 
 # Bytecode is compiled here: where Python may not write it (PYTHONDONTWRITEBYTECODE), every process would compile torch again.
@@ -59,7 +59,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/shellcheck -x .ci/run .ci/newest_torch .ci/wheel_page tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
+	$(BIN)/shellcheck -x .ci/run .ci/newest_torch .ci/wheel_page .ci/alone tools/*.sh examples/*/s0/*.sh benchmarks/*.sh
 
 check: lint test
 
@@ -80,6 +80,10 @@ browser: setup
 wheel: setup
 	npm ci --silent --ignore-scripts --prefix tests/app
 	.ci/wheel_page
+
+# The trees and heads in an environment that has only torch, numpy, numba and what these require.
+alone: setup
+	.ci/alone
 
 clean:
 	rm -rf .venv .venv-docs build dist *.egg-info

@@ -15,14 +15,15 @@ import soundfile
 import torch
 import yaml
 
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.frontends import build_frontend
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.model.checkpoint import MANIFEST, check_intact, list_checkpoints, step_of
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.model_folder import TrainOptions
-from wenet_hs.train.speech import train
+from wenet_hs.train.speech import SpeechTask, load_task, train
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.tree import Tree
 
 LETTERS = "abcde"
@@ -49,6 +50,10 @@ class TinyCorpus:
         """Train in this process; the model folder."""
         train(self.options(model_dir, *overrides, head=head, **flags))
         return model_dir
+
+    def task(self, model_dir: Path) -> SpeechTask:
+        """The batches and steps of a training in a folder that has been trained, with a new model."""
+        return load_task(load_config(model_dir / "train.yaml"), self.options(model_dir), {}, World())
 
     def arguments(self, model_dir: Path, *overrides: str) -> list[str]:
         """The same as a command line."""

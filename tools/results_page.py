@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from wenet_hs.base.files import read_json
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.results.experiments import read_json
 from wenet_hs.results.results_file import Results
 from wenet_hs.results.study import StudyTable, read_table
 from wenet_hs.score.bootstrap import Interval

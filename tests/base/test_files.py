@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Atomic writes, and compressed files under any name."""
+"""Atomic writes, compressed files under any name, and JSON files."""
 
 import bz2
 from pathlib import Path
 
 import pytest
 
-from wenet_hs.base.files import locked, read_bytes, read_lines
+from wenet_hs.base.files import locked, read_bytes, read_json, read_lines
 from wenet_hs.tree.atomic import open_atomic
 from wenet_hs.tree.errors import DataError
 
@@ -52,3 +52,13 @@ def test_an_incomplete_bzip2_is_named(tmp_path: Path) -> None:
     path.write_bytes(bz2.compress(b"hello there")[:-8])
     with pytest.raises(DataError, match=r"ref.txt: not a complete .bz2 file \(.*\); copy it again"):
         read_bytes(path)
+
+
+def test_a_json_file_is_read_and_a_damaged_one_names_the_remedy(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes('\ufeff{"a": ["é", null]}\n'.encode())
+    assert read_json(path, "write it again") == {"a": ["é", None]}
+    for content in ('{"a": ', "[" * 100_000):
+        path.write_text(content)
+        with pytest.raises(DataError, match=r"a.json: damaged \(.*\); write it again"):
+            read_json(path, "write it again")

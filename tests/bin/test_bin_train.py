@@ -17,7 +17,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.manifest.data_list import read_data_list, write_data_list
 from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.model_folder import TrainOptions
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.tree import Tree
 from wenet_hs.tree.errors import ConfigError
 

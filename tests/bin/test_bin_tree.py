@@ -165,7 +165,7 @@ def test_nested_lists_of_any_arity_are_a_tree(capsys: Capsys) -> None:
     [
         (', "c"]', "]", 'the list [["a", "b"]] has one member; a list needs two or more'),
         ('["a", "b"]', "[]", "the list [] has no members; a list needs two or more"),
-        ('"b"', '"b", "d", "é"', "units not in --units: d, é; remove them, or give the unit table that has them"),
+        ('"b"', '"b", "d", "é"', "units not in the unit table: d, é; remove them, or give the unit table that"),
         ('"b"', '"b", "c"', "units in it more than once: c; keep one of each"),
         ('"b"', '"▁"', "units in it more than once: ▁; keep one of each"),
         ('"a", "b"', '"a", "c"', "units in it more than once: c; keep one of each"),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from older_versions import write_facts
 
 from wenet_hs.config.heads import HEADS, HSoftmaxHeadConf
-from wenet_hs.config.load import config_changes, dump_config, load_config
+from wenet_hs.config.load import config_changes, dump_config, load_config, make_config, written_setting
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.yaml_file import MAX_BYTES, MAX_VALUES, Place, parse_yaml, read_yaml, resolve_scalar
 from wenet_hs.tree.errors import ConfigError
@@ -248,3 +248,27 @@ def test_a_missing_file_and_one_of_windows(tmp_path: Path) -> None:
         read_yaml(tmp_path / "b")
     (tmp_path / "a.yaml").write_bytes(b"\xef\xbb\xbfa: 1\r\nb: 2\r\n")
     assert read_yaml(tmp_path / "a.yaml").values == {"a": 1, "b": 2}
+
+
+def test_each_config_of_a_file_that_is_read_once_has_only_its_own_overrides(write: Write) -> None:
+    text = "cmvn_file: old\nmodel_conf: {ctc_weight: 0.3}\n"
+    file_settings = read_yaml(write(text))
+    changed = make_config(file_settings, ["model_conf.ctc_weight=0.5", "encoder_conf.dropout_rate=0"], ExperimentConfig)
+    unchanged = make_config(file_settings, [], ExperimentConfig)
+    assert unchanged == load_config("a.yaml")
+    assert config_changes(unchanged, changed) == [
+        ("encoder_conf.dropout_rate", 0.1, 0.0),
+        ("model_conf.ctc_weight", 0.3, 0.5),
+    ]
+    wrong = read_yaml(write(f"{text}encoder_conf: {{lr: 1}}\n"))
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="^a.yaml:3: encoder_conf.lr: not a key of this encoder; remove it$"):
+            make_config(wrong, [], ExperimentConfig)
+
+
+def test_a_written_setting_is_that_of_the_last_override(write: Write) -> None:
+    file_settings = read_yaml(write("encoder: conformer\n"))
+    assert written_setting(file_settings, [], "encoder") == "conformer"
+    overrides = ["encoder=transformer", "encoder_conf.dropout_rate=0", "encoder  pretrained "]
+    assert written_setting(file_settings, overrides, "encoder") == "pretrained"
+    assert written_setting(file_settings, [], "decoder") is None

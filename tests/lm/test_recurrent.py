@@ -387,9 +387,11 @@ def test_the_training_of_a_language_model_has_a_record(corpus: Path) -> None:
 def test_a_stopped_training_resumes_bit_for_bit(corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capsys) -> None:
     assert train("whole") == 0
     with monkeypatch.context() as patch, pytest.raises(Stopped):
-        patch.setattr(training.Training, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 13)
+        patch.setattr(
+            training.TrainingLoop, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 13
+        )
         from wenet_hs.train.language_model import train_lm
-        from wenet_hs.train.model_folder import TrainOptions
+        from wenet_hs.train.start import TrainOptions
 
         paths = {"config": corpus / "lm.yaml", "train_data": [Path("train.txt")], "cv_data": Path("valid.txt")}
         train_lm(TrainOptions(**paths, model_dir=Path("cut"), override_config=["seed=3"]))

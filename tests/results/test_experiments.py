@@ -23,7 +23,6 @@ def test_a_complete_folder(tmp_path: Path) -> None:
     assert experiment.tree is not None and experiment.tree.num_units == 5
     assert [record["step"] for record in experiment.curves["valid"]] == [10, 20, 30, 40, 50]
     assert experiment.curves["train"][0]["loss_ctc"] == 9
-    assert experiment.speeds["attention"]["rtf"] == 0.25
     with (experiment.folder / "metrics.jsonl").open("a") as file:
         file.write('{"kind": "train", "step": 60, "note": "x"}\n{"kind": "train", "st')
     curve = read_curves(experiment.folder / "metrics.jsonl")["train"]

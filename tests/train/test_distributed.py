@@ -30,9 +30,9 @@ from wenet_hs.data import features
 from wenet_hs.data.batching import Batch
 from wenet_hs.runs.record import read_run
 from wenet_hs.train import speech, state, training
-from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.optim import build_optimizer
 from wenet_hs.train.speech_steps import run_epoch, validate
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree.errors import ConfigError, WenetHsError
 

@@ -67,12 +67,17 @@ def built(table: UnitTable, trees: Trees = (None, None), *, seed: int = 0, **cho
     return build_model(config, len(table), table.special, tree=trees[0], ctc_tree=trees[1])
 
 
+def take_weights(model: AsrModel, path: Path, table: UnitTable) -> FineTuneReport:
+    """Copy the matching weights of the trained model in `path`, as `--checkpoint` does."""
+    return load_base_weights(model, path, table)
+
+
 def loaded(
     path: Path, trees: Trees = (None, None), chosen: dict[str, Any] = SOFTMAX, table: UnitTable = TABLE
 ) -> tuple[Weights, FineTuneReport]:
     """The weights of a model, another one's copied into it, and the report."""
     model = built(table, trees, **chosen)
-    report = load_base_weights(model, path, table)
+    report = take_weights(model, path, table)
     return model.state_dict(), report
 
 
@@ -277,9 +282,9 @@ def test_feature_statistics_of_the_checkpoint_are_used(tmp_path: Path, caplog: p
     means = (torch.full((20,), mean) for mean in (1.0, 1.0, 2.0))
     models = [build_model(config, 11, SPECIAL, cmvn=(mean, torch.ones(20))) for mean in means]
     torch.save(models[0].state_dict(), tmp_path / "final.pt")
-    load_base_weights(models[1], tmp_path, TABLE)
+    take_weights(models[1], tmp_path, TABLE)
     assert not caplog.records
-    load_base_weights(models[2], tmp_path, TABLE)
+    take_weights(models[2], tmp_path, TABLE)
     assert "final.pt: features are normalised with its own statistics, not with those of cmvn_conf.cm" in caplog.text
     assert models[2].encoder.global_cmvn is not None and float(models[2].encoder.global_cmvn.mean[0]) == 1.0
 
@@ -324,7 +329,7 @@ def test_a_damaged_checkpoint_is_refused(
         (damaged / name).write_bytes(content)
     for path in (damaged, damaged / "model.pt"):
         with pytest.raises(CheckpointError, match=f"^--checkpoint {path}: {message}; use another checkpoint$"):
-            load_base_weights(built(TABLE, **SOFTMAX), path, TABLE)
+            take_weights(built(TABLE, **SOFTMAX), path, TABLE)
 
 
 @pytest.mark.slow

@@ -19,7 +19,6 @@ from tensorboard.backend.event_processing.plugin_event_multiplexer import EventM
 from tiny_corpus import TinyCorpus, cut_back, metrics, outcome
 from torch.nn.utils.rnn import pad_sequence
 
-from wenet_hs.compute.distributed import World
 from wenet_hs.config.load import load_config
 from wenet_hs.config.optim import SchedulerConf
 from wenet_hs.config.schema import ExperimentConfig
@@ -28,7 +27,6 @@ from wenet_hs.runs.curves import read_curves
 from wenet_hs.runs.record import Steps
 from wenet_hs.train.monitor import PROGRESS_FIELDS, Monitor
 from wenet_hs.train.optim import learning_rate
-from wenet_hs.train.speech import load_task
 from wenet_hs.train.speech_steps import SpeechStats, validate
 from wenet_hs.train.state import Progress
 from wenet_hs.tree.errors import ConfigError
@@ -141,8 +139,8 @@ def test_a_damaged_record_of_an_earlier_run_does_not_end_the_training(tmp_path: 
 
 
 def test_a_constant_output_has_the_recorded_plateau_as_validation_loss(tiny_corpus: TinyCorpus, trained: Path) -> None:
-    config, options = load_config(trained / "train.yaml"), tiny_corpus.options(trained)
-    task = load_task(config, options, {}, World())
+    config = load_config(trained / "train.yaml")
+    task = tiny_corpus.task(trained)
     state, valid_set = task.state, task.valid_set
     targets, num_frames = valid_set.sample_targets(100)
     assert len(targets) == len(valid_set) == 3
@@ -347,7 +345,7 @@ def test_a_disk_too_small_for_the_checkpoints_is_a_warning_at_the_begin(
     num_kept: int,
 ) -> None:
     """Four checkpoints are written; a new one is on the disk before an old one is deleted."""
-    task = load_task(load_config(trained / "train.yaml"), tiny_corpus.options(trained), {}, World())
+    task = tiny_corpus.task(trained)
     size = task.state.checkpoint_bytes()
     on_disk = [sum(file.stat().st_size for file in path.iterdir()) for path in (trained / "checkpoints").glob("step-*")]
     assert 0 < max(on_disk) - size < 150_000, "a file has about 1 kB per weight more than its values"

@@ -195,7 +195,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
         assert (read_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
     assert [signal.getsignal(number) for number in training.SIGNALS] == handlers
     with pytest.MonkeyPatch.context() as patch:  # as if another rank had received a signal
-        patch.setattr(training.Training, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 3)
+        patch.setattr(training.TrainingLoop, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 3)
         with pytest.raises(Stopped, match="stopped by SIGTERM after step 3"):
             tiny_corpus.train(folder, *settings)
     tiny_corpus.train(folder, *settings)

@@ -35,10 +35,10 @@ def stop_at(step: int) -> pytest.MonkeyPatch:
     """From this step on a training acts as if it had received a signal, until the patch is undone."""
     patch = pytest.MonkeyPatch()
 
-    def is_asked(running: training.Training, *, at_step: bool = False) -> bool:
+    def is_asked(running: training.TrainingLoop, *, at_step: bool = False) -> bool:
         return running.state.progress.step == step
 
-    patch.setattr(training.Training, "_is_asked_to_stop", is_asked)
+    patch.setattr(training.TrainingLoop, "_is_asked_to_stop", is_asked)
     return patch
 
 
@@ -81,6 +81,17 @@ def test_a_stop_and_a_resume_are_one_entry_each(tiny_corpus: TinyCorpus, tmp_pat
     assert resumed.starts[0] == stopped.starts[0]
 
 
+def record_at_resume(corpus: TinyCorpus, folder: Path) -> RunRecord:
+    """The record with which a resumed training begins."""
+    options = corpus.options(folder)
+    hardware = Hardware(processors=("P",), ranks=1)
+    config = load_config(options.config, options.override_config)
+    config = resolve_auto(config, torch.device("cpu"), where=options.config, resumed=folder / "train.yaml")
+    record = prepare_folder(options, config, is_resumed=True, hardware=hardware).record
+    assert record is not None
+    return record
+
+
 def test_a_resume_does_not_promise_the_time_of_the_start_before(
     tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
 ) -> None:
@@ -89,12 +100,8 @@ def test_a_resume_does_not_promise_the_time_of_the_start_before(
     assert before.progress is not None
     slow = before.progress.model_copy(update={"first_seconds_per_step": 9.0, "seconds_left": 99.0, "speed": 0.1})
     write_run(folder, before.model_copy(update={"progress": slow}))
-    options = tiny_corpus.options(folder)
-    hardware = Hardware(processors=("P",), ranks=1)
-    config = load_config(options.config, options.override_config)
-    config = resolve_auto(config, torch.device("cpu"), where=options.config, resumed=folder / "train.yaml")
-    record = prepare_folder(options, config, is_resumed=True, hardware=hardware).record
-    assert record is not None and record.progress is not None
+    record = record_at_resume(tiny_corpus, folder)
+    assert record.progress is not None
     assert (record.progress.step, record.progress.seconds) == (slow.step, slow.seconds)
     assert (record.progress.first_seconds_per_step, record.progress.seconds_left, record.progress.speed) == (
         None,

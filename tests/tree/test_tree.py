@@ -238,7 +238,7 @@ def changed(**fields: Any) -> str:
             changed(children=[[1, 4], [2, 2**70]]),
             r"children: 1: expected a list of numbers from 0 to 2\^31-1, found \[2, 1180591620",
         ),
-        (changed(children=[[1, 2, 3]]), r"n-ary tree \(kind huffman, up to 3 children\), for `head: class`; build"),
+        (changed(children=[[1, 2, 3]]), r"n-ary tree \(kind huffman, up to 3 children\), not a binary one; read"),
     ],
 )
 def test_each_fault_of_a_file_is_one_line(tmp_path: Path, text: str, message: str) -> None:

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import gzip
 import hashlib
+import json
 import lzma
 import os
 import platform
@@ -168,6 +169,15 @@ def iterate_lines(path: Path | str) -> Iterator[str]:
                 read_bytes(path)  # says what it is
                 found = f"not UTF-8 at byte {error.start}"
                 raise DataError(f"{path}:{number}", found, "convert the file to UTF-8") from error
+
+
+def read_json(path: Path, to_do: str) -> Any:
+    """The content of a JSON file. Raises DataError with the advice `to_do` if it is missing or damaged."""
+    text = "\n".join(read_lines(path))
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(path, f"damaged ({error})", to_do) from error
 
 
 def read_cached(read: Callable[[Path], Value], path: Path, default: Value | None = None) -> Value:

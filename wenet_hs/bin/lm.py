@@ -32,7 +32,7 @@ from wenet_hs.lm.text import count_text, read_running_text
 from wenet_hs.text.tokenizer import KINDS as TOKENIZERS
 from wenet_hs.text.tokenizer import make_tokenizer, read_unit_table
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.model_folder import TrainOptions
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 

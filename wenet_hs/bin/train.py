@@ -17,8 +17,8 @@ from wenet_hs.compute.distributed import int_from_environment, is_first_rank
 from wenet_hs.config.load import load_config, read_setting
 from wenet_hs.data.divided_batch import divide_batch
 from wenet_hs.data.shards import DATA_TYPES
-from wenet_hs.train.model_folder import TrainOptions
 from wenet_hs.train.speech import train
+from wenet_hs.train.start import TrainOptions
 
 logger = logging.getLogger(__name__)
 

@@ -74,7 +74,22 @@ def load_config(
     Settings that conflict with each other are faults once all their sections are valid.
     If the file lists names of packages that are not installed, there is one line for each of them instead.
     """
-    settings = read_yaml(path)
+    return make_config(read_yaml(path), overrides, kind, is_for_training=is_for_training)
+
+
+def make_config(
+    file_settings: Settings,
+    overrides: Sequence[str],
+    kind: type[Config],
+    *,
+    is_for_training: bool = True,
+) -> Config:
+    """The config of a YAML file that is read already. `file_settings` stays as it is.
+
+    For the arguments and errors see `load_config`.
+    """
+    settings = file_settings.copy()
+    path = settings.places[()].source
     own, other = ("encoder", "rnn") if kind is ExperimentConfig else ("rnn", "encoder")
     if other in settings.values:
         found = f"`{other}` is a setting of a {_MODELS[other]}"
@@ -131,7 +146,15 @@ def read_setting(path: Path | str, overrides: Sequence[str], name: str) -> Any:
 
     Raises ConfigError if the file is no YAML.
     """
-    value = read_yaml(path).values.get(name)
+    return written_setting(read_yaml(path), overrides, name)
+
+
+def written_setting(file_settings: Settings, overrides: Sequence[str], name: str) -> Any:
+    """A setting at the top of a YAML file that is read already, or of the last override that has it.
+
+    Nothing is checked. None: absent.
+    """
+    value = file_settings.values.get(name)
     for override in overrides:
         match = _OVERRIDE.fullmatch(override)
         if match is not None and match[1] == name:

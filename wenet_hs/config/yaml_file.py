@@ -8,6 +8,7 @@ Duplicate keys and tags are faults. No object is ever built from a tag.
 import math
 import re
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,6 +55,10 @@ class Settings:
     values: Any
     places: dict[Location, Place]
     faults: list[tuple[Place, str]] = field(default_factory=list)
+
+    def copy(self) -> "Settings":
+        """Equal settings that share nothing that can be changed."""
+        return Settings(deepcopy(self.values), dict(self.places), list(self.faults))
 
     def place_of(self, location: Location) -> Place:
         """The place of a setting. If it is absent: of the setting that selects its section, else of its section."""

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
+from wenet_hs.base.files import read_json
 from wenet_hs.config.section import Count, CountOrZero, Section
-from wenet_hs.results.experiments import read_json
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_hs.base.extensions import known_names
+from wenet_hs.base.files import read_json
 from wenet_hs.config.commented_yaml import SettingSource
 from wenet_hs.config.heads import HEADS, head_settings
 from wenet_hs.config.load import flatten, load_config, override_key, read_setting
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.recipes.config_choice import ConfigChoice, choose_config
 from wenet_hs.recipes.sizes import NO_LIMIT, SizeTable, read_size_table
-from wenet_hs.results.experiments import read_json
 from wenet_hs.tree.errors import ConfigError, DataError
 
 CHECKPOINTS_PER_TRAINING = 12

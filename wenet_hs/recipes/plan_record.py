@@ -10,10 +10,9 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from wenet_hs.base.files import file_sha256
+from wenet_hs.base.files import file_sha256, read_json
 from wenet_hs.config.section import Count, CountOrZero, Section
 from wenet_hs.recipes.plan import Draft, PlanOptions
-from wenet_hs.results.experiments import read_json
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.plan/1"

@@ -13,7 +13,8 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from wenet_hs.results.experiments import describe_speech, read_json
+from wenet_hs.base.files import read_json
+from wenet_hs.results.experiments import describe_speech
 from wenet_hs.results.pairing import check_pair
 from wenet_hs.results.results_file import BANDS, DEV_LOSS, Results
 from wenet_hs.results.study import ChartSpec, StudyTable, compare_study, read_table

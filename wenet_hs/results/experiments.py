@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.base.files import read_lines
+from wenet_hs.base.files import read_json
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.manifest.data_list import Utterance, read_data_list, read_text
 from wenet_hs.model.modes import DEFAULT_MODE, MODES
@@ -189,14 +189,6 @@ def _read_experiment(folder: Path, name: str, test: str) -> ExperimentResults:
         absent=tuple(what for what, content in found.items() if not content),
         outdated=tuple(outdated),
     )
-
-
-def read_json(path: Path, to_do: str) -> Any:
-    """The content of a JSON file. Raises DataError if it is damaged."""
-    try:
-        return json.loads("\n".join(read_lines(path)))
-    except (ValueError, RecursionError) as error:
-        raise DataError(path, f"damaged ({error})", to_do) from error
 
 
 def sort_modes(modes: Iterable[str]) -> list[str]:

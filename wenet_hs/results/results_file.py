@@ -19,12 +19,12 @@ from typing import Any
 
 import numpy as np
 
-from wenet_hs.base.files import read_lines
+from wenet_hs.base.files import read_json, read_lines
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import config_changes, flatten, load_config
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.manifest.data_list import Utterance, read_data_list
-from wenet_hs.results.experiments import SIMULATED_KEY, ExperimentResults, read_experiments, read_json
+from wenet_hs.results.experiments import SIMULATED_KEY, ExperimentResults, read_experiments
 from wenet_hs.results.pairing import Training, training_of
 from wenet_hs.runs.curves import Curves, by_validation, read_curves
 from wenet_hs.runs.record import DataFile, RunRecord, read_run, run_of_settings

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from wenet_hs.base.files import file_sha256, read_lines
+from wenet_hs.base.files import file_sha256, read_json, read_lines
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.consent import CONSENT
 from wenet_hs.model.checkpoint import weights_path
@@ -22,7 +22,7 @@ from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.model.packed import WEIGHTS, is_packed, split_hub_name
-from wenet_hs.results.experiments import SIMULATED_KEY, read_json, sort_modes
+from wenet_hs.results.experiments import SIMULATED_KEY, sort_modes
 from wenet_hs.runs.provenance import SHA256_OF
 from wenet_hs.runs.record import FirstWeights, RunRecord
 from wenet_hs.runs.sentences import describe_facts

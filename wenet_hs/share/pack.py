@@ -17,13 +17,12 @@ from zipfile import ZipFile, ZipInfo
 from safetensors import SafetensorError
 from safetensors.torch import save_file
 
-from wenet_hs.base.files import file_sha256
+from wenet_hs.base.files import file_sha256, read_json
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.consent import summarise_consent
 from wenet_hs.model.experiment import TREE_FILES, Experiment, in_folder, load_experiment
 from wenet_hs.model.packed import MODEL_FILES, WEIGHTS, is_packed, open_hub, split_hub_name
-from wenet_hs.results.experiments import read_json
 from wenet_hs.runs.record import DataFile, DataLists, RunProgress, RunRecord, Start, write_run
 from wenet_hs.share.card import SPDX, UNKNOWN, PackOptions, is_card, known_license, read_card, renew_consent, write_card
 from wenet_hs.share.trained_on import read_consents

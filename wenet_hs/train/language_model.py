@@ -26,9 +26,10 @@ from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.model.experiment import read_units
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.model_folder import TrainOptions, former_hashes
+from wenet_hs.train.model_folder import former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer, current_rates
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.step import apply_gradients, begin_step, clip_and_read, refuse_many_skips
 from wenet_hs.train.training import Task, train_as_rank

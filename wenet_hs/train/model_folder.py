@@ -9,7 +9,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from importlib.util import find_spec
@@ -25,7 +25,6 @@ from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf, Upp
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.load import Config, config_changes, flatten, load_config
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
-from wenet_hs.data.shards import DataType
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.checkpoint import hash_weights
 from wenet_hs.model.encoders.description import read_description
@@ -43,6 +42,7 @@ from wenet_hs.runs.record import (
     utc_now,
 )
 from wenet_hs.text.units import UnitTable
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
 
@@ -73,23 +73,6 @@ _SAME_RUN = "a resumed run must be the same: give the earlier one again, or use 
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """The flags of `wenet-hs train`."""
-
-    config: Path
-    train_data: Sequence[Path]
-    cv_data: Path
-    model_dir: Path
-    override_config: Sequence[str] = ()
-    resume: str = "auto"
-    checkpoint: Path | None = None
-    written_checkpoint: str | None = None
-    """`checkpoint` as it was written, such as `hf://user/name`, where that is no path."""
-    device: str = "auto"
-    data_type: DataType = "raw"
 
 
 def resolve_auto(config: Config, device: torch.device, *, where: Path, resumed: Path | None = None) -> Config:

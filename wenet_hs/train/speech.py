@@ -42,10 +42,11 @@ from wenet_hs.runs.record import ListSize
 from wenet_hs.text.tokenizer import check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.model_folder import OUTPUT_CACHE, TrainOptions, former_hashes, pretrained_folder
+from wenet_hs.train.model_folder import OUTPUT_CACHE, former_hashes, pretrained_folder
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.training import DataSize, Task, train_as_rank
 from wenet_hs.tree.atomic import write_atomic

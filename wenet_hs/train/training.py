@@ -52,13 +52,13 @@ from wenet_hs.train.average import (
 from wenet_hs.train.model_folder import (
     Hardware,
     PreparedFolder,
-    TrainOptions,
     prepare_folder,
     resolve_auto,
 )
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.run_recorder import RunRecorder
+from wenet_hs.train.start import TrainOptions
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, Stopped
@@ -160,8 +160,8 @@ class Task(ABC):
         return None
 
 
-class Training:
-    """A training in progress."""
+class TrainingLoop:
+    """The epochs of a training with its validations and checkpoints, until it ends or is stopped."""
 
     def __init__(self, model_dir: Path, task: Task, recorder: RunRecorder | None = None) -> None:
         """`recorder`: of rank 0."""
@@ -437,7 +437,7 @@ def _train_in_folder(
     logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
     if world.size > 1:
         logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
-    Training(options.model_dir, task, recorder).run()
+    TrainingLoop(options.model_dir, task, recorder).run()
 
 
 def _prepare_folder(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tree written by hand as nested lists of units, such as `[["golf", "piano"], "violin"]` in a JSON file."""
+"""A tree written by hand as nested lists of units, such as `[["golf", "piano"], "violin"]`."""
 
 import json
 from collections import Counter
@@ -11,56 +11,85 @@ import numpy as np
 
 from wenet_hs.tree.errors import DataError, list_names
 from wenet_hs.tree.text_file import read_utf8
-from wenet_hs.tree.tree import NaryTree, Tree
+from wenet_hs.tree.tree import NaryTree, Options, Tree
 
 NESTED = "nested"
 """The kind of these trees. They have no counts: all frequencies are 0."""
 
 
-def read_nested_tree(path: Path, units: Sequence[str]) -> Tree | NaryTree:
-    """The tree over `units` whose inner nodes are the lists of the file; lists have two or more members.
+def nested_tree(
+    lists: Sequence[Any],
+    units: Sequence[str],
+    *,
+    where: Path | str = "nested lists",
+    options: Options = None,
+) -> Tree | NaryTree:
+    """The tree over `units` whose inner nodes are the lists; lists have two or more members.
 
-    A `Tree` if all lists have two. Raises DataError, one line: not such a file; a unit is missing, unknown or repeated.
+    Args:
+        lists: a list of units and of such lists.
+        units: the V units in the order of their ids.
+        where: the begin of the message of an error.
+        options: what else `tree.json` records.
+    Returns: A `Tree` if all lists have two members.
+    Raises DataError, one line: a value is neither list nor unit, a list has fewer than two members,
+    or a unit is missing, unknown or repeated.
     """
-    try:
-        root = json.loads(read_utf8(path))
-    except (ValueError, RecursionError) as error:
-        raise DataError(path, f"not JSON ({error})", 'write [["golf", "piano"], "violin"]') from error
-    lists, leaves = _lists_and_leaves(root, path)
-    _check_leaves(leaves, units, path)
-    number = {id(node): at for at, node in enumerate(lists)}
-    leaf = {unit: len(lists) + unit_id for unit_id, unit in enumerate(units)}
-    rows = [[leaf[child] if isinstance(child, str) else number[id(child)] for child in node] for node in lists]
-    frequencies, options = np.zeros(len(units)), {"file": str(path)}
+    inner_nodes, leaves = _lists_and_leaves(lists, where)
+    _check_leaves(leaves, units, where)
+    number = {id(node): at for at, node in enumerate(inner_nodes)}
+    leaf = {unit: len(inner_nodes) + unit_id for unit_id, unit in enumerate(units)}
+    rows = []
+    for node in inner_nodes:
+        rows.append([leaf[child] if isinstance(child, str) else number[id(child)] for child in node])
+    frequencies = np.zeros(len(units))
     if all(len(row) == 2 for row in rows):
-        return Tree(NESTED, tuple(units), np.array(rows, dtype=np.int64), frequencies, options)
+        children = np.array(rows, dtype=np.int64)
+        return Tree(NESTED, tuple(units), children, frequencies, dict(options or {}))
     return NaryTree.from_rows(rows, frequencies, units=units, kind=NESTED, options=options)
 
 
-def _lists_and_leaves(root: Any, path: Path) -> tuple[list[list[Any]], list[str]]:
+def read_nested_tree(path: Path, units: Sequence[str]) -> Tree | NaryTree:
+    """`nested_tree` of a JSON file. Raises DataError, one line, also if it is not JSON."""
+    try:
+        lists = json.loads(read_utf8(path))
+    except (ValueError, RecursionError) as error:
+        to_do = 'write [["golf", "piano"], "violin"]'
+        raise DataError(path, f"not JSON ({error})", to_do) from error
+    return nested_tree(lists, units, where=path, options={"file": str(path)})
+
+
+def _lists_and_leaves(root: Any, where: Path | str) -> tuple[list[list[Any]], list[str]]:
     """The lists, breadth first, and the units in them."""
     lists, leaves = [root], []
     for node in lists:  # grows
         if not isinstance(node, list):
-            fault = f"{json.dumps(node, ensure_ascii=False)[:40]} is no list"
-            raise DataError(path, fault, "write units in quotation marks")
+            fault = f"{_as_json(node)} is no list"
+            raise DataError(where, fault, "write units in quotation marks")
         if len(node) < 2:
-            found = f"the list {json.dumps(node, ensure_ascii=False)[:40]} has {'one member' if node else 'no members'}"
-            raise DataError(path, found, "a list needs two or more; write a single unit without brackets")
+            num_members = "one member" if node else "no members"
+            fault = f"the list {_as_json(node)} has {num_members}"
+            to_do = "a list needs two or more; write a single unit without brackets"
+            raise DataError(where, fault, to_do)
         leaves += [child for child in node if isinstance(child, str)]
         lists += [child for child in node if not isinstance(child, str)]
     return lists, leaves
 
 
-def _check_leaves(leaves: Sequence[str], units: Sequence[str], path: Path) -> None:
+def _as_json(value: Any) -> str:
+    """At most 40 characters."""
+    return json.dumps(value, ensure_ascii=False, default=str)[:40]
+
+
+def _check_leaves(leaves: Sequence[str], units: Sequence[str], where: Path | str) -> None:
     counts = Counter(leaves)
     missing = [unit for unit in units if unit not in counts]
     unknown = sorted(counts.keys() - {*units})
     repeated = [unit for unit, count in counts.items() if count > 1]
-    for found, names, to_do in (
-        ("not in --units", unknown, "remove them, or give the unit table that has them"),
+    for fault, names, to_do in (
+        ("not in the unit table", unknown, "remove them, or give the unit table that has them"),
         ("in it more than once", repeated, "keep one of each"),
         ("missing", missing, "add each once; <blank> and <unk> beside a rare unit, for example"),
     ):
         if names:
-            raise DataError(path, f"units {found}: {list_names(names)}", to_do)
+            raise DataError(where, f"units {fault}: {list_names(names)}", to_do)

@@ -148,8 +148,8 @@ class Tree(UnitTree):
         if isinstance(tree, Tree):
             return tree
         shape = f"kind {tree.kind}, up to {np.diff(tree.offsets).max(initial=0)} children"
-        to_do = "build a binary one with `wenet-hs tree build --kind huffman`"
-        raise DataError(path, f"an n-ary tree ({shape}), for `head: class`", to_do)
+        to_do = "read it with `load_tree`, or build one with `wenet-hs tree build --kind huffman`"
+        raise DataError(path, f"an n-ary tree ({shape}), not a binary one", to_do)
 
 
 class NaryTree(UnitTree):
