@@ -76,6 +76,12 @@ def load_extension(kind: ExtensionKind, name: str) -> Any:
         raise ConfigError(str(extension), f"cannot be imported ({reason})", to_do) from error
 
 
+def wrong_object(kind: ExtensionKind, name: str, found: str) -> ConfigError:
+    """The error for what a package declares for a name, if it is not of this kind."""
+    extension = find_extension(kind, name)
+    return ConfigError(str(extension), found, f"install another version of {extension.package}")
+
+
 def is_installed(extension: Extension) -> bool:
     """Whether a package of this name declares the name, in any version. Nothing is imported."""
     packages = [_distribution(entry).name for entry in _find_entries(extension.kind, extension.name)]

@@ -22,7 +22,7 @@ from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.model.modes import AUTO_MODES, MODES, modes_with
+from wenet_hs.model.modes import AUTO_MODES, MODES, find_mode, modes_with
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
@@ -81,7 +81,7 @@ def _check(args: argparse.Namespace) -> None:
         _check_recipe_options(args)
     choice = _choose_config(args)
     _check_heads_and_trees(args)
-    _check_names("--modes", args.modes, [*MODES, AUTO_MODES])
+    _check_names("--modes", args.modes, known_names("mode", [*MODES, AUTO_MODES]))
     if args.unit:
         check_unit(args.unit)
     for seed in args.seeds:
@@ -138,7 +138,8 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
     config = load_config(choice.path, [*of_heads, *choice.settings, *args.override_config], kind)
     if isinstance(config, ExperimentConfig) and config.decoder == "none":
         named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
-        _check_names("decoder: none, --modes", named_modes, modes_with({"ctc"}))
+        with_decoder = [mode for mode in named_modes if "decoder" in find_mode(mode).branches]
+        _check_names("decoder: none, --modes", with_decoder, modes_with({"ctc"}))
 
 
 def _head_settings(section: str, head: str) -> Iterator[str]:

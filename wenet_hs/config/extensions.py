@@ -19,10 +19,10 @@ from pydantic_core import PydanticCustomError
 from wenet_hs.base.extensions import (
     Extension,
     ExtensionKind,
-    find_extension,
     is_installed,
     known_names,
     load_extension,
+    wrong_object,
 )
 from wenet_hs.config.section import Section
 from wenet_hs.tree.errors import ConfigError
@@ -74,9 +74,8 @@ def settings_class(kind: ExtensionKind, own: Mapping[str, type[Section]], name: 
     loaded = load_extension(kind, name)
     is_settings_class = isinstance(loaded, type) and issubclass(loaded, Section) and hasattr(loaded, "build")
     if not is_settings_class:
-        extension = find_extension(kind, name)
         found = "is no subclass of wenet_hs.config.section.Section with a method `build`"
-        raise ConfigError(str(extension), found, f"install another version of {extension.package}")
+        raise wrong_object(kind, name, found)
     settings: type[Section] = loaded
     return settings
 
