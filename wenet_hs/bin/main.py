@@ -107,8 +107,16 @@ MODEL_HELP = "experiment folder, ours or WeNet's, or a packed model: folder, ZIP
 class _Parser(argparse.ArgumentParser):
     """A mistake in the flags is one line, without the usage of all flags. Descriptions keep their lines."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, declare: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
+        """`declare` adds the flags, and a description, when this parser is chosen: it may import a package."""
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self._declare = declare
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._declare is not None:
+            self._declare(self)
+            self._declare = None
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (try --help)\n")
