@@ -244,6 +244,7 @@ def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
     is_pretrained = isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf)
     if is_pretrained and find_spec("transformers"):
         packages.append("transformers")
+    packages += [extension.package for extension in config.extensions()]
     return Start(
         time=utc_now(),
         command=(Path(sys.argv[0]).name, *sys.argv[1:]),
