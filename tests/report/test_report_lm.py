@@ -10,7 +10,8 @@ from command_line import Capsys, error_line, run_line
 from wenet_hs.bin import lm, report
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import dump_config
-from wenet_hs.results.results_file import Results, collect_lm_results, read_results, write_results
+from wenet_hs.results.collect import collect_lm_results
+from wenet_hs.results.results_file import Results, read_results, write_results
 from wenet_hs.runs.record import DataFile, DataLists, RunRecord, Start, write_run
 
 

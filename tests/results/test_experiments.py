@@ -9,7 +9,9 @@ from made_up_experiment import BAD, GOOD, LANGS, REF, write_data, write_experime
 from made_up_runs import change_run
 
 from wenet_hs.manifest.data_list import read_text, write_text
-from wenet_hs.results.experiments import choose_mode, gather_data, read_experiments, sort_modes
+from wenet_hs.results.experiment import read_experiments
+from wenet_hs.results.modes import sort_modes
+from wenet_hs.results.report_data import choose_mode, gather_data
 from wenet_hs.runs.curves import read_curves
 from wenet_hs.runs.record import DataFile, DataLists
 from wenet_hs.score import Rules, score

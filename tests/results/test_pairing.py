@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from wenet_hs.results.pairing import Training, check_pair, check_system, read_training, training_of
+from wenet_hs.results.experiment import read_training
+from wenet_hs.results.pairing import Training, check_pair, check_system, training_of
 from wenet_hs.runs.record import DataFile, DataLists, FirstWeights, RunRecord, Start, write_run
 from wenet_hs.tree.errors import DataError
 
