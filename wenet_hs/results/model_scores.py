@@ -8,7 +8,7 @@ from pathlib import Path
 
 from wenet_hs.score.alignments import Confusion, UnitRecall, count_confusions, find_examples, list_recalls
 from wenet_hs.score.error_rate import Report, worst_first
-from wenet_hs.score.tables import read_report
+from wenet_hs.score.report_file import read_report
 
 MAX_SHOWN, MIN_COUNT = 20, 5
 """Confusions and units that are kept; occurrences of a unit in the test set without which it is left out."""
