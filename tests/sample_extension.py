@@ -28,7 +28,6 @@ def install_sample(folder: Path) -> Path:
 @contextmanager
 def importable(folder: Path) -> Iterator[None]:
     """The packages in the folder are installed, and none of their modules is imported yet, nor afterwards."""
-    names = [path.stem for path in folder.iterdir()]
     sys.path.insert(0, str(folder))
     importlib.invalidate_caches()
     load_extension.cache_clear()
@@ -37,6 +36,7 @@ def importable(folder: Path) -> Iterator[None]:
     finally:
         sys.path.remove(str(folder))
         load_extension.cache_clear()
+        names = [path.stem for path in folder.iterdir()]
         for module in [module for module in sys.modules if module.partition(".")[0] in names]:
             del sys.modules[module]
 

@@ -23,7 +23,6 @@ from wenet_hs.tree.errors import ConfigError
 def installed(tmp_path: Path) -> Iterator[Path]:
     """The folder of the sample package, from which other packages can be imported too."""
     folder = install_sample(tmp_path / "site")
-    (folder / "broken.py").touch()
     with importable(folder):
         yield folder
 

@@ -3,6 +3,8 @@
 
 import json
 import re
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,7 @@ import pytest
 import soundfile
 from command_line import Capsys, error_line
 from lock_holder import holder
+from sample_extension import importable, install_sample, write_metadata
 
 from wenet_hs.bin import prepare as command
 from wenet_hs.bin.main import run_command
@@ -93,3 +96,45 @@ def test_each_corpus_explains_its_flags(corpus: str, capsys: Capsys) -> None:
     with pytest.raises(SystemExit) as ended:
         run_command(command, [corpus, "--help"])
     assert ended.value.code == 0 and "--num_workers" in capsys.readouterr().out
+
+
+# ---- corpora of installed packages
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Path]:
+    folder = install_sample(tmp_path / "site")
+    with importable(folder):
+        yield folder
+
+
+def test_a_corpus_of_a_package(installed: Path, tmp_path: Path, capsys: Capsys) -> None:
+    for number in range(4):
+        write_tone(tmp_path / f"wavs/xx/s{number}/a.wav", 0.5)
+        if number < 3:
+            (tmp_path / f"wavs/xx/s{number}/a.txt").write_text(f"a  b{number}\n", "utf-8")
+    assert call("wav_txt", "--corpus", tmp_path / "wavs", "--out", tmp_path / "data", "--num_workers", 0) == 0
+    assert "faulty: 1 missing" in capsys.readouterr().out
+    (clip,) = read_data_list(tmp_path / "data/train/data.list")
+    assert (clip.key, clip.txt, clip.lang, clip.speaker) == ("xx-s2-a", "a b2", "xx", "s2")
+
+
+def test_a_corpus_of_a_package_is_imported_when_it_is_named(installed: Path, capsys: Capsys) -> None:
+    with pytest.raises(SystemExit):
+        run_command(command, ["--help"])
+    assert "of an installed package" in capsys.readouterr().out
+    assert "wenet_hs_sample" not in sys.modules
+    with pytest.raises(SystemExit):
+        run_command(command, ["wav_txt", "--help"])
+    shown = capsys.readouterr().out
+    assert "Folders of recordings with a text beside each" in shown and "--max_rejected" in shown
+
+
+def test_a_corpus_of_a_package_that_cannot_be_used(installed: Path, tmp_path: Path, capsys: Capsys) -> None:
+    corpora = {"number": "math:pi", "absent": "absent_module"}
+    write_metadata(installed, "broken-corpora", "1", {"wenet_hs.corpora": corpora})
+    where = "corpus number of the package broken-corpora 1: is no module with `Options` and `prepare`"
+    assert (
+        error_line(call("number", "--out", tmp_path), capsys) == f"{where}; install another version of broken-corpora"
+    )
+    assert "cannot be imported (ModuleNotFoundError" in error_line(call("absent"), capsys)

@@ -9,7 +9,7 @@ docs/design/0024-extensions.md says why.
 """
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import Distribution, EntryPoint, entry_points
@@ -56,6 +56,11 @@ def find_extension(kind: ExtensionKind, name: str) -> Extension:
     return Extension(kind=kind, name=name, package=distribution.name, version=distribution.version)
 
 
+def find_extensions(kind: ExtensionKind, own: Collection[str], names: Iterable[str]) -> list[Extension]:
+    """The packages of those names that are not ours, each name once. Raises ConfigError as `find_extension`."""
+    return [find_extension(kind, name) for name in dict.fromkeys(names) if name not in own]
+
+
 @cache
 def load_extension(kind: ExtensionKind, name: str) -> Any:
     """The object that a package declares for a name; imports the package.
@@ -69,6 +74,12 @@ def load_extension(kind: ExtensionKind, name: str) -> Any:
         reason = f"{type(error).__name__}: {one_line(error)}"
         to_do = f"install another version of {extension.package}, or remove it"
         raise ConfigError(str(extension), f"cannot be imported ({reason})", to_do) from error
+
+
+def wrong_object(kind: ExtensionKind, name: str, found: str) -> ConfigError:
+    """The error for what a package declares for a name, if it is not of this kind."""
+    extension = find_extension(kind, name)
+    return ConfigError(str(extension), found, f"install another version of {extension.package}")
 
 
 def is_installed(extension: Extension) -> bool:

@@ -14,14 +14,15 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from wenet_hs.base.extensions import known_names
 from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
 from wenet_hs.bin.main import add_start_arguments, main_of, path_or_none
-from wenet_hs.config.heads import HEADS
+from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.model.modes import AUTO_MODES, MODES, modes_with
+from wenet_hs.model.modes import AUTO_MODES, MODES, find_mode, modes_with
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
@@ -80,7 +81,7 @@ def _check(args: argparse.Namespace) -> None:
         _check_recipe_options(args)
     choice = _choose_config(args)
     _check_heads_and_trees(args)
-    _check_names("--modes", args.modes, [*MODES, AUTO_MODES])
+    _check_names("--modes", args.modes, known_names("mode", [*MODES, AUTO_MODES]))
     if args.unit:
         check_unit(args.unit)
     for seed in args.seeds:
@@ -106,8 +107,9 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
 
 
 def _check_heads_and_trees(args: argparse.Namespace) -> None:
-    _check_names("--head", args.head, HEADS)
-    _check_names("--ctc_head", [args.ctc_head], HEADS)
+    heads = known_names("head", HEADS)
+    _check_names("--head", args.head, heads)
+    _check_names("--ctc_head", [args.ctc_head], heads)
     if args.ctc_tree:
         load_tree(args.ctc_tree)
     for tree in args.tree:
@@ -136,13 +138,14 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
     config = load_config(choice.path, [*of_heads, *choice.settings, *args.override_config], kind)
     if isinstance(config, ExperimentConfig) and config.decoder == "none":
         named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
-        _check_names("decoder: none, --modes", named_modes, modes_with({"ctc"}))
+        with_decoder = [mode for mode in named_modes if "decoder" in find_mode(mode).branches]
+        _check_names("decoder: none, --modes", with_decoder, modes_with({"ctc"}))
 
 
 def _head_settings(section: str, head: str) -> Iterator[str]:
     """The settings of an output layer; its tree is made by a later stage."""
     yield f"{section}head={head}"
-    if head != "softmax":
+    if has_tree(head):
         yield f"{section}head_conf.tree={UNBUILT_TREE}"
 
 

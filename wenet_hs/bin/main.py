@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
+from wenet_hs.base.extensions import known_names
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
 from wenet_hs.manifest.data_list import Utterance, read_data_list, read_sentences
@@ -106,8 +107,16 @@ MODEL_HELP = "experiment folder, ours or WeNet's, or a packed model: folder, ZIP
 class _Parser(argparse.ArgumentParser):
     """A mistake in the flags is one line, without the usage of all flags. Descriptions keep their lines."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, declare: Callable[[argparse.ArgumentParser], None] | None = None, **settings: Any) -> None:
+        """`declare` adds the flags, and a description, when this parser is chosen: it may import a package."""
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self._declare = declare
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self._declare is not None:
+            self._declare(self)
+            self._declare = None
+        return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: {message} (try --help)\n")
@@ -270,11 +279,17 @@ def read_settings(args: argparse.Namespace) -> list[str]:
     """The overrides that the flags of `add_setting_arguments` give."""
     given = {name: getattr(args, name) for name in SETTING_FLAGS if getattr(args, name, None) is not None}
     for head, tree in (("head", "tree"), ("ctc_head", "ctc_tree")):
-        if given.get(head) == "softmax" and tree in given:
-            logger.info("--%s %s: not used, a softmax has no tree", tree, given.pop(tree))
+        if head in given and tree in given and _is_without_tree(given[head]):
+            logger.info("--%s %s: not used, a %s has no tree", tree, given.pop(tree), given[head])
     implied = ["tokenizer=bpe"] if "bpe_model" in given and "tokenizer" not in given else []
-    implied += ["cmvn=global_cmvn"] if "cmvn" in given else []
     return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
+
+
+def _is_without_tree(head: str) -> bool:
+    """Whether there is such a head, and it has no tree. A wrong name is refused with the other settings."""
+    from wenet_hs.config.heads import HEADS, has_tree
+
+    return head in known_names("head", HEADS) and not has_tree(head)
 
 
 def print_failures(failed: Mapping[str, str]) -> None:

@@ -11,10 +11,12 @@ import argparse
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
 from wenet_hs import corpus
+from wenet_hs.base.extensions import known_names, load_extension, wrong_object
 from wenet_hs.base.files import locked
 from wenet_hs.base.options import add_options, read_options
 from wenet_hs.bin.main import main_of
@@ -26,6 +28,7 @@ from wenet_hs.tree.errors import DataError
 
 def find_corpora() -> dict[str, ModuleType]:
     """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
+    Those of installed packages are not among them.
 
     Such a module has a docstring with an example, a dataclass `Options`, and `prepare(options)`, which writes the lists
     and returns the content of stats.json.
@@ -35,14 +38,38 @@ def find_corpora() -> dict[str, ModuleType]:
     return {name: module for name, module in modules.items() if hasattr(module, "prepare")}
 
 
+def load_corpus(name: str) -> ModuleType:
+    """Such a module of an installed package.
+
+    Raises ConfigError if it cannot be imported, or is no such module.
+    """
+    module = load_extension("corpus", name)
+    is_corpus = isinstance(module, ModuleType) and hasattr(module, "prepare") and hasattr(module, "Options")
+    if not is_corpus:
+        raise wrong_object("corpus", name, "is no module with `Options` and `prepare`")
+    assert isinstance(module, ModuleType)
+    return module
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     corpora = find_corpora()
-    kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(corpora))
-    for kind, module in corpora.items():
+    names = known_names("corpus", corpora)
+    kinds = parser.add_subparsers(dest="kind", required=True, metavar="|".join(names))
+    for name, module in corpora.items():
         summary = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        subparser = kinds.add_parser(kind, help=summary, description=module.__doc__)
-        subparser.set_defaults(module=module)
-        add_options(subparser, module.Options)
+        _declare_flags(kinds.add_parser(name, help=summary), module)
+    for name in names[len(corpora) :]:
+        kinds.add_parser(name, help="of an installed package", declare=partial(_declare_flags_of_package, name))
+
+
+def _declare_flags(parser: argparse.ArgumentParser, module: ModuleType) -> None:
+    parser.description = module.__doc__
+    parser.set_defaults(module=module)
+    add_options(parser, module.Options)
+
+
+def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> None:
+    _declare_flags(parser, load_corpus(name))
 
 
 def run(args: argparse.Namespace) -> None:

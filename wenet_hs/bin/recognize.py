@@ -31,7 +31,14 @@ import torch
 
 from wenet_hs.base.files import file_sha256, locked
 from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
-from wenet_hs.bin.search_flags import MODES_HELP, add_batch_size, add_search_arguments, progress_bar, search_options
+from wenet_hs.bin.search_flags import (
+    MODES_HELP,
+    ModeNames,
+    add_batch_size,
+    add_search_arguments,
+    progress_bar,
+    search_options,
+)
 from wenet_hs.compute.devices import check_native, find_device
 from wenet_hs.compute.distributed import World, join_process_group
 from wenet_hs.data.audio import describe_incomplete
@@ -45,7 +52,7 @@ from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.experiment import Experiment, load_experiment, tree_paths
-from wenet_hs.model.modes import AUTO_MODES, MODES
+from wenet_hs.model.modes import AUTO_MODES
 from wenet_hs.model.packed import resolve_model
 from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
@@ -65,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add(
         "--modes",
         nargs="+",
-        choices=[*MODES, AUTO_MODES],
+        choices=ModeNames(AUTO_MODES),
         metavar="MODE",
         help=f"{modes_help} ({modes_default})",
     )
@@ -150,7 +157,7 @@ def _decode(
     if found is None:  # only rank 0 has the results
         return
     write_results(result_dir, utterances, found, experiment)
-    stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in MODES if mode in job.modes}
+    stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in job.modes}
     conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
     conditions |= {"dtype": job.dtype, "batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
     named = ("versions", "model", "--lm", "--inventory", "--place_unseen")

@@ -10,12 +10,27 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
+from wenet_hs.base.extensions import known_names
 from wenet_hs.base.options import add_options, read_options
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
 from wenet_hs.model.modes import MODES
 
 MODES_HELP = "; ".join(f"{name}: {mode.help}" for name, mode in MODES.items())
+
+
+class ModeNames:
+    """The values of a flag that names modes. Packages are asked only for a name that is not ours."""
+
+    def __init__(self, *others: str) -> None:
+        """`others`: values that are no modes."""
+        self._own = [*MODES, *others]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._own or name in known_names("mode", MODES)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(known_names("mode", self._own))
 
 
 def add_batch_size(parser: argparse.ArgumentParser) -> None:

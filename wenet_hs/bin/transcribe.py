@@ -40,7 +40,7 @@ from wenet_hs.annotation.recordings import (
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
 from wenet_hs.bin.main import MODEL_HELP, main_of
-from wenet_hs.bin.search_flags import MODES_HELP, add_search_arguments, progress_bar, search_options
+from wenet_hs.bin.search_flags import MODES_HELP, ModeNames, add_search_arguments, progress_bar, search_options
 from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
 from wenet_hs.data.samples import RATES
@@ -48,7 +48,7 @@ from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.recognition import mark_confidence
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, VADS
 from wenet_hs.decode.stream import StreamedSegment
-from wenet_hs.model.modes import DEFAULT_MODE, MODES, modes_with, usual_mode
+from wenet_hs.model.modes import DEFAULT_MODE, modes_with, usual_mode
 from wenet_hs.recognizer import Recognizer, load_model
 from wenet_hs.tree.errors import ConfigError, DataError
 
@@ -84,7 +84,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--low_confidence", type=float, metavar="C", help=low_help)
     default_of_ctc = usual_mode(modes_with({"ctc"}))
     mode_help = f"{MODES_HELP} (default: {DEFAULT_MODE}; of a model without a decoder {default_of_ctc})"
-    add("--mode", choices=MODES, metavar="MODE", help=mode_help)
+    add("--mode", choices=ModeNames(), metavar="MODE", help=mode_help)
     stream_help = "print a line per segment while the audio arrives; AUDIO may be -, a pipe of"
     stream_help += " raw samples (16 bits, mono) or of a WAV"
     add("--stream", action="store_true", help=stream_help)

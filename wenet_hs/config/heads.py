@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the heads. A new head needs one class here, with its name in `HeadKind`, `HeadConf` and `HEADS`."""
+"""The settings of the heads. A new head needs one class here, with its name in `HEADS` and `HeadConf`.
+
+A head of an installed package has a class of settings too (docs/design/0024-extensions.md).
+"""
 
 from collections.abc import Iterator
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
-from pydantic import Field, ValidationInfo
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema
+from pydantic.json_schema import SkipJsonSchema
 
+from wenet_hs.config.extensions import name_check, settings_class
 from wenet_hs.config.section import Count, Section, read_section
 
 
@@ -52,9 +57,6 @@ class AdaptiveHeadConf(TreeHeadConf):
             yield "cutoffs", f"must be one or more ascending numbers, got {self.cutoffs}"
 
 
-HeadKind = Literal["softmax", "hsoftmax", "class", "adaptive"]
-HeadConf = SoftmaxHeadConf | HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf
-
 REMOVED = {
     "route": ("auto", "path", "nodes", "torch-path", "torch-nodes", "all"),
     "search": ("auto", "torch", "best_first", "dense", "all"),
@@ -67,8 +69,33 @@ HEADS: dict[str, type[Section]] = {
     "class": ClassHeadConf,
     "adaptive": AdaptiveHeadConf,
 }
+HeadKind = Annotated[
+    str,
+    BeforeValidator(name_check("head", HEADS)),
+    WithJsonSchema({"type": "string", "enum": [*HEADS]}),
+]
+"""A name of HEADS, or a head of an installed package."""
+HeadConf = (
+    SoftmaxHeadConf
+    | HSoftmaxHeadConf
+    | ClassHeadConf
+    | AdaptiveHeadConf
+    | SkipJsonSchema[SerializeAsAny[Section]]  # of a package
+)
+
+
+def head_settings(head: str) -> type[Section]:
+    """The class of the settings of a head. Raises ConfigError if no package has the head, or has no such class."""
+    return settings_class("head", HEADS, head)
+
+
+def has_tree(head: str) -> bool:
+    """Whether a head is built from a tree. Raises ConfigError as `head_settings`."""
+    return issubclass(head_settings(head), TreeHeadConf)
 
 
 def read_head(value: Any, info: ValidationInfo) -> Any:
     """A `head_conf`, read by the class that the `head` beside it selects."""
-    return read_section(value, info.data.get("head"), HEADS)
+    head = info.data.get("head")  # None: the name is wrong
+    classes = HEADS if head is None else {**HEADS, head: head_settings(head)}
+    return read_section(value, head, classes)

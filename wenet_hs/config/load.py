@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from wenet_hs.base.files import one_field
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
+from wenet_hs.config.extensions import EXTENSIONS, check_installed, describe_extensions
 from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.section import Section
@@ -71,6 +72,7 @@ def load_config(
 
     Raises ConfigError with one line per fault: `file:line: dotted.key: …`, or the override instead of the file.
     Settings that conflict with each other are faults once all their sections are valid.
+    If the file lists names of packages that are not installed, there is one line for each of them instead.
     """
     return make_config(read_yaml(path), overrides, kind, is_for_training=is_for_training)
 
@@ -92,6 +94,7 @@ def make_config(
     if other in settings.values:
         found = f"`{other}` is a setting of a {_MODELS[other]}"
         raise ConfigError(path, found, f"give the file or folder of a {_MODELS[own]}")
+    check_installed(path, settings.values.pop(EXTENSIONS, ()))
     for override in overrides:
         _apply_override(settings, override, kind)
     removed = _drop_removed_settings(settings)
@@ -106,9 +109,12 @@ def make_config(
 
 
 def dump_config(config: TrainingConfig, path: Path | str) -> None:
-    """Writes every setting, so that `load_config` gives an equal config."""
+    """Writes every setting, so that `load_config` gives an equal config, and the packages that it needs for that."""
     is_of_earlier_version = bool(config.provenance)
     settings = config.model_dump(mode="json", exclude=None if is_of_earlier_version else {"provenance"})
+    extensions = describe_extensions(config.extensions())
+    if extensions:
+        settings = {EXTENSIONS: extensions, **settings}
     write_atomic(path, f"# Every setting of this experiment, as it was run.\n{dump_yaml(settings)}")
 
 

@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
+from wenet_hs.base.extensions import Extension, find_extensions
 from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
 from wenet_hs.config.encoders import (
     FEWEST_MEL_BINS,
@@ -19,7 +20,7 @@ from wenet_hs.config.encoders import (
     StackConf,
     read_encoder,
 )
-from wenet_hs.config.heads import ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
+from wenet_hs.config.heads import HEADS, ClassHeadConf, HeadConf, HeadKind, HSoftmaxHeadConf, SoftmaxHeadConf, read_head
 from wenet_hs.config.optim import EarlyStoppingConf, Metric, OptimConf, SchedulerConf
 from wenet_hs.config.section import BelowOne, Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section
 
@@ -228,6 +229,10 @@ class TrainingConfig(Section):
             if fault := self.why_unmeasured(metric):
                 yield key, f"{fault}; use loss"
 
+    def extensions(self) -> list[Extension]:
+        """The names in this config that are of other packages. Raises ConfigError if one is not installed."""
+        return find_extensions("head", HEADS, [self.head])
+
     def why_unmeasured(self, metric: Metric) -> str | None:
         """Why a validation of this training does not measure a metric; None if it does."""
         raise NotImplementedError
@@ -296,6 +301,9 @@ class ExperimentConfig(TrainingConfig):
             yield "model_conf.lsm_kind", f"{text}; set node, or remove sparse_grad"
         yield from self._optimizer_conflicts("ctc_conf.head_conf", _is_sparse(self.ctc_conf.head_conf))
         yield from super().conflicts()
+
+    def extensions(self) -> list[Extension]:
+        return find_extensions("head", HEADS, [self.head, self.ctc_conf.head])
 
     def _conflicts_of_stack(self, encoder: StackConf) -> Iterator[tuple[str, str]]:
         heads, num_bins = self.decoder_conf.attention_heads, self.dataset_conf.fbank_conf.num_mel_bins

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from wenet_hs.base.extensions import wrong_object
 from wenet_hs.decode.attention_search import AttentionSearch
 from wenet_hs.decode.ctc_search import align_units, greedy_search, prefix_beam_search, prefix_beam_search_with_lm
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
@@ -30,7 +31,7 @@ from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.encoders.stream import encode_streamed
-from wenet_hs.model.modes import CTC_STAGE, MODES, modes_with
+from wenet_hs.model.modes import CTC_STAGE, MODES, Mode, find_mode, modes_with
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
@@ -103,6 +104,17 @@ class EncodedBatch:
             return prefix_beam_search_with_lm(*best, self.lengths, blank=blank, eos=eos, options=options, lm=self.lm)
 
 
+Search = Callable[[EncodedBatch], NBests]
+"""The n-best of each utterance of a batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchMode(Mode):
+    """A mode of an installed package: the facts, and its search (docs/design/0024-extensions.md)."""
+
+    search: Search
+
+
 def _greedy(batch: EncodedBatch) -> NBests:
     return greedy_search(*batch.ctc_best, batch.lengths, blank=batch.model.ctc.blank)
 
@@ -127,7 +139,7 @@ def _prefix_beam_search(batch: EncodedBatch) -> NBests:
     return batch.prefixes[0]
 
 
-SEARCHES: dict[str, Callable[[EncodedBatch], NBests]] = {
+SEARCHES: dict[str, Search] = {
     "ctc_greedy_search": _greedy,
     "ctc_prefix_beam_search": _prefix_beam_search,
     "attention": _attention,
@@ -137,9 +149,19 @@ SEARCHES: dict[str, Callable[[EncodedBatch], NBests]] = {
 """The search of each mode of MODES."""
 
 
+def search_of(mode: str) -> Search:
+    """The search of one of our modes, or of one of an installed package. Raises as `find_mode`."""
+    if mode in SEARCHES:
+        return SEARCHES[mode]
+    facts = find_mode(mode)
+    if not isinstance(facts, SearchMode):
+        raise wrong_object("mode", mode, "is no wenet_hs.decode.modes.SearchMode")
+    return facts.search
+
+
 def stages_of(mode: str) -> tuple[str, ...]:
     """The stages of a mode besides the encoder: names in StageTimes."""
-    return (*MODES[mode].stages, mode)
+    return (*find_mode(mode).stages, mode)
 
 
 def no_chunks_error(encoder: SpeechEncoder, where: str, to_do: str) -> ConfigError:
@@ -155,15 +177,14 @@ def check_options(
 ) -> None:
     """Raise ConfigError if the model or a mode does not support the options, ValueError for an unknown mode."""
     for mode in modes:
-        if mode not in MODES:
-            raise ValueError(f"mode {mode!r}: must be one of {', '.join(MODES)}")
+        facts = find_mode(mode)
         if not model.has_branches_of(mode):
             others = " or ".join(modes_with(model.branches))
             raise ConfigError(mode, "needs a decoder, and this model has none", f"use {others}")
-        if options.ctc_weight > MODES[mode].max_ctc_weight:
-            found = f"must be from 0 to {MODES[mode].max_ctc_weight:g} for {mode}"
+        if options.ctc_weight > facts.max_ctc_weight:
+            found = f"must be from 0 to {facts.max_ctc_weight:g} for {mode}"
             raise ConfigError(f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode")
-        if MODES[mode].is_greedy and (options.nbest or 1) > 1:
+        if facts.is_greedy and (options.nbest or 1) > 1:
             found = f"{mode} has only one hypothesis"
             raise ConfigError(f"nbest {options.nbest}", found, "leave out this mode, or use ctc_prefix_beam_search")
     if modes:
@@ -175,7 +196,7 @@ def check_options(
         raise ConfigError(f"lm_weight {options.lm_weight:g}", "there is no language model", "give one with --lm")
     if lm is not None and not options.lm_weight:
         raise ConfigError("lm_weight 0", "the language model has no effect", "give --lm_weight above 0")
-    if lm is not None and modes and all(MODES[mode].is_greedy for mode in modes):
+    if lm is not None and modes and all(find_mode(mode).is_greedy for mode in modes):
         found = "uses no language model"
         raise ConfigError(", ".join(modes), found, "add ctc_prefix_beam_search, or leave out --lm and --lm_weight")
 
@@ -200,7 +221,7 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
     default = DecodeOptions()
     length_options = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
     given = [name for name in length_options if getattr(options, name) != getattr(default, name)]
-    if given and not any(MODES[mode].has_length_options for mode in modes):
+    if given and not any(find_mode(mode).has_length_options for mode in modes):
         readers = " and ".join(name for name, mode in MODES.items() if mode.has_length_options)
         logger.warning("%s: read only by %s, no effect on %s", ", ".join(given), readers, ", ".join(modes))
     if "attention" in modes and options.finished_list and not options.length_penalty:
@@ -233,7 +254,7 @@ def decode(
     Args:
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
-        modes: names from MODES.
+        modes: names from MODES, or of modes of installed packages.
         lm: language model with weight `lm_weight`, for all modes except ctc_greedy_search: in the search, or for the
             n-best list after it (`TextModel`).
         align: whether to add the CTC alignment of the best hypothesis of each mode. A model that was trained without
@@ -288,8 +309,8 @@ def decode_memory(
     found: dict[str, NBests] = {}
     for mode in modes:
         with times.measure(mode):
-            nbests = SEARCHES[mode](batch)
-            if isinstance(lm, TextModel) and not MODES[mode].is_greedy:
+            nbests = search_of(mode)(batch)
+            if isinstance(lm, TextModel) and not find_mode(mode).is_greedy:
                 nbests = _rescore_texts(nbests, lm, options.lm_weight)
             found[mode] = [nbest[: options.nbest] for nbest in nbests]
     if align and "ctc" in model.trained_branches:

@@ -18,7 +18,7 @@ from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.masks import length_mask
 from wenet_hs.heads.restricted import restrict_head
 from wenet_hs.model.encoders.base import SpeechEncoder
-from wenet_hs.model.modes import MODES, Branch, modes_with, recommended_modes, usual_mode
+from wenet_hs.model.modes import Branch, find_mode, modes_with, recommended_modes, usual_mode
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
@@ -144,11 +144,11 @@ class AsrModel(nn.Module):
 
     def has_branches_of(self, mode: str) -> bool:
         """Whether the model has the branches of a decoding mode. The mode runs, but see `supports`."""
-        return MODES[mode].branches <= self.branches
+        return find_mode(mode).branches <= self.branches
 
     def supports(self, mode: str) -> bool:
         """Whether the branches of a decoding mode are trained; the texts of others are random."""
-        return MODES[mode].branches <= self.trained_branches
+        return find_mode(mode).branches <= self.trained_branches
 
     def supported_modes(self) -> list[str]:
         """The names of the decoding modes that the model supports, in the order of `MODES`."""

@@ -1,7 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From configs to modules: builds models and heads with new weights. Only this file knows both."""
+"""From configs to modules: builds models and heads with new weights. Only this file knows both.
+
+The settings of a head of an installed package build it themselves.
+"""
 
 from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +38,14 @@ from wenet_hs.tree.tree import NaryTree, Tree
 AnyTree = Tree | NaryTree
 Cmvn = tuple[Tensor, Tensor]
 """Mean and inverse standard deviation of the features, (F,) each."""
+
+
+@runtime_checkable
+class ExtensionHeadConf(Protocol):
+    """The settings of a head of an installed package."""
+
+    def build(self, dim: int, num_units: int, tree: AnyTree | None) -> OutputHead:
+        """A head with new weights; `tree` is None unless the settings are a TreeHeadConf."""
 
 
 def build_model(
@@ -220,7 +232,7 @@ def build_head(
     same random numbers to the modules built after them and to training.
 
     Args:
-        tree: for every head except the softmax; a binary tree or a class tree is converted as needed.
+        tree: for every head whose settings are a TreeHeadConf; a binary tree or a class tree is converted as needed.
         section: the section of `conf`, for error messages.
 
     Raises ConfigError if a setting does not fit the tree.
@@ -228,24 +240,35 @@ def build_head(
     seed = int(torch.randint(2**63 - 1, ()))
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        if isinstance(conf, SoftmaxHeadConf):
-            return SoftmaxHead(dim, num_units)
-        if tree is None:
-            raise ValueError(f"{section}: this head needs a tree")
         match conf:
-            case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad):
-                return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad)
-            case ClassHeadConf(sparse_grad=sparse_grad):
-                if isinstance(tree, NaryTree) and conf.num_classes is not None:
-                    found = f"{conf.tree} already has classes"
-                    raise ConfigError(f"{section}.num_classes", found, "remove it, or name a binary tree")
-                classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
-                return ClassHead(dim, classes, sparse_grad=sparse_grad)
-            case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
-                if cutoffs is not None and cutoffs[-1] >= num_units:
-                    found = f"the last is {cutoffs[-1]}, but there are {num_units} units"
-                    raise ConfigError(f"{section}.cutoffs", found, "it must be below their number")
-                return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
+            case SoftmaxHeadConf():
+                return SoftmaxHead(dim, num_units)
+            case HSoftmaxHeadConf() | ClassHeadConf() | AdaptiveHeadConf():
+                if tree is None:
+                    raise ValueError(f"{section}: this head needs a tree")
+                return _build_tree_head(conf, dim, num_units, tree, section)
+            case _:
+                assert isinstance(conf, ExtensionHeadConf)  # `settings_class` has checked it
+                return conf.build(dim, num_units, tree)
+
+
+def _build_tree_head(
+    conf: HSoftmaxHeadConf | ClassHeadConf | AdaptiveHeadConf, dim: int, num_units: int, tree: AnyTree, section: str
+) -> OutputHead:
+    match conf:
+        case HSoftmaxHeadConf(bias=bias, sparse_grad=sparse_grad):
+            return HSoftmaxHead(dim, tree, bias, sparse_grad=sparse_grad)
+        case ClassHeadConf(sparse_grad=sparse_grad):
+            if isinstance(tree, NaryTree) and conf.num_classes is not None:
+                found = f"{conf.tree} already has classes"
+                raise ConfigError(f"{section}.num_classes", found, "remove it, or name a binary tree")
+            classes = tree if isinstance(tree, NaryTree) else NaryTree.from_binary(tree, conf.num_classes)
+            return ClassHead(dim, classes, sparse_grad=sparse_grad)
+        case AdaptiveHeadConf(cutoffs=cutoffs, div_value=div_value):
+            if cutoffs is not None and cutoffs[-1] >= num_units:
+                found = f"the last is {cutoffs[-1]}, but there are {num_units} units"
+                raise ConfigError(f"{section}.cutoffs", found, "it must be below their number")
+            return AdaptiveHead(dim, tree.frequencies, cutoffs, div_value)
 
 
 def state_cmvn(state: Mapping[str, Tensor], config: ExperimentConfig) -> Cmvn | None:

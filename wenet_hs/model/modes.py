@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
+from wenet_hs.base.extensions import known_names, load_extension, wrong_object
+
 Branch = Literal["ctc", "decoder"]
 """A part of a model that turns the output of the encoder into units."""
 CTC_STAGE = "ctc"
@@ -70,8 +72,23 @@ DEFAULT_MODE = "attention_rescoring"
 """Of a model with CTC and a decoder; see `usual_mode`."""
 
 
+def find_mode(name: str) -> Mode:
+    """A mode of the table, or of an installed package, which is then imported.
+
+    Raises ValueError for an unknown name, ConfigError if what the package declares is no mode.
+    """
+    if name in MODES:
+        return MODES[name]
+    if name not in known_names("mode", MODES):
+        raise ValueError(f"mode {name!r}: must be one of {', '.join(known_names('mode', MODES))}")
+    mode = load_extension("mode", name)
+    if not isinstance(mode, Mode):
+        raise wrong_object("mode", name, "is no wenet_hs.decode.modes.SearchMode")
+    return mode
+
+
 def modes_with(branches: Set[Branch]) -> list[str]:
-    """The modes that use only these branches."""
+    """Our modes that use only these branches."""
     return [name for name, mode in MODES.items() if mode.branches <= branches]
 
 

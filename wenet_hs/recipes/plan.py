@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wenet_hs.base.extensions import known_names
 from wenet_hs.base.files import read_json
 from wenet_hs.config.commented_yaml import SettingSource
-from wenet_hs.config.heads import HEADS
+from wenet_hs.config.heads import HEADS, head_settings
 from wenet_hs.config.load import flatten, load_config, override_key, read_setting
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.recipes.config_choice import ConfigChoice, choose_config
@@ -250,19 +251,22 @@ def without_other_heads(path: Path, overrides: Sequence[str]) -> tuple[str, ...]
     A recipe gives each training its head with `--head`, and all settings of the user again.
     """
     own = _keys_of_head(_head_of(path, overrides))
-    all_keys = set[str]().union(*map(_keys_of_head, HEADS))
-    others = all_keys - own
+    if known_names("head", HEADS) == [*HEADS]:
+        others = set[str]().union(*map(_keys_of_head, HEADS)) - own
+    else:  # the settings of a head of a package are not known before it is imported
+        keys = filter(None, map(override_key, overrides))
+        others = {key for key in keys if key.startswith("head_conf.")} - own
     return tuple(override for override in overrides if override_key(override) not in others)
 
 
 def _head_of(path: Path, overrides: Sequence[str]) -> str:
     """The head of the plan; softmax for a wrong name, which `load_config` refuses later."""
     head = str(read_setting(path, overrides, "head"))
-    return head if head in HEADS else "softmax"
+    return head if head in known_names("head", HEADS) else "softmax"
 
 
 def _keys_of_head(head: str) -> set[str]:
-    return {f"head_conf.{name}" for name in HEADS[head].model_fields}
+    return {f"head_conf.{name}" for name in head_settings(head).model_fields}
 
 
 def _files_beside(config: ExperimentConfig, path: Path) -> SettingSource:

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Configs with names of installed packages: their settings, the list of packages in a file, and what is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sample_extension import importable, install_sample, write_metadata
+
+from wenet_hs.base.extensions import Extension
+from wenet_hs.config.heads import HEADS, has_tree, head_settings
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import config_changes, dump_config, load_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import read_yaml
+from wenet_hs.recipes.plan import without_other_heads
+from wenet_hs.tree.errors import ConfigError
+
+COSINE = "head: cosine\nhead_conf: {scale: 8}\nctc_conf: {head: cosine}\n"
+OWN_HEADS = "softmax, hsoftmax, class, adaptive"
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Path]:
+    folder = install_sample(tmp_path / "site")
+    with importable(folder):
+        yield folder
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    """The train.yaml of a model with a head of the package, which is not installed any more."""
+    source, path = tmp_path / "source.yaml", tmp_path / "train.yaml"
+    source.write_text(COSINE, "utf-8")
+    with importable(install_sample(tmp_path / "site")):
+        dump_config(load_config(source), path)
+    return path
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "x.yaml"
+    path.write_text(text, "utf-8")
+    return path
+
+
+def error_of(path: Path, *overrides: str) -> str:
+    with pytest.raises(ConfigError) as error:
+        load_config(path, overrides)
+    return str(error.value).replace(f"{path}:", "x:")
+
+
+def test_settings_of_a_head_of_a_package(installed: Path, tmp_path: Path) -> None:
+    config = load_config(write(tmp_path, COSINE), ["ctc_conf.head_conf.scale=4"])
+    assert config.head_conf.model_dump() == {"scale": 8.0}
+    assert config.ctc_conf.model_dump()["head_conf"] == {"scale": 4.0}
+    assert config.extensions() == [
+        Extension(kind="head", name="cosine", package="wenet-hs-sample", version="1.2"),
+    ]
+    assert ExperimentConfig(head="cosine").head_conf.model_dump() == {"scale": 16.0}
+    changes = config_changes(load_config(write(tmp_path, "head: softmax")), load_config(write(tmp_path, COSINE)))
+    assert ("head", "softmax", "cosine") in changes and ("head_conf.scale", None, 8.0) in changes
+    assert not has_tree("cosine") and has_tree("hsoftmax") and not has_tree("softmax")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("head: cosin", f"x:1: head: must be one of {OWN_HEADS}, cosine, got 'cosin'"),
+        ("head: 3", f"x:1: head: must be one of {OWN_HEADS}, cosine, got 3"),
+        ("head: cosine\nhead_conf: {tree: t.json}", "x:2: head_conf.tree: not a key of this head; remove it"),
+        ("head: cosine\nhead_conf: {scale: -1}", "x:2: head_conf.scale: must be greater than 0, got -1"),
+    ],
+)
+def test_wrong_settings(installed: Path, tmp_path: Path, text: str, message: str) -> None:
+    assert error_of(write(tmp_path, text)) == message
+
+
+def test_without_the_package_its_name_is_unknown(tmp_path: Path) -> None:
+    assert error_of(write(tmp_path, COSINE)) == (
+        f"x:1: head: must be one of {OWN_HEADS}, got 'cosine'\nx:3: ctc_conf.head: must be one of {OWN_HEADS}, "
+        "got 'cosine'"
+    )
+
+
+def test_a_written_config_names_its_packages(installed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    config = load_config(write(tmp_path, COSINE))
+    dump_config(config, path)
+    assert read_yaml(path).values["extensions"] == [
+        {"kind": "head", "name": "cosine", "package": "wenet-hs-sample", "version": "1.2"},
+    ]
+    assert load_config(path) == config
+    dump_config(ExperimentConfig(), path)
+    assert "extensions" not in path.read_text("utf-8")
+
+
+def test_a_config_whose_package_is_not_installed(written: Path) -> None:
+    assert error_of(written) == (
+        "x: needs the head cosine of the package wenet-hs-sample 1.2, which is not installed; "
+        "run `pip install wenet-hs-sample` if you trust it"
+    )
+
+
+def test_another_package_with_the_name_is_not_used(written: Path, tmp_path: Path) -> None:
+    write_metadata(tmp_path / "other", "other-heads", "3", {"wenet_hs.heads": {"cosine": "absent:Conf"}})
+    with importable(tmp_path / "other"):
+        assert "wenet-hs-sample 1.2, which is not installed" in error_of(written)
+
+
+def test_a_language_model_has_such_a_head_too(installed: Path, tmp_path: Path) -> None:
+    path = tmp_path / "train.yaml"
+    config = load_config(write(tmp_path, "rnn: lstm\nhead: cosine\n"), (), LmConfig)
+    dump_config(config, path)
+    assert load_config(path, (), LmConfig) == config
+    assert [extension.name for extension in config.extensions()] == ["cosine"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "fault"),
+    [
+        ("3", "extensions: Input should be a valid tuple"),
+        ("[{kind: head, name: x, package: a; rm b, version: '1'}]", "extensions.0.package: String should match"),
+        ("[{kind: lens, name: x, package: a, version: '1'}]", "extensions.0.kind: Input should be 'head'"),
+        ("[{kind: head, name: x, package: a}]", "extensions.0.version: Field required"),
+    ],
+)
+def test_a_list_of_packages_that_is_wrong(tmp_path: Path, listed: str, fault: str) -> None:
+    assert error_of(write(tmp_path, f"extensions: {listed}")).startswith(f"x: {fault}")
+
+
+@pytest.mark.parametrize("value", ["json:loads", "wenet_hs.config.heads:TreeHeadConf"])
+def test_a_head_that_cannot_be_built(installed: Path, tmp_path: Path, value: str) -> None:
+    write_metadata(installed, "broken-heads", "0.3", {"wenet_hs.heads": {"broken": value}})
+    assert error_of(write(tmp_path, "head: broken")) == (
+        "head broken of the package broken-heads 0.3: is no subclass of wenet_hs.config.section.Section with a method "
+        "`build`; install another version of broken-heads"
+    )
+
+
+def test_our_heads_cannot_be_replaced(installed: Path) -> None:
+    write_metadata(installed, "broken-heads", "0.3", {"wenet_hs.heads": {"softmax": "absent:Conf"}})
+    assert head_settings("softmax") is HEADS["softmax"]
+    assert ExperimentConfig(head="softmax").extensions() == []
+
+
+def test_settings_of_other_heads_are_left_out_of_a_plan(installed: Path, tmp_path: Path) -> None:
+    overrides = ("head_conf.scale=8", "head_conf.bias=true", "seed=3")
+    assert without_other_heads(write(tmp_path, "head: softmax"), overrides) == ("seed=3",)
+    assert without_other_heads(write(tmp_path, "head: cosine"), overrides) == ("head_conf.scale=8", "seed=3")

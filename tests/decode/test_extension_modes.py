@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Decoding modes of installed packages: their search, what they need of a model, and what is refused."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sample_extension import importable, install_sample, write_metadata
+from small_models import CTC_ONLY, small_batch, small_model
+
+from wenet_hs.bin.search_flags import ModeNames
+from wenet_hs.decode import MODES, DecodeOptions, decode
+from wenet_hs.decode.modes import SEARCHES, StageTimes, check_options, search_of, stages_of
+from wenet_hs.model.modes import find_mode
+from wenet_hs.tree.errors import ConfigError
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Path]:
+    folder = install_sample(tmp_path / "site")
+    with importable(folder):
+        yield folder
+
+
+def test_every_mode_of_the_table_has_a_search() -> None:
+    assert list(SEARCHES) == list(MODES)
+
+
+def test_a_mode_of_a_package_decodes(installed: Path) -> None:
+    model, batch, times = small_model(**CTC_ONLY), small_batch([23, 14], [1, 1]), StageTimes()
+    found = decode(model, batch.features, batch.feature_lengths, ["confident", "ctc_greedy_search"], times=times)
+    assert stages_of("confident") == ("ctc", "confident")
+    assert {"ctc", "confident"} <= set(times.seconds)
+    for nbest, greedy in zip(found["confident"], found["ctc_greedy_search"], strict=True):
+        assert len(nbest) == 1
+        assert nbest[0].score == pytest.approx(greedy[0].score)
+        assert len(nbest[0].ids) <= len(greedy[0].ids)  # uncertain frames are left out
+
+
+def test_a_mode_of_a_package_needs_its_branches(installed: Path) -> None:
+    write_metadata(installed, "decoder-modes", "1", {"wenet_hs.modes": {"sharp": "sharp:MODE"}})
+    text = "from wenet_hs.decode.modes import SearchMode\n"
+    text += "MODE = SearchMode(search=print, help='', branches=frozenset({'decoder'}))\n"
+    (installed / "sharp.py").write_text(text, "utf-8")
+    model = small_model(**CTC_ONLY)
+    assert model.supports("confident") and not model.has_branches_of("sharp")
+    with pytest.raises(ConfigError, match="^sharp: needs a decoder, and this model has none; use ctc_greedy_search or"):
+        check_options(model, DecodeOptions(), ["sharp"])
+    with pytest.raises(ConfigError, match="nbest 2: confident has only one hypothesis"):
+        check_options(model, DecodeOptions(nbest=2), ["confident"])
+
+
+def test_names_of_modes(installed: Path) -> None:
+    names = ModeNames("auto")
+    assert list(names) == [*MODES, "auto", "confident"]
+    assert all(name in names for name in names)
+    assert "confidence" not in names
+    with pytest.raises(ValueError, match=r"^mode 'confidence': must be one of ctc_greedy_.*, joint, confident$"):
+        find_mode("confidence")
+
+
+def test_what_is_no_mode(installed: Path) -> None:
+    modes = {"number": "math:pi", "facts": "facts:MODE"}
+    write_metadata(installed, "broken-modes", "2", {"wenet_hs.modes": modes})
+    text = "from wenet_hs.model.modes import Mode\nMODE = Mode(help='', branches=frozenset())\n"
+    (installed / "facts.py").write_text(text, "utf-8")
+    expected = "of the package broken-modes 2: is no wenet_hs.decode.modes.SearchMode; install another version of"
+    with pytest.raises(ConfigError, match=f"^mode number {expected} broken-modes$"):
+        find_mode("number")
+    with pytest.raises(ConfigError, match=f"^mode facts {expected} broken-modes$"):
+        search_of("facts")

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Settings with names of installed packages, and the list of these names in a config file.
+
+    extensions:
+      - {kind: head, name: cosine, package: wenet-hs-cosine, version: '1.2'}
+
+The list is in each file that `dump_config` writes.
+It is no setting of a config: it says what the file needs to be read.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from wenet_hs.base.extensions import (
+    Extension,
+    ExtensionKind,
+    is_installed,
+    known_names,
+    load_extension,
+    wrong_object,
+)
+from wenet_hs.config.section import Section
+from wenet_hs.tree.errors import ConfigError
+
+EXTENSIONS = "extensions"
+"""The key of the list in a config file."""
+PackageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$")]
+"""A name that can stand in a message as an argument of `pip install`: files of others are read here."""
+
+
+class NeededExtension(Section):
+    """An entry of the list."""
+
+    kind: ExtensionKind
+    name: Annotated[str, Field(max_length=100)]
+    package: PackageName
+    version: Annotated[str, Field(max_length=100)]
+
+
+class NeededExtensions(Section):
+    """The list."""
+
+    extensions: tuple[NeededExtension, ...] = Field(default=(), strict=False)
+
+
+# ---- settings
+
+
+def name_check(kind: ExtensionKind, own: Collection[str]) -> Callable[[Any], str]:
+    """A validator for a setting whose value is one of our own names, or one of an installed package."""
+
+    def check(value: Any) -> str:
+        is_name = isinstance(value, str) and (value in own or value in known_names(kind, own))
+        if not is_name:
+            names = ", ".join(known_names(kind, own))
+            raise PydanticCustomError("unknown_name", "must be one of {names}", {"names": names})
+        return str(value)
+
+    return check
+
+
+def settings_class(kind: ExtensionKind, own: Mapping[str, type[Section]], name: str) -> type[Section]:
+    """The class of the settings that belong to a name, ours or that of an installed package.
+
+    Raises ConfigError if no package declares the name, or if what it declares is no class of settings that can build.
+    """
+    if name in own:
+        return own[name]
+    loaded = load_extension(kind, name)
+    is_settings_class = isinstance(loaded, type) and issubclass(loaded, Section) and hasattr(loaded, "build")
+    if not is_settings_class:
+        found = "is no subclass of wenet_hs.config.section.Section with a method `build`"
+        raise wrong_object(kind, name, found)
+    settings: type[Section] = loaded
+    return settings
+
+
+# ---- the list
+
+
+def describe_extensions(extensions: Iterable[Extension]) -> list[dict[str, Any]]:
+    """The list as it stands in a file, each name once."""
+    return [asdict(extension) for extension in dict.fromkeys(extensions)]
+
+
+def check_installed(path: Path | str, listed: object) -> None:
+    """Check the list of a file before its settings are read. Nothing is imported.
+
+    Raises ConfigError with a line per name whose package is not installed, or if it is no such list.
+    """
+    try:
+        needed = NeededExtensions.model_validate({EXTENSIONS: listed}).extensions
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"]))
+        raise ConfigError(path, f"{key}: {fault['msg']}", "copy the file again") from error
+    extensions = [Extension(**entry.model_dump()) for entry in needed]
+    lines = [_absence(path, extension) for extension in extensions if not is_installed(extension)]
+    if lines:
+        raise ConfigError("\n".join(lines))
+
+
+def _absence(path: Path | str, extension: Extension) -> str:
+    """The line of a name whose package is not installed."""
+    found = f"needs the {extension}, which is not installed"
+    to_do = f"run `pip install {extension.package}` if you trust it"
+    return str(ConfigError(path, found, to_do))
