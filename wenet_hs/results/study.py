@@ -8,11 +8,12 @@ whose settings are those of `TableSpec`.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from wenet_hs.base.files import read_json
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.results.modes import sort_modes
 from wenet_hs.results.pairing import check_pair
@@ -22,6 +23,8 @@ from wenet_hs.score.seeds import Errors, SystemSeeds, compare_seeds, correct_p
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
 SPEC = "table.yaml"
+_TEXTS = "texts.json"
+"""What the texts of language models contain, in the folder of a table: written by `lm count`."""
 
 
 class ChartSpec(BaseModel):
@@ -75,6 +78,8 @@ class StudyTable:
     spec: TableSpec
     results: Mapping[str, Mapping[int, Results]]
     """By system, in the order of the rows, and seed."""
+    texts: Sequence[Mapping[str, Any]] = ()
+    """Of language models the counts of each text by name, and below `text` its name."""
 
     @property
     def trainings(self) -> list[Results]:
@@ -137,7 +142,7 @@ def read_table(folder: Path, published: Path | None = None) -> StudyTable:
     if unknown:
         what = f"results of {list_names(unknown)}, which {spec_path} does not name"
         raise DataError(folder, what, "add them to `systems`")
-    table = StudyTable(folder, spec, _group_by_system(all_results, spec))
+    table = StudyTable(folder, spec, _group_by_system(all_results, spec), _read_texts(folder))
     _check_one_test_set_per_system(table)
     _check_one_decoding(folder, all_results)
     return table
@@ -164,6 +169,13 @@ def _read_other_folders(folder: Path, spec: TableSpec) -> list[Results]:
     for other in spec.also:
         results += [training for training in _read_folder(folder / other) if training.system in spec.systems]
     return results
+
+
+def _read_texts(folder: Path) -> list[dict[str, Any]]:
+    """The counts of the texts; empty without their file. Raises DataError if it is damaged."""
+    path = folder / _TEXTS
+    texts: list[dict[str, Any]] = read_json(path, "run `wenet-hs lm count` again") if path.is_file() else []
+    return texts
 
 
 def _group_by_system(trainings: Sequence[Results], spec: TableSpec) -> dict[str, dict[int, Results]]:
