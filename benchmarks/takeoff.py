@@ -36,9 +36,9 @@ from paired import publish
 
 from wenet_hs.config.load import load_config
 from wenet_hs.manifest.data_list import Utterance, write_data_list
-from wenet_hs.runs.curves import read_curves
+from wenet_hs.runs.curves import TAKE_OFF_NATS, read_curves
 from wenet_hs.score.tables import markdown_table
-from wenet_hs.train.monitor import TAKE_OFF_NATS, TAKE_OFF_SHARE
+from wenet_hs.train.monitor import TAKE_OFF_SHARE
 
 ROOT = Path(__file__).parents[1]
 SLOW = ("encoder_conf.dropout_rate=0.1", "decoder_conf.dropout_rate=0.1", "dataset_conf.speed_perturb=true")

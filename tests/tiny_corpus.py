@@ -22,8 +22,9 @@ from wenet_hs.frontends import build_frontend
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.model.checkpoint import MANIFEST, check_intact, list_checkpoints, step_of
 from wenet_hs.text.units import UnitTable
+from wenet_hs.train.model_folder import PreparedFolder
 from wenet_hs.train.speech import SpeechTask, load_task, train
-from wenet_hs.train.start import TrainOptions
+from wenet_hs.train.start import ListPaths, TrainOptions
 from wenet_hs.tree import Tree
 
 LETTERS = "abcde"
@@ -53,7 +54,15 @@ class TinyCorpus:
 
     def task(self, model_dir: Path) -> SpeechTask:
         """The batches and steps of a training in a folder that has been trained, with a new model."""
-        return load_task(load_config(model_dir / "train.yaml"), self.options(model_dir), {}, World())
+        folder = PreparedFolder(
+            path=model_dir,
+            config_file=self.config,
+            config=load_config(model_dir / "train.yaml"),
+            hashes={},
+            encoder_folder=None,
+            record=None,
+        )
+        return load_task(folder, ListPaths(train=(self.train_data,), valid=self.cv_data), World())
 
     def arguments(self, model_dir: Path, *overrides: str) -> list[str]:
         """The same as a command line."""

@@ -3,6 +3,7 @@
 
 import logging
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -163,29 +164,40 @@ def test_statistics_have_no_effect_with_a_pretrained_encoder(
     assert "cmvn: the encoder computes its own input and its normalization; remove it" in line
 
 
-def test_ranks_share_a_batch(
-    corpus: TinyCorpus,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    settings = ["dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 600}"]
+def test_the_flags_are_the_options_of_the_training(corpus: TinyCorpus, monkeypatch: pytest.MonkeyPatch) -> None:
     started = list[TrainOptions]()
+    monkeypatch.setattr(command, "train", started.append)
+    flags = ["--cmvn", "c.json", "--divide_batch", "--checkpoint", "base", "--resume", "never", "--seed", "7"]
+    assert run_command(command, [*corpus.arguments(Path("m"), "grad_clip=1"), *flags]) == 0
+    assert run_command(command, corpus.arguments(Path("m"))) == 0
+    expected = TrainOptions(
+        config=corpus.config,
+        train_data=[corpus.train_data],
+        cv_data=corpus.cv_data,
+        model_dir=Path("m"),
+        override_config=["seed=7", "grad_clip=1"],
+        cmvn="c.json",
+        divide_batch=True,
+        resume="never",
+        checkpoint=Path("base"),
+        device="cpu",
+    )
+    without_flags = replace(
+        expected,
+        override_config=[],
+        cmvn=None,
+        divide_batch=False,
+        resume="auto",
+        checkpoint=None,
+    )
+    assert started == [expected, without_flags]
 
-    def settings_of(num_ranks: int, *flags: str) -> list[str]:
-        """What a training on so many ranks gets."""
-        arguments = [*corpus.arguments(tmp_path / "m", *settings, "max_epoch=1"), *flags]
-        with monkeypatch.context() as patch:
-            patch.setenv("WORLD_SIZE", str(num_ranks))
-            patch.setattr(command, "train", started.append)
-            assert run_command(command, arguments) == 0
-        return [*started[-1].override_config]
 
+def test_a_resumed_training_has_the_batches_of_the_ranks_before(corpus: TinyCorpus, tmp_path: Path) -> None:
+    """The flag --divide_batch: tests/train/test_start.py."""
+    settings = ["dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 600}", "max_epoch=1"]
     name = "dataset_conf.batch_conf.max_frames_in_batch"
-    undivided = settings_of(2)
-    assert undivided == settings_of(1, "--divide_batch") == [*settings, "max_epoch=1"]
-    of_two = settings_of(2, "--divide_batch")
-    assert of_two == [*undivided, f"{name}=300"]
-    corpus.train(tmp_path / "m", *of_two)
+    corpus.train(tmp_path / "m", *settings, f"{name}=300")
     refused = f"{name} was 300, is now 200; a resumed run must be the same"
     with pytest.raises(ConfigError, match=refused):
-        corpus.train(tmp_path / "m", *settings_of(3, "--divide_batch"))
+        corpus.train(tmp_path / "m", *settings, f"{name}=200")

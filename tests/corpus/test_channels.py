@@ -23,7 +23,7 @@ from wenet_hs.data.sampling import UtteranceTable
 from wenet_hs.data.shards import open_lists, write_shards
 from wenet_hs.decode.segments import find_cuts
 from wenet_hs.manifest.data_list import Utterance, format_utterance, parse_utterance
-from wenet_hs.report.utterances import embed_audio
+from wenet_hs.report.audio import embed_audio
 from wenet_hs.tree.errors import DataError
 
 RATE = 8000

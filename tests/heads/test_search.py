@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from wenet_hs.heads import HSoftmaxHead, base
-from wenet_hs.heads.kernels import search, search_numba, triton_launch
+from wenet_hs.heads.kernels import search, search_numba
 from wenet_hs.heads.kernels.numba_common import SERIAL_MAX_VALUES
 from wenet_hs.heads.kernels.search import KERNEL_MAX_K, expected_opened, is_search_faster, topk_lowest_id_first
 from wenet_hs.tree import Tree
@@ -128,8 +128,7 @@ def test_rows_beyond_the_limits_are_computed_by_the_dense_route(monkeypatch: pyt
     head, hidden = random_head("huffman", 500), torch.randn(40, 16)
     expected = topk(head, hidden, 10, "best_first")
     monkeypatch.setattr(search, "limits", lambda num_units, k: (30, 30))
-    weight = head.inner_vector.weight
-    given_up = search.best_first(hidden, weight, head.inner_vector.bias, head.node_children, head.levels, 10)[2]
+    given_up = head._best_first(hidden, 10)[2]
     assert given_up is not None and 0 < len(given_up) < 40
     values, ids = topk(head, hidden, 10, "best_first")
     torch.testing.assert_close(values, expected[0])
@@ -138,9 +137,7 @@ def test_rows_beyond_the_limits_are_computed_by_the_dense_route(monkeypatch: pyt
 
 def test_a_tree_of_equal_leaves_is_given_up_early() -> None:
     head = head_over(Tree.huffman(np.ones(2048)), torch.zeros(2047, 4))
-    given_up = search.best_first(
-        torch.ones(20, 4), head.inner_vector.weight, None, head.node_children, head.levels, 10
-    )[2]
+    given_up = head._best_first(torch.ones(20, 4), 10)[2]
     assert given_up is not None and given_up.tolist() == list(range(20))
     assert topk(head, torch.ones(320, 4), 10, "auto")[1].tolist() == [list(range(10))] * 320
 
@@ -162,19 +159,22 @@ def test_many_rows_are_cut_into_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_choice_of_a_search() -> None:
-    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float64 on cpu and k = 5'):
+    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float64 on cpu'):
         topk(random_head("huffman", 50).double(), torch.randn(2, 16).double(), 5, "best_first")
-    assert [is_search_faster(rows, 150, 10, "cpu") for rows in (1, 10, 160, 4000)] == [True, True, False, False]
+    assert [is_search_faster(rows, 150, 10) for rows in (1, 10, 160, 4000)] == [True, True, False, False]
     for sizes in ((160, 1000, 10), (4000, 267_735, 10), (1, 10_000, 10)):
-        assert is_search_faster(*sizes, "cpu")
+        assert is_search_faster(*sizes)
     for sizes in ((10, 1000, 500), (10, 2, 10), (10, 1, 1)):
-        assert not is_search_faster(*sizes, "cpu")
-    assert is_search_faster(10, 150, 10, "cuda") and not is_search_faster(10, 40, 10, "cuda")
-    can_search = random_head("huffman", 50)._can_search
-    assert can_search(torch.empty(0), 1000) and not can_search(torch.empty(0).double(), 1)
+        assert not is_search_faster(*sizes)
+
+
+def test_a_gpu_takes_the_best_of_all_log_probabilities() -> None:
+    head = random_head("huffman", 50)
     on_gpu: Any = SimpleNamespace(device=torch.device("cuda"), dtype=torch.float32)
-    assert can_search(on_gpu, search.GPU_MAX_K) == triton_launch.has_triton()
-    assert not can_search(on_gpu, search.GPU_MAX_K + 1)
+    assert not head.uses_search(on_gpu, 5)
+    head.search = "best_first"
+    with pytest.raises(ValueError, match='"best_first" cannot run for torch.float32 on cuda'):
+        head.uses_search(on_gpu, 5)
 
 
 # ---- the k greatest values of a row, by the kernel and by torch

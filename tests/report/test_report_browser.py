@@ -9,7 +9,8 @@ from browser import Page, find_browser
 from made_up_experiment import REF, write_data, write_experiment
 
 from wenet_hs.report.page import build_page
-from wenet_hs.results.experiments import gather_data, read_experiments
+from wenet_hs.results.experiment import read_experiments
+from wenet_hs.results.report_data import gather_data
 
 pytestmark = pytest.mark.slow
 SHOWN = "[...document.querySelectorAll('.utterance')].filter(item => !item.hidden).map(item => item.dataset.key)"

@@ -11,7 +11,8 @@ from older_versions import write_facts
 from wenet_hs.bin import lm, report
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import dump_config
-from wenet_hs.results.results_file import Results, collect_lm_results, read_results, write_results
+from wenet_hs.results.collect import collect_lm_results
+from wenet_hs.results.results_file import Results, read_results, write_results
 from wenet_hs.runs.record import RunRecord, Start, write_run
 
 

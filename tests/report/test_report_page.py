@@ -15,11 +15,12 @@ import pytest
 import soundfile
 from made_up_experiment import REF, replace_text, write_data, write_experiment, write_report
 
+from wenet_hs.report.aligned import align_columns
 from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.page_table import compare_columns
 from wenet_hs.report.sections import training_section
-from wenet_hs.report.utterances import align_columns
-from wenet_hs.results.experiments import gather_data, read_experiments
+from wenet_hs.results.experiment import read_experiments
+from wenet_hs.results.report_data import gather_data
 from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, score
 from wenet_hs.tree import NaryTree, Tree
 

@@ -2,11 +2,12 @@
 """Systems over seeds: which experiments are one system, their differences, and trainings that are no pairs."""
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from wenet_hs.results.experiments import ExperimentResults, compare_systems, group_seeds
+from wenet_hs.results.experiment import ExperimentResults
+from wenet_hs.results.folder import NO_DECODING_RECORD, DecodedTest
+from wenet_hs.results.systems import compare_systems, group_seeds
 from wenet_hs.runs.record import RunRecord, run_of_settings
 from wenet_hs.score import Rules, score
 
@@ -19,9 +20,19 @@ def experiment(name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp3
     settings = {"head": name[0], "dtype": dtype} | ({} if seed is None else {"seed": seed})
     provenance = {key.replace("_", " "): text for key, text in facts.items()}
     run = run_of_settings({"provenance": provenance}) or RunRecord()
-    files: dict[str, Any] = {"curves": {}, "tree": None, "rtf": {}, "absent": (), "outdated": ()}
-    scores = {"joint": report}
-    return ExperimentResults(name=name, folder=Path(), settings=settings, run=run, scores=scores, **files)
+    return ExperimentResults(
+        name=name,
+        folder=Path(),
+        test=DecodedTest(Path("test")),
+        settings=settings,
+        run=run,
+        curves={},
+        tree=None,
+        scores={"joint": report},
+        decoding=NO_DECODING_RECORD,
+        absent=(),
+        outdated=(),
+    )
 
 
 def trainings(name: str, wrong: tuple[int, ...], **facts: str) -> list[ExperimentResults]:
@@ -47,7 +58,9 @@ def test_a_system_is_everything_but_the_seed() -> None:
 
 def test_systems_are_compared_with_the_first_one() -> None:
     systems = (trainings("a", (1, 2, 3, 4, 5)), trainings("b", (2, 3, 5, 7, 6)), trainings("c", (1, 3, 2, 4, 6)))
-    rows, faults = compare_systems([*sum(systems, []), *trainings("d", (0, 1, 1))], ["joint"])
+    compared = compare_systems([*sum(systems, []), *trainings("d", (0, 1, 1))], ["joint"])
+    rows = compared.systems
+    faults = compared.faults
     assert [(row.name, row.baseline, len(row.rates)) for row in rows] == [
         *((name, "a", 5) for name in "abc"),
         ("d", "a", 3),
@@ -69,7 +82,9 @@ def test_systems_are_compared_with_the_first_one() -> None:
     ],
 )
 def test_trainings_that_are_no_pairs_are_named(other: list[ExperimentResults], fault: str) -> None:
-    rows, faults = compare_systems([*trainings("a", (1, 2), processor="X"), *other], ["joint"])
+    compared = compare_systems([*trainings("a", (1, 2), processor="X"), *other], ["joint"])
+    rows = compared.systems
+    faults = compared.faults
     assert [row.difference for row in rows] == [None, None]
     assert len(faults) == 1 and faults[0].startswith(
         f"a and {rows[1].name} are not compared over seeds in joint: {fault}"

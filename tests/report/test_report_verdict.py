@@ -16,7 +16,8 @@ from wenet_hs.report.verdict import (
     describe_single_trainings,
     write_verdict,
 )
-from wenet_hs.results.experiments import gather_data, read_experiments
+from wenet_hs.results.experiment import read_experiments
+from wenet_hs.results.report_data import gather_data
 from wenet_hs.score import Rules, score
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, detectable_difference

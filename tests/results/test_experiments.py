@@ -8,7 +8,9 @@ import pytest
 from made_up_experiment import BAD, GOOD, LANGS, REF, replace_text, write_data, write_experiment, write_report
 
 from wenet_hs.manifest.data_list import read_text, write_text
-from wenet_hs.results.experiments import choose_mode, gather_data, read_experiments, sort_modes
+from wenet_hs.results.experiment import read_experiments
+from wenet_hs.results.modes import sort_modes
+from wenet_hs.results.report_data import choose_mode, gather_data
 from wenet_hs.runs.curves import read_curves
 from wenet_hs.score import Rules, score
 from wenet_hs.tree.errors import ConfigError, DataError

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of decoding modes in results, and the usual mode."""
+"""The order of decoding modes in results."""
 
-from wenet_hs.results.modes import sort_modes, usual_mode
+from wenet_hs.results.modes import default_modes_first, sort_modes
 
 
 def test_modes_have_the_order_of_the_table_and_unknown_ones_are_last() -> None:
@@ -9,6 +9,7 @@ def test_modes_have_the_order_of_the_table_and_unknown_ones_are_last() -> None:
     assert sort_modes(modes) == ["ctc_greedy_search", "attention", "aa", "zz"]
 
 
-def test_the_usual_mode() -> None:
-    assert usual_mode({"joint", "attention_rescoring", "attention"}) == "attention_rescoring"
-    assert usual_mode({"attention", "ctc_greedy_search"}) == "attention"
+def test_the_default_mode_is_before_the_others() -> None:
+    modes = ["zz", "ctc_greedy_search", "aa", "joint", "attention_rescoring", "attention"]
+    expected = ["attention_rescoring", "joint", "attention", "ctc_greedy_search", "aa", "zz"]
+    assert default_modes_first(modes) == expected

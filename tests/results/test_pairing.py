@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.results.pairing import Training, check_pair, check_system, read_training, training_of
+from wenet_hs.results.experiment import read_training
+from wenet_hs.results.pairing import Training, check_pair, check_system, training_of
 from wenet_hs.runs.record import RunRecord, Start, run_of_settings
 from wenet_hs.tree.errors import DataError
 

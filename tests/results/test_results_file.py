@@ -14,9 +14,9 @@ from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_e
 from wenet_hs.bin import report as command
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.report.tables import format_details, format_table, write_markdown
-from wenet_hs.results import results_file as results
-from wenet_hs.results.experiments import read_experiments
-from wenet_hs.results.results_file import Results, collect_results, read_results, write_results
+from wenet_hs.results.collect import collect_results
+from wenet_hs.results.experiment import read_experiments
+from wenet_hs.results.results_file import Results, read_results, write_results
 from wenet_hs.results.study import compare_study, read_table
 from wenet_hs.score.compare import MACRO
 
@@ -284,10 +284,3 @@ def test_flags_that_do_not_belong_together_are_refused(tmp_path: Path, capsys: C
         assert "give --exp with" in error_line(run_line(command, line), capsys)
     for line in (f"--exp {tmp_path}", f"--results {tmp_path} --tables {tmp_path} --markdown {tmp_path}/R.md"):
         assert "--exp: needs --out for a page, or --results" in error_line(run_line(command, line), capsys)
-
-
-def test_take_off_of_validations_without_a_record_of_training_between_them() -> None:
-    valid = [{"step": 4.0, "plateau_ctc": 3.0, "loss_ctc": 2.5}, {"step": 5.0, "plateau_ctc": 3.0, "loss_ctc": 2.0}]
-    train = [{"step": 2.0, "loss_ctc": 2.25}]
-    assert results._take_off({"train": train, "valid": valid}) == 1.0
-    assert results._take_off({"valid": valid[:1]}) == 0.5

@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from wenet_hs.runs.curves import is_model_overfitted, is_overfitted, losses_by_validation, read_curves
+from wenet_hs.runs.curves import (
+    ctc_take_off,
+    is_model_overfitted,
+    is_overfitted,
+    losses_by_validation,
+    read_curves,
+)
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,3 +71,13 @@ def test_a_model_is_over_fitted_at_the_checkpoints_of_its_weights(tmp_path: Path
     (tmp_path / "final.json").unlink()
     (tmp_path / "metrics.jsonl").write_text("damaged\n{}\n")
     assert not is_model_overfitted(tmp_path, weights)
+
+
+def test_the_distance_of_ctc_from_its_plateau() -> None:
+    valid = [{"step": 4.0, "plateau_ctc": 3.0, "loss_ctc": 2.5}, {"step": 5.0, "plateau_ctc": 3.0, "loss_ctc": 2.0}]
+    train = [{"step": 2.0, "loss_ctc": 2.25}, {"step": 3.0, "loss_ctc": 1.25}]
+    assert ctc_take_off({"valid": valid[:1]}) == 0.5
+    assert ctc_take_off({"train": train, "valid": valid[:1]}) == 1.25, "the mean of the two records is 1.75"
+    assert ctc_take_off({"train": train[:1], "valid": valid}) == 1.0, "no record between the validations"
+    assert ctc_take_off({"valid": [{"step": 4.0, "loss_ctc": 2.5}]}) is None
+    assert ctc_take_off({}) is None

@@ -31,6 +31,7 @@ from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.experiment import load_experiment
 from wenet_hs.model.packed import MODEL_FILES, WEIGHTS
 from wenet_hs.recognizer import load_model
+from wenet_hs.results.scorings import read_scorings
 from wenet_hs.runs.record import (
     DataFile,
     DataLists,
@@ -45,7 +46,7 @@ from wenet_hs.runs.record import (
     write_run,
 )
 from wenet_hs.score import Rules, report_to_json, score
-from wenet_hs.share.card import PackOptions, read_scorings, write_card
+from wenet_hs.share.card import PackOptions, write_card
 from wenet_hs.share.pack import PRIVATE_PATH, TRAINING_FILES, blank_texts, pack_model, without_folders
 from wenet_hs.text.tokenizer import bpe_units, train_bpe
 from wenet_hs.tree import load_tree
@@ -284,7 +285,7 @@ def test_scores_of_other_weights_are_left_out(
     scored: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     experiment = load_experiment(scored)
-    monkeypatch.setattr("wenet_hs.share.card.file_sha256", lambda path: "another")
+    monkeypatch.setattr("wenet_hs.results.scorings.file_sha256", lambda path: "another")
     monkeypatch.setattr("wenet_hs.share.trained_on.file_sha256", lambda path: "another")
     card = write_card(experiment, PackOptions(model_dir=scored, out=tmp_path), RunRecord(), "mit")
     assert "the folder of the model has no scores of these weights" in card and "model-index" not in card

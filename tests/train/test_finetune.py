@@ -35,6 +35,7 @@ from wenet_hs.train.finetune import (
     map_head,
     match_units,
     mix_rows,
+    read_base_model,
 )
 from wenet_hs.tree import NaryTree, Tree
 from wenet_hs.tree.errors import CheckpointError, ConfigError
@@ -69,7 +70,7 @@ def built(table: UnitTable, trees: Trees = (None, None), *, seed: int = 0, **cho
 
 def take_weights(model: AsrModel, path: Path, table: UnitTable) -> FineTuneReport:
     """Copy the matching weights of the trained model in `path`, as `--checkpoint` does."""
-    return load_base_weights(model, path, table)
+    return load_base_weights(model, read_base_model(path), table)
 
 
 def loaded(

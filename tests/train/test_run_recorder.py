@@ -5,6 +5,7 @@ import errno
 import logging
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,12 +14,15 @@ from older_versions import write_facts
 from tiny_corpus import TinyCorpus, cut_back
 
 from wenet_hs.base.files import file_sha256
+from wenet_hs.compute.distributed import World
 from wenet_hs.config.load import load_config
+from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.runs.record import End, FirstWeights, RunRecord, Start, read_run, write_run
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.train import run_recorder, training
 from wenet_hs.train.model_folder import Hardware, prepare_folder, resolve_auto
 from wenet_hs.train.run_recorder import MAX_WARNINGS, RunRecorder
+from wenet_hs.train.start import find_earlier_training, read_request
 from wenet_hs.train.state import Progress
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, Stopped
 
@@ -83,11 +87,11 @@ def test_a_stop_and_a_resume_are_one_entry_each(tiny_corpus: TinyCorpus, tmp_pat
 
 def record_at_resume(corpus: TinyCorpus, folder: Path) -> RunRecord:
     """The record with which a resumed training begins."""
-    options = corpus.options(folder)
+    request = read_request(corpus.options(folder), None, 1, ExperimentConfig)
+    earlier = find_earlier_training(folder, "auto", World(), ExperimentConfig)
+    config = resolve_auto(request.config, torch.device("cpu"), where=request.config_file, earlier=earlier)
     hardware = Hardware(processors=("P",), ranks=1)
-    config = load_config(options.config, options.override_config)
-    config = resolve_auto(config, torch.device("cpu"), where=options.config, resumed=folder / "train.yaml")
-    record = prepare_folder(options, config, is_resumed=True, hardware=hardware).record
+    record = prepare_folder(replace(request, config=config), earlier, hardware).record
     assert record is not None
     return record
 

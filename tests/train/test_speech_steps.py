@@ -15,7 +15,6 @@ from small_models import row_of, small_batch, small_config, small_model
 from torch import Tensor
 
 from wenet_hs.compute.distributed import World
-from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.batching import Batch
 from wenet_hs.heads.ctc import Ctc
@@ -32,6 +31,7 @@ from wenet_hs.train.speech_steps import (
     translate_torch_errors,
     validate,
 )
+from wenet_hs.train.start import EarlierTraining
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
@@ -328,8 +328,11 @@ def test_auto_is_bf16_where_it_is_native_and_the_model_wide_enough(
         monkeypatch.setattr(model_folder, "has_native_bf16", lambda device, native=native: native)
         assert [resolved("auto", *size) for size in sizes] == expected
     assert resolved("fp16", 256, "cuda") == "fp16"  # bin/test_bin_train.py: refused where it is emulated
-    dump_config(small_config(dtype="fp16"), tmp_path / "train.yaml")
     monkeypatch.setattr(model_folder, "has_native_fp16", lambda device: False)
     with pytest.raises(ConfigError, match="train.yaml: dtype: fp16 is emulated by this processor, .*; use --device c"):
-        resumed = tmp_path / "train.yaml"
-        model_folder.resolve_auto(small_config(dtype="auto"), CPU, where=Path("c.yaml"), resumed=resumed)
+        earlier = EarlierTraining(
+            checkpoint=tmp_path / "checkpoints/step-00000001",
+            config_file=tmp_path / "train.yaml",
+            config=small_config(dtype="fp16"),
+        )
+        model_folder.resolve_auto(small_config(dtype="auto"), CPU, where=Path("c.yaml"), earlier=earlier)

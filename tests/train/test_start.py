@@ -110,3 +110,16 @@ def test_a_checkpoint_to_resume_is_one_of_the_folder(trained: Path, tmp_path: Pa
     (tmp_path / "final.pt").touch()
     with pytest.raises(CheckpointError, match="a model without checkpoints, so it cannot be resumed; use another"):
         choose_checkpoint(tmp_path, "auto")
+
+
+def test_a_training_reads_each_config_once(tiny_corpus: TinyCorpus, tmp_path: Path, yaml_reads: list[Path]) -> None:
+    folder = tmp_path / "m"
+    settings = ("max_epoch=1", "save_interval=null")
+    tiny_corpus.train(folder, *settings)
+    assert yaml_reads == [tiny_corpus.config]
+    yaml_reads.clear()
+    tiny_corpus.train(folder, *settings, "max_epoch=2")
+    assert yaml_reads == [tiny_corpus.config, folder / "train.yaml"]
+    yaml_reads.clear()
+    tiny_corpus.train(tmp_path / "tuned", *settings, checkpoint=folder)
+    assert yaml_reads == [tiny_corpus.config, folder / "train.yaml"]

@@ -117,3 +117,18 @@ def test_bigrams_that_are_left_out() -> None:
     apart = tree_of([[0, 1], [], [2, 3]], [1, 1, 1, 1])  # none across two sequences
     assert apart == tree_of([[2, 3], [0, 1], []], [1, 1, 1, 1])
     assert brute_force([[0, 1], [2, 3]], 4, 4) == set(units_below(apart))
+
+
+def test_a_tree_with_names() -> None:
+    """Units 0 and 2 are both between 1 and 3, so they share a branch."""
+    tree = Tree.brown([[1, 0, 3], [1, 2, 3], []], [1, 2, 1, 2], units="abcd")
+    assert (tree.kind, tree.units, tree.options) == ("brown", ("a", "b", "c", "d"), {})
+    codes = tree.codes()
+    assert codes[0][:-1] == codes[2][:-1]
+
+
+@pytest.mark.parametrize("wrong", [[0, 4], [-1, 2]])
+def test_ids_that_are_no_units(wrong: list[int]) -> None:
+    shown = f"sequences: unit ids from {wrong[0]} to {wrong[1]}; with 4 units they are 0…3"
+    with pytest.raises(ValueError, match=shown):
+        Tree.brown([[0, 1], wrong], [1, 1, 1, 1])

@@ -32,7 +32,7 @@ from wenet_hs.data.audio import AudioError, TooLongError, read_duration
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.recipes.own_options import FORMS
-from wenet_hs.report.utterances import encode_clip
+from wenet_hs.report.audio import encode_clip
 from wenet_hs.tree.atomic import open_atomic, write_atomic
 from wenet_hs.tree.errors import DataError
 

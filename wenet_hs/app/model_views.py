@@ -39,7 +39,8 @@ from wenet_hs.corpus.edits import ADDED, leave_out_held, utterances_of, write_ad
 from wenet_hs.data.media import ALL_SUFFIXES
 from wenet_hs.data.peaks import read_peaks
 from wenet_hs.model.packed import resolve_model
-from wenet_hs.report.running import read_state
+from wenet_hs.report.curve_charts import curve_charts
+from wenet_hs.results.running import read_state
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError, WenetHsError
 
@@ -72,7 +73,8 @@ def show_live(request: Request) -> Response:
     else:
         training = project.training(query.get("training", ""))
         live = read_state(training.folder)
-        answer = render(request, "live_training.html", training=training, live=live, **values)
+        charts = curve_charts([live.curves], "steps")
+        answer = render(request, "live_training.html", training=training, live=live, charts=charts, **values)
         state = "running" if training.process else "done"
     answer.headers["X-State"] = quote(state)
     return answer

@@ -21,7 +21,7 @@ from wenet_hs.app.lists import page_of
 from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects
 from wenet_hs.base.jobs import start_job
-from wenet_hs.report.utterances import align_columns
+from wenet_hs.report.aligned import align_columns
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import format_p, format_points, format_signed
 from wenet_hs.text.units import show_unit

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from wenet_hs.annotation.corrections import CORRECTIONS
 from wenet_hs.app.places import TARGETS, Places, check_name, choose
-from wenet_hs.base.files import lock_holder, locked, one_field, read_cached
+from wenet_hs.base.files import lock_holder, locked, one_field
 from wenet_hs.base.jobs import Job, read_jobs
-from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.recipes.folder_options import options_file, read_absolute_values
+from wenet_hs.results.folder import ExperimentFolder
 from wenet_hs.tree.errors import DataError, WenetHsError
 
 _FOLDERS_OF_RECIPE = ("data", "exp")
@@ -42,7 +42,7 @@ class Training:
     @property
     def is_scored(self) -> bool:
         """Whether it has results."""
-        return any(self.folder.glob("test/*/score.json"))
+        return bool(ExperimentFolder(self.folder).test().scored_modes())
 
     @property
     def is_complete(self) -> bool:
@@ -51,13 +51,15 @@ class Training:
 
     @property
     def begun(self) -> str:
-        return f"{datetime.fromtimestamp((self.folder / 'train.yaml').stat().st_mtime):%Y-%m-%d %H:%M}"
+        """When its settings were written, in local time."""
+        changed = ExperimentFolder(self.folder).settings_path.stat().st_mtime
+        return f"{datetime.fromtimestamp(changed):%Y-%m-%d %H:%M}"
 
     @property
     def max_minutes(self) -> float | None:
         """The limit of its time; None without one, or if train.yaml cannot be read."""
         with suppress(WenetHsError, OSError):
-            value = read_cached(read_yaml, self.folder / "train.yaml").values.get("max_minutes")
+            value = ExperimentFolder(self.folder).read_settings().get("max_minutes")
             return float(value) if isinstance(value, int | float) else None
         return None
 

@@ -1,21 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The expected time of a training, and the results of trainings on the test set."""
 
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from wenet_hs.app.expected_times import expected_time_file
-from wenet_hs.app.lists import page_of, read_clips, read_stats
+from wenet_hs.app.lists import PageOf, page_of, read_clips, read_stats
 from wenet_hs.app.projects import Project, Training, read_recipe_options
 from wenet_hs.base.files import read_cached
 from wenet_hs.model.modes import usual_mode
 from wenet_hs.recipes.expected_record import read_expected
 from wenet_hs.recipes.own_options import OwnOptions
-from wenet_hs.results.experiments import sort_modes
-from wenet_hs.results.model_scores import MIN_COUNT, read_scores, score_files
+from wenet_hs.results.folder import ExperimentFolder
+from wenet_hs.results.model_scores import MIN_COUNT, ModelScores, read_scores
 from wenet_hs.score.compare import Difference, Significance, compare_macro
+from wenet_hs.score.error_rate import LanguageScore, MacroScore
 from wenet_hs.tree.errors import DataError
 
 
@@ -38,46 +40,115 @@ def find_expected_time(project: Project, options: OwnOptions) -> str:
     return ""
 
 
-def read_results(training: Training, mode: str, page: str) -> dict[str, Any] | None:
-    """The scores in this mode, or in the usual one if it is not scored; None if nothing is scored."""
-    paths = score_files(training.folder)
-    modes = sort_modes(paths)
+@dataclass(frozen=True, kw_only=True)
+class ShownResults:
+    """The scores of a training on the page of results."""
+
+    mode: str
+    modes: Sequence[str]
+    """All scored ones."""
+    scores: ModelScores
+    score: LanguageScore | MacroScore
+    """Of several languages the macro average, of one language its rate."""
+    shown: PageOf[str]
+    """Keys of utterances, the worst ones first."""
+    min_count: int = MIN_COUNT
+    """Occurrences of a unit in the test set without which its recall is not shown."""
+
+
+def read_results(training: Training, mode: str, page: str) -> ShownResults | None:
+    """The scores in this mode, or in the usual one if it is not scored; None if nothing is scored.
+
+    `page`: the number of the page of utterances.
+    """
+    test = ExperimentFolder(training.folder).test()
+    modes = test.scored_modes()
     if not modes:
         return None
-    chosen = mode if mode in paths else usual_mode(modes)  # the form sends that of the training shown before
-    scores = read_cached(read_scores, paths[chosen])
-    score = scores.report.macro if len(scores.report.languages) > 1 else scores.report.micro
-    found = {"mode": chosen, "modes": modes, "score": score, "shown": page_of(scores.worst, page, 10)}
-    return found | vars(scores) | {"min_count": MIN_COUNT}
+    chosen = mode if mode in modes else usual_mode(modes)  # the form sends that of the training shown before
+    scores = read_cached(read_scores, test.score_path(chosen))
+    report = scores.report
+    return ShownResults(
+        mode=chosen,
+        modes=modes,
+        scores=scores,
+        score=report.macro if len(report.languages) > 1 else report.micro,
+        shown=page_of(scores.worst, page, 10),
+    )
 
 
-def read_comparisons(project: Project) -> list[dict[str, Any]]:
-    """Each scored training that began from a scored one, and the difference of both; or why they are not compared."""
-    scored = {one.folder.resolve(): one for one in project.trainings() if one.is_scored}
-    bases = [Path(read_recipe_options(folder.parent).get("base", "")).resolve() for folder in scored]
-    pairs = [(scored[base], new) for base, new in zip(bases, scored.values(), strict=True) if base in scored]
-    return [
-        {"old": old.name, "new": new.name, "begun": new.begun} | _read_difference(project, old, new)
-        for old, new in pairs
-    ]
+@dataclass(frozen=True, kw_only=True)
+class Improvement:
+    """The paired difference of two trainings in one mode, as a macro average."""
+
+    difference: Difference
+    sampled: str
+    """What was resampled for the test: utterances or speakers."""
+    test: Significance
+    num_langs: int
 
 
-def _read_difference(project: Project, old: Training, new: Training) -> dict[str, Any]:
-    of_old, of_new = score_files(old.folder), score_files(new.folder)
-    if not (modes := sort_modes(of_old.keys() & of_new.keys())):
-        return {"mode": "", "fault": ""}
+@dataclass(frozen=True, kw_only=True)
+class ComparedTraining:
+    """A training and the one that it began from."""
+
+    old: str
+    new: str
+    """Names of the two."""
+    begun: str
+    """When the new one began."""
+    mode: str = ""
+    """In which both are scored; empty if there is none."""
+    fault: str = ""
+    """Why they are not compared in this mode; empty if they are."""
+    improvement: Improvement | None = None
+
+
+def read_comparisons(project: Project) -> list[ComparedTraining]:
+    """Each scored training that began from a scored one, compared with that one."""
+    scored = {training.folder.resolve(): training for training in project.trainings() if training.is_scored}
+    comparisons = list[ComparedTraining]()
+    for folder, new in scored.items():
+        base = Path(read_recipe_options(folder.parent).get("base", "")).resolve()
+        if base in scored:
+            comparisons.append(_compare_trainings(project, scored[base], new))
+    return comparisons
+
+
+def _compare_trainings(project: Project, old: Training, new: Training) -> ComparedTraining:
+    """The comparison in the usual one of the modes in which both are scored."""
+    names = ComparedTraining(old=old.name, new=new.name, begun=new.begun)
+    old_test = ExperimentFolder(old.folder).test()
+    new_test = ExperimentFolder(new.folder).test()
+    new_modes = new_test.scored_modes()
+    modes = [mode for mode in old_test.scored_modes() if mode in new_modes]
+    if not modes:
+        return names
     mode = usual_mode(modes)
-    paths = of_old[mode], of_new[mode]
     try:
-        of, unit, test = _compare(project, *paths, *(path.stat().st_mtime_ns for path in paths))
+        improvement = _compare(project, _dated(old_test.score_path(mode)), _dated(new_test.score_path(mode)))
     except DataError as error:
-        return {"mode": mode, "fault": str(error)}
-    num_langs = len(read_cached(read_scores, paths[1]).report.languages)
-    return {"mode": mode, "fault": "", "of": of, "unit": unit, "test": test, "num_langs": num_langs}
+        return replace(names, mode=mode, fault=str(error))
+    return replace(names, mode=mode, improvement=improvement)
+
+
+@dataclass(frozen=True)
+class _DatedFile:
+    """A file as it was at a time: a key of the cache of comparisons."""
+
+    path: Path
+    changed_ns: int
+
+
+def _dated(path: Path) -> _DatedFile:
+    return _DatedFile(path, path.stat().st_mtime_ns)
 
 
 @lru_cache(maxsize=64)
-def _compare(project: Project, old: Path, new: Path, *_: int) -> tuple[Difference, str, Significance]:
+def _compare(project: Project, old: _DatedFile, new: _DatedFile) -> Improvement:
+    """The paired difference of two scorings. Raises DataError if they are not of the same utterances."""
     speakers = {key: clip.speaker for key, clip in read_clips(project).items()}
-    of_old, of_new = read_cached(read_scores, old), read_cached(read_scores, new)
-    return compare_macro(of_old.report, of_new.report, speakers)
+    old_report = read_cached(read_scores, old.path).report
+    new_report = read_cached(read_scores, new.path).report
+    difference, sampled, test = compare_macro(old_report, new_report, speakers)
+    return Improvement(difference=difference, sampled=sampled, test=test, num_langs=len(new_report.languages))

@@ -18,11 +18,11 @@ from wenet_hs.app.guard import Guard
 from wenet_hs.app.pages import Site, show_error
 from wenet_hs.app.places import Places
 from wenet_hs.app.projects import Projects
-from wenet_hs.report import page as report_page
+from wenet_hs.report import render as report_render
 from wenet_hs.tree.errors import ConfigError, WenetHsError
 
 _SHARED = {"report.css": "text/css", "report.js": "text/javascript"}
-_TEMPLATES = Path(report_page.__file__).with_name("templates")
+_TEMPLATES = Path(report_render.__file__).with_name("templates")
 
 
 def send_shared(request: Request) -> Response:

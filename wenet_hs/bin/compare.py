@@ -19,7 +19,8 @@ from pathlib import Path
 
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.bin.score import LANG, add_common_arguments, read_hypothesis, read_languages, read_reference, rules_of
-from wenet_hs.results.pairing import check_pair, check_system, read_training
+from wenet_hs.results.experiment import read_training
+from wenet_hs.results.pairing import check_pair, check_system
 from wenet_hs.score import score
 from wenet_hs.score.compare import compare
 from wenet_hs.score.error_rate import Report, count_of

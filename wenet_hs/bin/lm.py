@@ -81,9 +81,16 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
 def _train(args: argparse.Namespace) -> None:
     from wenet_hs.train.language_model import train_lm  # with the code of `train`, which takes a second to import
 
-    same = {name: getattr(args, name) for name in ("config", "model_dir", "resume", "device")}
-    same["override_config"] = read_settings(args)
-    print(f"{train_lm(TrainOptions(train_data=args.train_text, cv_data=args.valid_text, **same))}: trained")
+    options = TrainOptions(
+        config=args.config,
+        train_data=args.train_text,
+        cv_data=args.valid_text,
+        model_dir=args.model_dir,
+        override_config=read_settings(args),
+        resume=args.resume,
+        device=args.device,
+    )
+    print(f"{train_lm(options)}: trained")
 
 
 def _add_score_arguments(parser: argparse.ArgumentParser) -> None:

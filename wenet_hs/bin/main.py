@@ -282,7 +282,6 @@ def read_settings(args: argparse.Namespace) -> list[str]:
         if head in given and tree in given and _is_without_tree(given[head]):
             logger.info("--%s %s: not used, a %s has no tree", tree, given.pop(tree), given[head])
     implied = ["tokenizer=bpe"] if "bpe_model" in given and "tokenizer" not in given else []
-    implied += ["cmvn=global_cmvn"] if "cmvn" in given else []
     return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
 
 

@@ -21,19 +21,19 @@ from pathlib import Path
 
 from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import check_at_least, main_of
-from wenet_hs.config.load import is_language_model
 from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.report.page import build_page, format_summary
 from wenet_hs.report.tables import write_markdown
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
-from wenet_hs.results.experiments import ExperimentResults, gather_data, read_experiments
-from wenet_hs.results.results_file import collect_lm_results, collect_results, write_results
+from wenet_hs.results.collect import collect_lm_results, collect_results
+from wenet_hs.results.experiment import ExperimentResults, read_experiments
+from wenet_hs.results.folder import DEFAULT_TEST, ExperimentFolder
+from wenet_hs.results.report_data import gather_data
+from wenet_hs.results.results_file import write_results
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
 
 logger = logging.getLogger(__name__)
-
-DEFAULT_TEST = "test"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> None:
     if bool(args.exp) != bool(args.out or args.results):
         found = "needs --out for a page, or --results for results files, and these need --exp"
         raise ConfigError("--exp", found, "give both")
-    models = [one for one in args.exp if (one / "train.yaml").is_file() and is_language_model(one / "train.yaml")]
+    models = [folder for folder in args.exp if ExperimentFolder(folder).is_language_model()]
     if args.out and models:
         raise ConfigError(f"--exp {models[0]}", "a language model, of which there is no page", "leave --out out")
     for folder in models:
@@ -103,8 +103,9 @@ def _check_scored(experiments: Sequence[ExperimentResults], test: str) -> None:
     """Warn about each experiment without error rates; refuse a --test that no experiment has."""
     unscored = [experiment for experiment in experiments if not experiment.scores]
     if len(unscored) == len(experiments) and test != DEFAULT_TEST:
-        paths = (path for experiment in experiments for path in experiment.folder.glob("*/*/score.json"))
-        known = ", ".join(sorted({path.parent.parent.name for path in paths})) or "none, run `wenet-hs score --json`"
+        folders = [ExperimentFolder(experiment.folder) for experiment in experiments]
+        scored = sorted({test.name for folder in folders for test in folder.scored_tests()})
+        known = ", ".join(scored) or "none, run `wenet-hs score --json`"
         what = f"no experiment has a {test}/<mode>/score.json to read"
         raise ConfigError(f"--test {test}", what, f"scored are: {known}")
     for found in unscored:

@@ -9,18 +9,13 @@ WeNet's flags are read as ours, or the message says what to do instead (docs/fro
 """
 
 import argparse
-import logging
 from pathlib import Path
 
 from wenet_hs.bin.main import add_setting_arguments, main_of, read_settings
-from wenet_hs.compute.distributed import int_from_environment, is_first_rank
-from wenet_hs.config.load import load_config, read_setting
-from wenet_hs.data.divided_batch import divide_batch
+from wenet_hs.compute.distributed import is_first_rank
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.train.speech import train
 from wenet_hs.train.start import TrainOptions
-
-logger = logging.getLogger(__name__)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -41,39 +36,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    names = ("config", "train_data", "cv_data", "data_type", "model_dir", "resume", "checkpoint", "device")
-    options = {name: getattr(args, name) for name in names}
-    settings = _read_settings(args)
-    final = train(TrainOptions(**options, override_config=settings))
+    without_cmvn = argparse.Namespace(**{**vars(args), "cmvn": None})
+    options = TrainOptions(
+        config=args.config,
+        train_data=args.train_data,
+        cv_data=args.cv_data,
+        data_type=args.data_type,
+        model_dir=args.model_dir,
+        override_config=read_settings(without_cmvn),
+        cmvn=args.cmvn,
+        divide_batch=args.divide_batch,
+        resume=args.resume,
+        checkpoint=args.checkpoint,
+        device=args.device,
+    )
+    final = train(options)
     if is_first_rank():
         print(f"{final}: trained")
-
-
-def _read_settings(args: argparse.Namespace) -> list[str]:
-    """The settings that the flags give.
-
-    Statistics for a pretrained encoder are left out. With --divide_batch the batches are those of a
-    rank, which a resumed run must have again.
-    """
-    settings = read_settings(_without_unused_statistics(args))
-    num_ranks = int_from_environment("WORLD_SIZE", 1, at_least=1)
-    if args.divide_batch and num_ranks > 1:
-        conf = load_config(args.config, settings).dataset_conf.batch_conf
-        settings.append(divide_batch(conf, num_ranks))
-    return settings
-
-
-def _without_unused_statistics(args: argparse.Namespace) -> argparse.Namespace:
-    """The flags without --cmvn if the encoder is pretrained, which a line of the log states."""
-    if args.cmvn is None or not _has_pretrained_encoder(args):
-        return args
-    found = "not used, a pretrained encoder normalizes its input itself"
-    logger.info("--cmvn %s: %s", args.cmvn, found)
-    return argparse.Namespace(**{**vars(args), "cmvn": None})
-
-
-def _has_pretrained_encoder(args: argparse.Namespace) -> bool:
-    return bool(read_setting(args.config, args.override_config, "encoder") == "pretrained")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Output heads: distributions over the units from decoder states. `model/build.py` makes one from the configuration."""
+"""Output heads: probabilities of the units from the hidden states of a model.
+
+This room and `wenet_hs.tree` use only each other, numpy, numba, torch and the standard library.
+`docs/heads.md` begins with their use in a model of one's own.
+"""
 
 from wenet_hs.heads.adaptive import AdaptiveHead
 from wenet_hs.heads.base import OutputHead

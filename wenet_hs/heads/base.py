@@ -29,11 +29,11 @@ class SmoothingWeights(NamedTuple):
 
 
 class OutputHead(nn.Module, ABC):
-    """Log-probabilities of the units from decoder states.
+    """Log-probabilities of the units from the hidden states of a model. It has no `forward`.
 
     `hidden` is (..., D) of any float dtype. All computation is in float32, also under autocast; float64 stays float64.
     Results have the leading shape of `hidden`. `targets` are unit ids in 0…V-1 with that leading shape. Their range is
-    checked on a CPU; on a GPU the check would wait for the device.
+    checked on a CPU; on a GPU the check would wait for the device. There is no id for padding: leave it out before.
 
     A head implements `_log_probs` and `_cross_entropy`. It overrides `_node_smoothed_loss`, `_topk`, `_eval_metrics`
     and `_label_log_probs` if it can compute them without all log-probabilities.

@@ -139,7 +139,7 @@ def compact_alphabet(targets: Tensor, target_lengths: Tensor, blank: int) -> Alp
 def constant_output_loss(targets: Sequence[Sequence[int]], num_frames: Sequence[int], blank: int) -> float:
     """The lowest CTC loss that an output can have which is the same in every frame, in nats per target.
 
-    The targets are the labels and one end of sentence per utterance, as in `loss_ctc` of `LossSum.per_target`.
+    The targets that it is divided by are the labels, and one end of sentence per utterance.
 
     This is the loss of the plateau on which a training starts: the output has learned how frequent the units and blank
     are, and nothing of the speech. It is computed by expectation maximization: the new probability of a unit is its

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from wenet_hs.heads.gpu import copy_to
-from wenet_hs.heads.kernels.search import GPU_MAX_K, Found, best_first, can_use_kernels, is_search_faster
+from wenet_hs.heads.kernels.search import Found, best_first, can_use_kernels, is_search_faster
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
 from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
 from wenet_hs.tree.tree import NaryTree, Tree
@@ -50,8 +50,6 @@ class HSoftmaxHead(NodeHead):
     """(2, V-1) how many leaves are under the left and the right child of each node."""
     path_lengths: Tensor
     """(V,)"""
-    levels: Tensor
-    """The first inner node of each level, and V-1."""
 
     def __init__(
         self,
@@ -82,7 +80,6 @@ class HSoftmaxHead(NodeHead):
             "edges": tree.edges,
             "node_children": tree.children,
             "leaf_counts": tree.num_leaves()[tree.children].T,
-            "levels": tree.level_starts,
         }
         for name, table in (tables | {"path_lengths": tree.depths()}).items():
             self.register_buffer(name, torch.from_numpy(table.astype(np.int32, order="C")), persistent=False)
@@ -153,15 +150,12 @@ class HSoftmaxHead(NodeHead):
     def _eval_metrics(self, hidden_ND: Tensor, targets_N: Tensor) -> tuple[Tensor, Tensor]:
         return self._cross_entropy(hidden_ND, targets_N, 1.0, 0.0), self._topk(hidden_ND, 1)[1][:, 0] == targets_N
 
-    def _can_search(self, hidden: Tensor, k: int) -> bool:
-        return (can_use_triton(hidden) and k <= GPU_MAX_K) or super()._can_search(hidden, k)
-
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
-        return is_search_faster(len(hidden), self.num_units, k, hidden.device.type)
+        return is_search_faster(len(hidden), self.num_units, k)
 
     def _best_first(self, hidden_ND: Tensor, k: int) -> Found:
         weight_ID, bias_I = self._vectors(hidden_ND.dtype)
-        return best_first(hidden_ND, weight_ID.contiguous(), bias_I, self.node_children, self.levels, k)
+        return best_first(hidden_ND, weight_ID.contiguous(), bias_I, self.node_children, k)
 
     def _dense_topk(self, hidden_ND: Tensor, k: int) -> tuple[Tensor, Tensor]:
         if can_use_kernels(hidden_ND) and k <= SCAN_MAX_K and not self._wants_gradient(hidden_ND):

@@ -76,10 +76,6 @@ class NodeHead(OutputHead):
         """Whether `_kernel_cost` can run on the device and in the dtype given."""
         return can_use_kernels(hidden)
 
-    def _can_search(self, hidden: Tensor, k: int) -> bool:
-        """Whether `_best_first` can run on the device and in the dtype given."""
-        return can_use_kernels(hidden)
-
     @abstractmethod
     def _is_search_faster(self, hidden: Tensor, k: int) -> bool:
         """Whether `_best_first`, which can run, is faster than all log-probabilities."""
@@ -102,9 +98,9 @@ class NodeHead(OutputHead):
         """
         if self.search == "all":
             return False
-        can_search = self._can_search(hidden, k)
+        can_search = can_use_kernels(hidden)
         if self.search == "best_first" and not can_search:
-            raise ValueError(f'search: "best_first" cannot run for {hidden.dtype} on {hidden.device.type} and k = {k}')
+            raise ValueError(f'search: "best_first" cannot run for {hidden.dtype} on {hidden.device.type}')
         return can_search and (self.search == "best_first" or self._is_search_faster(hidden, k))
 
     def _log_probs(self, hidden_ND: Tensor) -> Tensor:

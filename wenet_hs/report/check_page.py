@@ -6,8 +6,8 @@ from itertools import zip_longest
 
 from wenet_hs.corpus.check import FAULT_RULE, FAULTS, KINDS, NO_AUDIO, REMARK_RULE, Checked
 from wenet_hs.corpus.output import hours_of
-from wenet_hs.report.page import render_page
-from wenet_hs.report.utterances import embed_audio
+from wenet_hs.report.audio import embed_audio
+from wenet_hs.report.render import render_page
 
 MAX_PLAYERS = 40
 _AUDIO_BYTES = 10_000_000
@@ -40,7 +40,7 @@ def build_check_page(checked: Checked, *, facts: Sequence[str], title: str, max_
         num_remarked=len(remarked - faulty),
         fault_rule=FAULT_RULE,
         remark_rule=REMARK_RULE,
-        urls=embed_audio(clips, chosen, _AUDIO_BYTES)[0],
+        urls=embed_audio(clips, chosen, _AUDIO_BYTES).urls,
         max_players=max_players,
         max_shown=_MAX_SHOWN,
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from wenet_hs.report.page_table import NONE
-from wenet_hs.results.experiments import ReportData
+from wenet_hs.results.report_data import ReportData
 from wenet_hs.score.alignments import Confusions, count_confusions, show_pair
 from wenet_hs.score.error_rate import percent
 from wenet_hs.score.tables import Record

@@ -2,24 +2,18 @@
 """The HTML page of a report, and its error rates as plain text."""
 
 from collections.abc import Iterator
-from datetime import datetime
-from functools import cache
-from importlib.metadata import version
-from typing import Any
-
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 
 from wenet_hs.report import sections
 from wenet_hs.report.confusions import confusions_section
-from wenet_hs.report.page_table import table_parts
-from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, align_columns, utterances_section
+from wenet_hs.report.render import render_page
+from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES, utterances_section
 from wenet_hs.report.verdict import describe_single_trainings, names_without_other_seeds, write_verdict
-from wenet_hs.results.experiments import ReportData, group_seeds, sort_modes
+from wenet_hs.results.report_data import ReportData
+from wenet_hs.results.systems import group_seeds
 from wenet_hs.score.bootstrap import SEED
-from wenet_hs.score.error_rate import format_interval, percent, sortable_rate
+from wenet_hs.score.error_rate import format_interval, percent
 from wenet_hs.score.seeds import FIXED_LANGUAGES, count_tests
-from wenet_hs.score.tables import format_columns, format_p, format_points, format_signed, header_and_rows
+from wenet_hs.score.tables import format_columns, header_and_rows
 
 
 def build_page(
@@ -52,33 +46,6 @@ def build_page(
     )
 
 
-def render_page(template: str, **values: Any) -> str:
-    """The HTML of a file in `templates/`, with its variables, the date and the version of wenet_hs."""
-    date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
-    return _environment().get_template(template).render(date=date, version=version("wenet_hs"), **values)
-
-
-@cache
-def _environment() -> Environment:
-    """The templates, compiled once, with the filters for numbers."""
-    environment = Environment(loader=PackageLoader("wenet_hs.report"), autoescape=True, undefined=StrictUndefined)
-    environment.filters |= {
-        "count": "{:,}".format,
-        "columns": align_columns,
-        "counts": sections.format_counts,
-        "first_sentence": lambda html: Markup(html).striptags().split(". ")[0],
-        "interval": format_interval,
-        "p_value": format_p,
-        "percent": percent,
-        "points": format_points,
-        "score": sections.score_of,
-        "signed": format_signed,
-        "sort_rate": sortable_rate,
-        "table_parts": table_parts,
-    }
-    return environment
-
-
 def format_summary(data: ReportData) -> str:
     """Error rates in %, the macro average with its 95 % interval, and the real-time factor; empty without scores."""
     reports = [report for experiment in data.experiments for report in experiment.scores.values()]
@@ -87,13 +54,13 @@ def format_summary(data: ReportData) -> str:
     langs = sorted({lang for report in reports for lang in report.languages})
     averages, fault = ["macro"] if len(langs) > 1 else [], sections.speed_fault(data.experiments)
     rows = [["mode", "experiment", *langs, *averages, "95% interval", *([] if fault else ["RTF"])]]
-    for mode in sort_modes({mode for experiment in data.experiments for mode in experiment.scores}):
+    for mode in data.scored_modes:
         for experiment in data.experiments:
             if mode in experiment.scores:
                 report = experiment.scores[mode]
                 rates = [report.languages[lang].rate if lang in report.languages else None for lang in langs]
                 interval = "" if report.macro.interval is None else format_interval(report.macro.interval)
-                rtf = experiment.speeds.get(mode, {}).get("rtf")
+                rtf = experiment.speeds[mode].rtf if mode in experiment.speeds else None
                 row = [mode, experiment.name, *map(percent, [*rates, *(report.macro.rate for _ in averages)]), interval]
                 rows.append(row if fault else [*row, "" if rtf is None else f"{rtf:.3f}"])
     metrics = sections.metric_names(data.experiments)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of text on the page, which are lists of records, and the texts of settings and numbers in them."""
+"""Tables of text on the page, which are lists of records, and the texts of settings, numbers and scores in them."""
 
 import re
 from collections.abc import Mapping, Sequence
 
-from wenet_hs.score.error_rate import UNDEFINED
+from wenet_hs.score.compare import MACRO, MICRO
+from wenet_hs.score.error_rate import UNDEFINED, LanguageScore, MacroScore, Report
 from wenet_hs.score.tables import Record, header_and_rows
 
 _NUMBER = re.compile(r"[-+<]?[0-9][0-9,.]*(e[-+]?[0-9]+)?")
@@ -44,3 +45,18 @@ def format_setting(value: object) -> str:
 def format_number(value: object, digits: int) -> str:
     """A number with `digits` decimals and thousands separators; n/a for other values."""
     return f"{value:,.{digits}f}" if isinstance(value, int | float) else UNDEFINED
+
+
+def format_counts(score: LanguageScore) -> str:
+    """N, S, D and I of a score."""
+    counts = score.counts
+    return f"N {counts.num_units:,} S {counts.substitutions:,} D {counts.deletions:,} I {counts.insertions:,}"
+
+
+def score_of(report: Report, group: str) -> LanguageScore | MacroScore:
+    """The score of a language, or of an average by its name."""
+    if group == MACRO:
+        return report.macro
+    if group == MICRO:
+        return report.micro
+    return report.languages[group]

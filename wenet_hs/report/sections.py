@@ -13,14 +13,16 @@ from markupsafe import Markup
 
 from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import flatten
-from wenet_hs.report.page_table import NONE, compare_columns, format_number, format_setting
-from wenet_hs.report.plots import Dot, Line, interval_chart, line_chart, scatter_chart
-from wenet_hs.results.experiments import ExperimentResults, ReportData, sort_modes
+from wenet_hs.report.curve_charts import curve_charts
+from wenet_hs.report.page_table import NONE, compare_columns, format_counts, format_number, format_setting, score_of
+from wenet_hs.report.plots import Dot, Line, interval_chart, scatter_chart
+from wenet_hs.results.experiment import ExperimentResults
+from wenet_hs.results.folder import DecodingRecord
 from wenet_hs.results.pairing import SAME_COMPUTATION, check_pair
-from wenet_hs.runs.curves import Curves
+from wenet_hs.results.report_data import ReportData
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
-from wenet_hs.score.error_rate import LENGTH, UNDEFINED, LanguageScore, MacroScore, Report, by_length, percent
+from wenet_hs.score.error_rate import LENGTH, UNDEFINED, by_length, percent
 from wenet_hs.score.rules import UNIT_NAMES
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
 from wenet_hs.score.tables import Record, seed_difference_cells
@@ -57,7 +59,7 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         for index, experiment, report in shown
     ]
     seeds, seed_differences = seed_tables(data)
-    modes = sort_modes({name for experiment in experiments for name in experiment.scores})
+    modes = data.scored_modes
     columns = [
         (name, index, found.scores[name])
         for name in modes
@@ -82,10 +84,6 @@ def errors_section(data: ReportData) -> dict[str, Any]:
         "modes": Counter(name for name, _, _ in columns),
         "columns": columns,
     }
-
-
-def score_of(report: Report, group: str) -> LanguageScore | MacroScore:
-    return report.macro if group == MACRO else report.micro if group == MICRO else report.languages[group]
 
 
 def metric_names(experiments: Sequence[ExperimentResults]) -> str:
@@ -158,7 +156,7 @@ def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
     timed = [found for found in experiments if found.speeds]
     if len(timed) < 2:
         return ""
-    seconds = {found.name: found.rtf.get("seconds") or {} for found in timed if found.rtf.get("audio_seconds")}
+    seconds = {found.name: found.decoding.seconds for found in timed if found.decoding.audio_seconds}
     if without := [found.name for found in timed if not seconds.get(found.name, {}).get("encoder")]:
         return f"Speeds are not shown: rtf.json of {list_names(without)} has no encoder time. Decode again."
     for pair in combinations(timed, 2):
@@ -166,7 +164,7 @@ def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
         shared = ("features", "encoder", *(["ctc"] if ctc[0] == ctc[1] else []))
         work = [stage for stage in shared if all(stage in seconds[found.name] for found in pair)]
         (fast, first), (slow, last) = sorted(
-            (sum(seconds[found.name][stage] for stage in work) / found.rtf["audio_seconds"], found.name)
+            (sum(seconds[found.name][stage] for stage in work) / (found.decoding.audio_seconds or 0.0), found.name)
             for found in pair
         )
         if slow > MAX_WORK_RATIO * fast:
@@ -181,21 +179,21 @@ def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
 def speed_section(data: ReportData) -> dict[str, Any]:
     """Real-time factors per mode, language and part. Conditions that differ are columns."""
     fault = speed_fault(data.experiments)
-    measured = [(found, _conditions(found.rtf)) for found in data.experiments if found.speeds and not fault]
+    measured = [(found, _conditions(found.decoding)) for found in data.experiments if found.speeds and not fault]
     names = dict.fromkeys(name for _, of in measured for name in of)
     differing = [name for name in names if len({of.get(name) for _, of in measured}) > 1]
     speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
     for found, of in measured:
         for mode, speed in found.speeds.items():
             record = {"experiment": found.name, "mode": mode}
-            rates = speed.get("sum_rtf_by_lang") or {}
+            rates = speed.sum_rtf_by_lang
             if len(rates) > 1:
                 by_lang.append(record | {lang: format_number(rates[lang], 4) for lang in sorted(rates)})
-            record["speech, s"] = format_number(found.rtf.get("audio_seconds"), 1)
-            record["decoding, s"] = format_number(speed.get("wall_seconds"), 1)
-            record["RTF"] = format_number(speed.get("rtf"), 4)
+            record["speech, s"] = format_number(found.decoding.audio_seconds, 1)
+            record["decoding, s"] = format_number(speed.wall_seconds, 1)
+            record["RTF"] = format_number(speed.rtf, 4)
             speeds.append(record | {name: of.get(name, NONE) for name in differing})
-        if seconds := found.rtf.get("seconds"):
+        if seconds := found.decoding.seconds:
             of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
             parts.append({"experiment": found.name, **of_parts})
     return {
@@ -207,29 +205,13 @@ def speed_section(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _conditions(rtf: Mapping[str, Any]) -> Record:
-    """Device, threads, options of the decoding and other conditions in rtf.json."""
-    no_condition = ("audio_seconds", "seconds", "modes", "versions", "model")
-    shown = {name: format_setting(value) for name, value in rtf.items() if name not in no_condition}
+def _conditions(decoding: DecodingRecord) -> Record:
+    """Device, threads, options of the decoding and other conditions."""
+    shown = {name: format_setting(value) for name, value in decoding.options.items()}
     return {_CONDITION_NAMES.get(name, name.replace("_", " ")): text for name, text in shown.items()}
 
 
 # ---- training
-
-_CURVES = {
-    "ctc_error_rate": "Unit error rate of the validation set, greedy CTC search",
-    "loss": "Loss, nats per target",
-    "loss_att": "Attention loss, nats per target",
-    "loss_ctc": "CTC loss, nats per target",
-    "bits_per_unit": "Bits per unit of the attention decoder, without label smoothing",
-    "accuracy": "Attention accuracy, teacher-forced",
-    "lr": "Learning rate",
-}
-_OVER_TIME = ("ctc_error_rate", "loss", "loss_att", "loss_ctc", "accuracy")
-_PERCENT = ("ctc_error_rate", "accuracy")
-_LINEAR = (*_PERCENT, "lr")  # the others may be logarithmic
-_LOSS_OF = {"loss_att": "loss_att", "loss_ctc": "loss_ctc", "accuracy": "loss_att"}
-"""The loss that is 0 in records where the metric was not computed, as the decoder's in `ctc_only_steps`."""
 
 
 def training_section(data: ReportData) -> dict[str, Any]:
@@ -260,33 +242,6 @@ def training_section(data: ReportData) -> dict[str, Any]:
         "time_charts": curve_charts(curves, "minutes"),
         "settings": [of for of in compared if len({of[name] for name in settings}) > 1],
     }
-
-
-def curve_charts(all_curves: Sequence[Curves], unit: str) -> list[tuple[str, Markup]]:
-    """Caption and SVG of each metric: training and validation over steps, or validation over minutes."""
-    charts = []
-    for metric, caption in _CURVES.items():
-        if unit == "minutes" and metric not in _OVER_TIME:
-            continue
-        lines = []
-        for colour, curves in enumerate(all_curves):
-            train, valid = (
-                [of for of in curves.get(kind, ()) if metric in of and of.get(_LOSS_OF.get(metric, "")) != 0]
-                for kind in ("train", "valid")
-            )
-            if unit == "minutes":
-                points = [(record["seconds"] / 60, record[metric]) for record in valid if "seconds" in record]
-                lines.append(Line(points=points, colour=colour))
-                continue
-            for records in (train, valid):
-                points = [(record["step"], record[metric]) for record in records]
-                lines.append(Line(points=points, colour=colour, faint=records is train and bool(valid)))
-        show = (lambda value: f"{100 * value:g} %") if metric in _PERCENT else "{:g}".format
-        may_be_log = metric not in _LINEAR
-        chart = line_chart(lines, label=f"{caption} over {unit}", show=show, may_be_log=may_be_log, unit=unit)
-        if chart:
-            charts.append((caption, chart))
-    return charts
 
 
 # ---- trees
@@ -360,20 +315,13 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
     return {"scores": scores, "provenance": compare_columns("training", provenance, UNDEFINED), "files": files}
 
 
-def format_counts(score: LanguageScore) -> str:
-    """N, S, D and I of a score."""
-    counts = score.counts
-    return f"N {counts.num_units:,} S {counts.substitutions:,} D {counts.deletions:,} I {counts.insertions:,}"
-
-
 def _input_paths(data: ReportData) -> Iterable[Path]:
     for experiment in data.experiments:
         yield from (experiment.folder / name for name in _INPUT_FILES)
-        results = experiment.folder / experiment.test
-        yield results / "rtf.json"
-        yield from (results / mode / "score.json" for mode in experiment.scores)
+        yield experiment.test.record_path
+        yield from map(experiment.test.score_path, experiment.scores)
         if data.mode is not None:
-            yield results / data.mode / "hyps.jsonl"
+            yield experiment.test.hypotheses_path(data.mode)
     yield from data.stats
     if data.data_list is not None:
         yield data.data_list

@@ -14,9 +14,9 @@ from statistics import fmean, stdev
 import numpy as np
 
 from wenet_hs.base.files import read_json
-from wenet_hs.results.experiments import describe_speech
 from wenet_hs.results.pairing import check_pair
 from wenet_hs.results.results_file import BANDS, DEV_LOSS, Results
+from wenet_hs.results.speech import describe_speech
 from wenet_hs.results.study import ChartSpec, StudyTable, compare_study, read_table
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from statistics import NormalDist, fmean
 
 from wenet_hs.report.seed_spread import SeedSpread, measured_spread
-from wenet_hs.results.experiments import ExperimentResults, ReportData, group_seeds
+from wenet_hs.results.experiment import ExperimentResults
+from wenet_hs.results.report_data import ReportData
+from wenet_hs.results.systems import group_seeds
 from wenet_hs.score.bootstrap import CONFIDENCE, Interval
 from wenet_hs.score.compare import MACRO, Difference, choose_test
 from wenet_hs.score.error_rate import count_of, format_interval, percent

@@ -29,11 +29,6 @@ class ModelScores:
     """Units by rising recall."""
 
 
-def score_files(model: Path) -> dict[str, Path]:
-    """Decoding mode → score.json of the test set."""
-    return {path.parent.name: path for path in model.glob("test/*/score.json")}
-
-
 def read_scores(path: Path) -> ModelScores:
     """The scores of a score.json."""
     report = read_report(path)

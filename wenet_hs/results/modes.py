@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of decoding modes in results, and the mode that is shown."""
+"""The order of decoding modes in results."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 from wenet_hs.model.modes import DEFAULT_MODE, MODES
 
@@ -12,6 +12,7 @@ def sort_modes(modes: Iterable[str]) -> list[str]:
     return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))
 
 
-def usual_mode(modes: Collection[str]) -> str:
-    """The default decoding mode if it is there, or the last one in the order of `sort_modes`."""
-    return DEFAULT_MODE if DEFAULT_MODE in modes else sort_modes(modes)[-1]
+def default_modes_first(modes: Iterable[str]) -> list[str]:
+    """The default decoding mode, the other modes in the opposite order of `MODES`, then others by name."""
+    order = [DEFAULT_MODE, *reversed(MODES)]
+    return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))

@@ -4,19 +4,18 @@
 Trainings that started with `--checkpoint` must have started from the same weights, unless their CTC heads differ: then
 each has a first model of its own.
 
-a, b = training_of("exp/softmax", settings, run), read_training(Path("exp/hsoftmax/test/joint/text"))
+a = training_of("exp/softmax", settings, run)
+b = training_of("exp/hsoftmax", other_settings, other_run)
 check_pair(a, b)
 check_system([a, another_seed_of_a])
 """
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from wenet_hs.config.load import flatten
-from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.runs.record import RunRecord, read_run
+from wenet_hs.runs.record import RunRecord
 from wenet_hs.tree.errors import DataError
 
 _LIST = "training list"
@@ -83,18 +82,6 @@ def _describe_first_weights(run: RunRecord) -> str | None:
     if weights.kind == "random":
         return "none"
     return None if weights.sha256 is None else weights.sha256[:_SHOWN_DIGITS]
-
-
-def read_training(hypothesis: Path) -> Training | None:
-    """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml."""
-    path = hypothesis.resolve()
-    if len(path.parents) < 3:
-        return None
-    model_dir = path.parents[2]
-    if not (model_dir / "train.yaml").is_file():
-        return None
-    settings = dict(read_yaml(model_dir / "train.yaml").values)
-    return training_of(str(hypothesis), settings, read_run(model_dir, settings))
 
 
 def check_pair(a: Training, b: Training, only: Collection[str] | None = None) -> list[str]:

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.results.experiments import sort_modes
+from wenet_hs.results.modes import sort_modes
 from wenet_hs.results.pairing import check_pair
 from wenet_hs.results.results_file import Results, read_results
 from wenet_hs.score.compare import MACRO

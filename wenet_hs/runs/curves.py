@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The curves of a training (metrics.jsonl), and whether they show over-fitting."""
+"""The curves of a training (metrics.jsonl): whether they show over-fitting, and how far CTC has taken off."""
 
 import json
 import math
@@ -15,6 +15,8 @@ from wenet_hs.tree.errors import DataError
 OVERFITTING_RISE, OVERFITTING_SHARE = 1.25, 0.5
 """A model is over-fitted if its validation loss is this many times its lowest one, and the training loss is below this
 share of it and still falls. Of the 360 trainings published at 568091f one ended so, with 7 minutes of speech."""
+TAKE_OFF_NATS = 0.5
+"""A CTC that has taken off has a loss so far below its plateau, in nats per target (labels and end of sentence)."""
 Curves = Mapping[str, Sequence[Mapping[str, float]]]
 
 
@@ -43,6 +45,24 @@ def by_validation(curves: Curves) -> Iterator[tuple[Mapping[str, float], Sequenc
         last = bisect_right(records, valid["step"], key=itemgetter("step"))
         yield valid, records[first:last]
         first = last
+
+
+def ctc_take_off(curves: Curves) -> float | None:
+    """How far the CTC loss came below its plateau at most, nats; None if no validation records the plateau.
+
+    At each validation the smaller loss counts: that of the validation, or the mean loss in training since the one
+    before. Validations only would also count trainings that overfit from the start.
+    """
+    distances = list[float]()
+    for valid, since in by_validation(curves):
+        if "plateau_ctc" not in valid:
+            continue
+        loss = valid["loss_ctc"]
+        train_losses = [record["loss_ctc"] for record in since if "loss_ctc" in record]
+        if train_losses:
+            loss = min(loss, fmean(train_losses))
+        distances.append(valid["plateau_ctc"] - loss)
+    return max(distances, default=None)
 
 
 def losses_by_validation(curves: Curves) -> tuple[list[float], list[float]]:

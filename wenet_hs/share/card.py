@@ -9,27 +9,27 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
-from jinja2 import Environment, PackageLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
-from wenet_hs.base.files import file_sha256, read_json, read_lines
+from wenet_hs.base.files import read_lines
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.consent import CONSENT
-from wenet_hs.model.checkpoint import weights_path
+from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.model.packed import WEIGHTS, is_packed, split_hub_name
-from wenet_hs.results.experiments import SIMULATED_KEY, sort_modes
+from wenet_hs.results.scorings import Scoring, read_scorings
+from wenet_hs.results.speech import are_simulated
 from wenet_hs.runs.provenance import SHA256_OF
 from wenet_hs.runs.record import FirstWeights, RunRecord
 from wenet_hs.runs.sentences import describe_facts
-from wenet_hs.score.error_rate import ALL, Report, format_interval, percent
-from wenet_hs.score.tables import read_report
+from wenet_hs.score.error_rate import ALL, format_interval, percent
 from wenet_hs.share.trained_on import read_training_lists
-from wenet_hs.tree.errors import DataError, list_names, one_line
+from wenet_hs.tree.errors import DataError, one_line
 
 logger = logging.getLogger(__name__)
 
@@ -76,35 +76,6 @@ class PackOptions:
     push: str | None = option(None, "also upload it as private, after `hf auth login`", metavar="hf://USER/NAME")
 
 
-class Scoring(NamedTuple):
-    """A score.json of the experiment folder: the name of the folder of results, and how it was decoded."""
-
-    test: str
-    mode: str
-    conditions: str
-    report: Report
-
-
-def read_scorings(model_dir: Path) -> list[Scoring]:
-    """The scores `TEST/MODE/score.json` of a folder that were decoded, by `TEST/rtf.json`, with its weights."""
-    scorings, weights = list[Scoring](), weights_path(model_dir)
-    sha256 = file_sha256(weights)
-    for test in sorted({path.parents[1] for path in model_dir.glob("*/*/score.json")}):
-        speed, modes = test / "rtf.json", {path.parent.name for path in test.glob("*/score.json")}
-        recorded = read_json(speed, "decode again") if speed.is_file() else {}
-        decoded = recorded.get("modes", {}) if sha256 in recorded.get("model", {}).values() else {}
-        if others := sort_modes(modes - {*decoded}):
-            left_out = f"{test}: {list_names(others)}: left out of the card"
-            logger.warning("%s: %s does not show that %s decoded them", left_out, speed.name, weights)
-        texts = {"beam_size": "beam of {}", "lm_weight": "language model with weight {}", "inventory": "known units"}
-        for mode in sort_modes(modes & {*decoded}):
-            report = read_report(test / mode / "score.json")
-            conditions = [text.format(recorded[name]) for name, text in texts.items() if recorded.get(name)]
-            conditions += ["simulated speech"] if any(map(SIMULATED_KEY.search, report.utterances)) else []
-            scorings.append(Scoring(test.name, mode, ", ".join(conditions), report))
-    return scorings
-
-
 _CONSENT_TITLE = "## Consent and access"
 
 
@@ -131,39 +102,98 @@ def write_card(
         published: the run record of the packed model.
         license_id: that of the hub: an SPDX name, `other` for a text in LICENSE, or `unknown`.
         consent: of `summarise_consent`.
+
+    Raises DataError for a damaged file of the model folder.
     """
-    model = experiment.model
     scorings = read_scorings(experiment.model_dir)
     clips = read_training_lists(experiment.run, experiment.model_dir)
-    langs = {clip.lang for clip in clips if clip.lang} | {lang for one in scorings for lang in one.report.languages}
     base = options.base_model or _hub_base(experiment.run)
-    durations = [clip.duration or 0.0 for clip in clips]
-    found = f"{sum(durations) / 3600:.2f} hours in {len(clips):,} utterances" if clips and all(durations) else None
-    loader = PackageLoader("wenet_hs.share")
-    environment = Environment(loader=loader, undefined=StrictUndefined, trim_blocks=True, keep_trailing_newline=True)
-    environment.filters["yaml"] = _quote
-    return environment.get_template("model_card.md").render(
+    return _template().render(
         options=options,
         experiment=experiment,
-        millions=f"{sum(one.numel() for one in model.parameters()) / 1e6:.1f}",
+        millions=_count_millions(experiment),
         license=license_id,
         unknown=UNKNOWN,
-        languages=options.languages or sorted(langs - {ALL}),
-        found=found,
+        languages=options.languages or _find_languages(clips, scorings),
+        hours=_describe_hours(clips),
         base=base,
         start=_describe_start(experiment, base),
         name=model_name(options.out),
         reference=reference(options),
         scorings=scorings,
-        with_rates=[one for one in scorings if one.report.macro.rate is not None or one.report.micro.rate is not None],
-        best=min(scorings, key=lambda one: one.mode != DEFAULT_MODE, default=None),
-        percent=percent,
-        interval=format_interval,
-        modes=model.supported_modes(),
+        with_rates=[scoring for scoring in scorings if _has_rate(scoring)],
+        by_language=_choose_scoring_by_language(scorings),
+        modes=experiment.model.supported_modes(),
         published=_published_facts(published),
         weights_sha256=published.files.get(WEIGHTS),
         consent=consent,
     )
+
+
+def _template() -> Template:
+    """The template of the card, with its filters."""
+    environment = Environment(
+        loader=PackageLoader("wenet_hs.share"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters |= {
+        "conditions": _describe_conditions,
+        "interval": format_interval,
+        "percent": percent,
+        "yaml": _quote,
+    }
+    return environment.get_template("model_card.md")
+
+
+def _count_millions(experiment: Experiment) -> str:
+    """The number of parameters in millions."""
+    num_parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
+    return f"{num_parameters / 1e6:.1f}"
+
+
+def _find_languages(clips: Sequence[Utterance], scorings: Sequence[Scoring]) -> list[str]:
+    """The languages of the training and of the test sets, by code."""
+    languages = {clip.lang for clip in clips if clip.lang}
+    for scoring in scorings:
+        languages |= scoring.report.languages.keys()
+    return sorted(languages - {ALL})
+
+
+def _describe_hours(clips: Sequence[Utterance]) -> str | None:
+    """The duration of the training lists; None if it is not known."""
+    durations = [clip.duration or 0.0 for clip in clips]
+    if not clips or not all(durations):
+        return None
+    return f"{sum(durations) / 3600:.2f} hours in {len(clips):,} utterances"
+
+
+def _has_rate(scoring: Scoring) -> bool:
+    """Whether a reference has units."""
+    averages = (scoring.report.macro, scoring.report.micro)
+    return any(average.rate is not None for average in averages)
+
+
+def _choose_scoring_by_language(scorings: Sequence[Scoring]) -> Scoring | None:
+    """The scoring whose languages are shown: the first one in the default mode, or the first one."""
+    in_default_mode = [scoring for scoring in scorings if scoring.mode == DEFAULT_MODE]
+    return next(iter([*in_default_mode, *scorings]), None)
+
+
+def _describe_conditions(scoring: Scoring) -> str:
+    """How a test set was decoded, and whether it is simulated speech; may be empty."""
+    options = scoring.decoding.options
+    conditions = list[str]()
+    if options.get("beam_size"):
+        conditions.append(f"beam of {options['beam_size']}")
+    if options.get("lm_weight"):
+        conditions.append(f"language model with weight {options['lm_weight']}")
+    if options.get("inventory"):
+        conditions.append("known units")
+    if are_simulated(scoring.report.utterances):
+        conditions.append("simulated speech")
+    return ", ".join(conditions)
 
 
 def _published_facts(run: RunRecord) -> dict[str, str]:

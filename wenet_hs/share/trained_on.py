@@ -11,7 +11,8 @@ from wenet_hs.corpus.output import read_rejected
 from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.model.experiment import Experiment
 from wenet_hs.model.packed import WEIGHTS, unpacked_models
-from wenet_hs.runs.record import RunRecord, read_run
+from wenet_hs.results.folder import ExperimentFolder
+from wenet_hs.runs.record import RunRecord
 from wenet_hs.score.error_rate import count_of
 from wenet_hs.tree.errors import DataError, list_names
 
@@ -110,7 +111,7 @@ def _trace_training(experiment: Experiment) -> Iterator[tuple[Path, RunRecord]]:
         if start is None:
             return
         folder = _find_training(start, folder) or start
-        run = read_run(folder) or RunRecord()
+        run = ExperimentFolder(folder).read_run()
 
 
 def _local_start(run: RunRecord) -> Path | None:
@@ -125,4 +126,4 @@ def _local_start(run: RunRecord) -> Path | None:
 def _find_training(start: Path, folder: Path) -> Path | None:
     """The model folder of the weights `start` from which the training in `folder` began; None if it is not here."""
     places = (start, *start.parents[:2], folder.parent / start.name)
-    return next((place for place in places if (place / "train.yaml").is_file()), None)
+    return next((place for place in places if ExperimentFolder(place).has_settings()), None)

@@ -111,18 +111,17 @@ class RowMapping(NamedTuple):
     """(R,) whether the row changes its sign, because left and right are swapped. None: no row does."""
 
 
-def load_base_weights(model: AsrModel, checkpoint: Path, units: UnitTable) -> FineTuneReport:
-    """Copy the matching weights of a trained model: a file, a checkpoint folder, or a model folder, ours or WeNet's.
+def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> FineTuneReport:
+    """Copy the matching weights of a trained model.
 
     Encoder and decoder layers must be equal, but one of the models may have no decoder. Parameters of units are matched
     by unit symbol, those of tree nodes by the units below them. All others keep the values of `model`.
 
     `model`: freshly built, over `units`.
 
-    Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged, do not
-    belong together, or are of another encoder or decoder.
+    Raises: CheckpointError, DataError or ConfigError if the weights and the files next to them do not belong together,
+    or are of another encoder or decoder.
     """
-    base = read_base_model(checkpoint)
     same_ids = np.arange(len(units))
     unit_map = UnitMap(same_ids, same_ids) if base.table is None else match_units(base.table, units)
     if base.table is None and base.num_units != len(units):
@@ -268,7 +267,13 @@ def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
 
 
 def read_base_model(checkpoint: Path) -> BaseModel:
-    """Read the model of `--checkpoint` with the files next to its weights."""
+    """Read the model of `--checkpoint` with the files next to its weights.
+
+    Args:
+        checkpoint: a file of weights, a checkpoint folder, or a model folder, ours or WeNet's.
+    Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged or do not
+        belong together.
+    """
     path, folder = checkpoint, checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
     if (folder / MANIFEST).exists() and not (folder / "final.pt").exists():
         if fault := verification_error(folder):

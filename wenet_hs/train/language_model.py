@@ -8,7 +8,7 @@ import hashlib
 import logging
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -26,13 +26,13 @@ from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.model.experiment import read_units
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.model_folder import former_hashes
+from wenet_hs.train.model_folder import PreparedFolder, former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer, current_rates
-from wenet_hs.train.start import TrainOptions
+from wenet_hs.train.start import ListPaths, TrainOptions, read_request
 from wenet_hs.train.state import TrainState
 from wenet_hs.train.step import apply_gradients, begin_step, clip_and_read, refuse_many_skips
-from wenet_hs.train.training import Task, train_as_rank
+from wenet_hs.train.training import Task, run_training
 from wenet_hs.tree.errors import ConfigError, DataError
 
 logger = logging.getLogger(__name__)
@@ -48,42 +48,47 @@ def train_lm(options: TrainOptions) -> Path:
     """
     if int_from_environment("WORLD_SIZE", 1) > 1:
         raise ConfigError("lm train", "uses one process", "start it without torchrun")
-    train_as_rank(options, World(device=find_device(options.device)), LmConfig, load_task)
+    world = World(device=find_device(options.device))
+    run_training(read_request(options, None, world.size, LmConfig), world, load_task)
     return options.model_dir / "final.pt"
 
 
-def load_task(config: LmConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> "LmTask":
+def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) -> "LmTask":
     """The texts, and a model with new weights and its optimizer."""
-    table, tokenizer = read_units(config, options.model_dir / "units.txt", where=str(options.config))
+    config = folder.config
+    where = str(folder.config_file)
+    table, tokenizer = read_units(config, folder.path / "units.txt", where=where)
     check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
     keep = config.text_conf.keep_empty_lines
-    texts = [
-        read_running_text(paths, tokenizer, keep_empty_lines=keep) for paths in (options.train_data, [options.cv_data])
-    ]
-    if len(texts[0]) < config.text_conf.batch_size:
-        found = f"{len(texts[0])} units, but text_conf.batch_size is {config.text_conf.batch_size}"
-        raise DataError(", ".join(map(str, options.train_data)), found, "give more text, or lower it")
-    config = _add_end(config, texts[0])
+    train_text = read_running_text(lists.train, tokenizer, keep_empty_lines=keep)
+    valid_text = read_running_text([lists.valid], tokenizer, keep_empty_lines=keep)
+    if len(train_text) < config.text_conf.batch_size:
+        found = f"{len(train_text)} units, but text_conf.batch_size is {config.text_conf.batch_size}"
+        raise DataError(", ".join(map(str, lists.train)), found, "give more text, or lower it")
+    config = _add_end(config, train_text)
     torch.manual_seed(config.seed)
-    model = build_lm(config, table, options.model_dir).to(world.device)
+    model = build_lm(config, table, folder.path).to(world.device)
     sampled = None
     if config.loss != "exact":
-        counts = torch.from_numpy(texts[0].counts(len(table)))
+        counts = torch.from_numpy(train_text.counts(len(table)))
         num_samples = config.sampling_conf.num_samples or max(1, len(table) // 20)
         sampled = SampledLoss(config.loss, counts, num_samples, config.sampling_conf.power).to(world.device)
         _set_bias(model, counts)
-    digests = [hashlib.sha256(text.ids.data).hexdigest() for text in texts]
-    fingerprint = {**hashes, "training text": digests[0], "validation text": digests[1]}
+    fingerprint = {
+        **folder.hashes,
+        "training text": hashlib.sha256(train_text.ids.data).hexdigest(),
+        "validation text": hashlib.sha256(valid_text.ids.data).hexdigest(),
+    }
     state = TrainState(
         model,
-        build_optimizer(model, config, where=str(options.config)),
+        build_optimizer(model, config, where=where),
         world.device,
         fingerprint=fingerprint,
         former={"config": partial(former_hashes, config)},
         world=world,
         seed=config.seed,
     )
-    return LmTask(config, state, texts[0], texts[1], sampled)
+    return LmTask(config, state, train_text, valid_text, sampled)
 
 
 def _add_end(config: LmConfig, text: RunningText) -> LmConfig:

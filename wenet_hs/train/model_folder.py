@@ -10,7 +10,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,7 +23,7 @@ from wenet_hs.base.files import file_sha256
 from wenet_hs.compute.devices import has_native_bf16, has_native_fp16
 from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf, UpperConf
 from wenet_hs.config.heads import REMOVED
-from wenet_hs.config.load import Config, config_changes, flatten, load_config
+from wenet_hs.config.load import Config, config_changes, flatten
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.checkpoint import hash_weights
@@ -42,7 +42,7 @@ from wenet_hs.runs.record import (
     utc_now,
 )
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.start import TrainOptions
+from wenet_hs.train.start import BasePath, EarlierTraining, ListPaths, TrainingRequest
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
 
@@ -75,7 +75,13 @@ MIN_WIDTH_FOR_BF16 = 256
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
 
 
-def resolve_auto(config: Config, device: torch.device, *, where: Path, resumed: Path | None = None) -> Config:
+def resolve_auto(
+    config: Config,
+    device: torch.device,
+    *,
+    where: Path,
+    earlier: EarlierTraining[Config] | None = None,
+) -> Config:
     """The config with `auto` replaced in `matmul_precision` and `dtype`, which train.yaml then records.
 
     `auto` is high on a GPU, else highest; and bf16 where the device multiplies it natively; on a CPU only from
@@ -83,25 +89,23 @@ def resolve_auto(config: Config, device: torch.device, *, where: Path, resumed: 
 
     Args:
         where: the file of the config, for errors.
-        resumed: the train.yaml of the run that is resumed, which has the values of before.
+        earlier: the training that is resumed, whose config has the values of before.
 
     Raises ConfigError for fp16 where the device would emulate it.
     """
-    recorded = None
-    if resumed is not None and resumed.is_file():
-        recorded = load_config(resumed, (), type(config))
     if config.matmul_precision == "auto":
         chosen = "high" if is_gpu(device) else "highest"
-        if recorded is not None:  # `auto` if an earlier version wrote it, which knew highest only
-            chosen = "highest" if recorded.matmul_precision == "auto" else recorded.matmul_precision
+        if earlier is not None:  # `auto` if an earlier version wrote it, which knew highest only
+            recorded = earlier.config.matmul_precision
+            chosen = "highest" if recorded == "auto" else recorded
         config = config.model_copy(update={"matmul_precision": chosen})
     if not isinstance(config, ExperimentConfig):
         return config
     dtype = config.dtype
     stated_in = where
-    if dtype == "auto" and resumed is not None and isinstance(recorded, ExperimentConfig):
-        dtype = recorded.dtype
-        stated_in = resumed
+    if dtype == "auto" and earlier is not None and isinstance(earlier.config, ExperimentConfig):
+        dtype = earlier.config.dtype
+        stated_in = earlier.config_file
     elif dtype == "auto":
         conf = config.encoder_conf
         is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
@@ -126,16 +130,23 @@ class Hardware:
 class PreparedFolder(Generic[Config]):
     """The files of a model folder at the start of a training."""
 
+    path: Path
+    config_file: Path
+    """The file that the user names, for errors."""
     config: Config
     """With base names, which refer to the folder."""
     hashes: dict[str, str]
     """SHA-256 of each copied file by name, and of the settings as `config`."""
+    encoder_folder: Path | None
+    """Of the pretrained encoder that the config of the user names."""
     record: RunRecord | None
     """With this start as its last one; None on a rank that does not write."""
 
 
 def prepare_folder(
-    options: TrainOptions, config: Config, *, is_resumed: bool, hardware: Hardware | None
+    request: TrainingRequest[Config],
+    earlier: EarlierTraining[Config] | None,
+    hardware: Hardware | None,
 ) -> PreparedFolder[Config]:
     """Copy units, trees, CMVN and BPE model into the model folder.
 
@@ -143,51 +154,52 @@ def prepare_folder(
     another machine.
 
     Args:
-        is_resumed: whether the folder's own config and files must be equal to these.
+        request: its config without `auto`.
+        earlier: the training that is resumed, whose config and files must be equal to these.
         hardware: of the ranks. None: this rank neither writes nor compares the folder.
 
     Raises: ConfigError if a resumed run has another config or file than before.
     """
-    model_dir = options.model_dir
-    config, sources = _with_folder_names(config, options.config)
+    model_dir = request.model_dir
+    config, sources = _with_folder_names(request.config, request.config_file)
     try:
         contents = {
             name: read_description(source).to_json().encode() if name == "encoder.json" else source.read_bytes()
             for name, source in sources.items()
         }
     except OSError as error:
-        if is_resumed:  # an override that was left out may have named the file
-            _refuse_changes(model_dir, config, {}, {})
+        if earlier is not None:  # an override that was left out may have named the file
+            _refuse_changes(earlier, model_dir, config, {}, {})
         found = f"cannot be read ({error.strerror})"
         raise ConfigError(error.filename, found, "check the path in the config") from error
     UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     hashes = {**sums, "config": _hash_settings(_fixed_settings(config))}
+    folder = PreparedFolder(
+        path=model_dir,
+        config_file=request.config_file,
+        config=config,
+        hashes=hashes,
+        encoder_folder=sources.get("encoder.json"),
+        record=None,
+    )
     if hardware is None:
-        return PreparedFolder(config=config, hashes=hashes, record=None)
-    if is_resumed:
-        _refuse_changes(model_dir, config, sources, contents)
-    record = _make_record(options, config, sums, hardware, is_resumed=is_resumed)
+        return folder
+    if earlier is not None:
+        _refuse_changes(earlier, model_dir, config, sources, contents)
+    record = _make_record(request, folder, sums, hardware, is_resumed=earlier is not None)
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
-    return PreparedFolder(config=config, hashes=hashes, record=record)
-
-
-def pretrained_folder(options: TrainOptions) -> Path:
-    """The folder of the pretrained encoder that the user's config names."""
-    conf = load_config(options.config, options.override_config).encoder_conf
-    assert isinstance(conf, PretrainedConf)
-    path, beside = Path(conf.path), options.config.parent / conf.path
-    return beside if not path.exists() and beside.exists() else path
+    return replace(folder, record=record)
 
 
 # ---- what the training is started with
 
 
 def _make_record(
-    options: TrainOptions,
-    config: TrainingConfig,
+    request: TrainingRequest[Config],
+    folder: PreparedFolder[Config],
     sums: Mapping[str, str],
     hardware: Hardware,
     *,
@@ -197,16 +209,17 @@ def _make_record(
 
     Raises ConfigError if a resumed run names other weights to start from than the first one.
     """
-    before = read_run(options.model_dir) if is_resumed else None
+    config = folder.config
+    before = read_run(folder.path) if is_resumed else None
     record = before or RunRecord(starts=(Start(),) if is_resumed else ())
     is_recogniser = isinstance(config, ExperimentConfig)
     return record.model_copy(
         update={
             "model": "recogniser" if is_recogniser else "language model",
             "starts": (*record.starts, _describe_start(config, hardware)),
-            "lists": _describe_lists(options, is_recogniser=is_recogniser),
-            "first_weights": _first_weights(options, before, is_resumed=is_resumed),
-            "encoder_sha256": _encoder_sha256(options, config, before, is_resumed=is_resumed),
+            "lists": _describe_lists(request.lists, is_recogniser=is_recogniser),
+            "first_weights": _first_weights(request.base, before, folder.path, is_resumed=is_resumed),
+            "encoder_sha256": record.encoder_sha256 if is_resumed else _encoder_sha256(folder, request.base),
             "files": dict(sums),
             "head": config.head,
             "ctc_head": config.ctc_conf.head if isinstance(config, ExperimentConfig) else None,
@@ -244,11 +257,11 @@ def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
     )
 
 
-def _describe_lists(options: TrainOptions, *, is_recogniser: bool) -> DataLists:
+def _describe_lists(lists: ListPaths, *, is_recogniser: bool) -> DataLists:
     return DataLists(
-        kind=options.data_type if is_recogniser else "text",
-        train=tuple(map(_describe_file, options.train_data)),
-        valid=(_describe_file(options.cv_data),),
+        kind=lists.data_type if is_recogniser else "text",
+        train=tuple(map(_describe_file, lists.train)),
+        valid=(_describe_file(lists.valid),),
     )
 
 
@@ -256,46 +269,47 @@ def _describe_file(path: Path) -> DataFile:
     return DataFile(path=str(path), sha256=file_sha256(path) if path.is_file() else None)
 
 
-def _first_weights(options: TrainOptions, before: RunRecord | None, *, is_resumed: bool) -> FirstWeights | None:
+def _first_weights(
+    base: BasePath | None,
+    before: RunRecord | None,
+    model_dir: Path,
+    *,
+    is_resumed: bool,
+) -> FirstWeights | None:
     """The weights that the training starts from, or of a resumed one: that it started from.
 
     A resumed run keeps what is recorded, which is nothing in older folders, and may omit
     --checkpoint. Raises ConfigError if it names other weights.
     """
-    checkpoint = options.checkpoint
-    written = options.written_checkpoint or (None if checkpoint is None else str(checkpoint))
     if not is_resumed:
-        if checkpoint is None:
+        if base is None:
             return FirstWeights(kind="random")
-        return FirstWeights(kind="checkpoint", name=written, sha256=hash_weights(checkpoint))
+        return FirstWeights(kind="checkpoint", name=base.name, sha256=hash_weights(base.path))
     recorded = None if before is None else before.first_weights
-    if checkpoint is None:
+    if base is None:
         return recorded
-    sha256_now = hash_weights(checkpoint)
+    sha256_now = hash_weights(base.path)
     if recorded is None:
-        return FirstWeights(kind="checkpoint", name=written)
+        return FirstWeights(kind="checkpoint", name=base.name)
     sha256_before = "none" if recorded.kind == "random" else recorded.sha256
     if sha256_before not in (sha256_now, None):
-        found = f"sha256 of checkpoint was {sha256_before[:12]}, is now {sha256_now[:12]} ({checkpoint})"
-        raise ConfigError(options.model_dir / RUN_FILE, found, _SAME_RUN)
-    return recorded.model_copy(update={"name": written})
+        found = f"sha256 of checkpoint was {sha256_before[:12]}, is now {sha256_now[:12]} ({base.path})"
+        raise ConfigError(model_dir / RUN_FILE, found, _SAME_RUN)
+    return recorded.model_copy(update={"name": base.name})
 
 
-def _encoder_sha256(
-    options: TrainOptions, config: TrainingConfig, before: RunRecord | None, *, is_resumed: bool
-) -> str | None:
-    """The sum of the weights of a pretrained encoder with which the training starts, or started.
+def _encoder_sha256(folder: PreparedFolder[Config], base: BasePath | None) -> str | None:
+    """The sum of the weights of a pretrained encoder with which a new training starts.
 
     None with --checkpoint, whose weights replace them.
     """
-    if is_resumed:
-        return None if before is None else before.encoder_sha256
-    if options.checkpoint is not None or not isinstance(config, ExperimentConfig):
+    if base is not None or not isinstance(folder.config, ExperimentConfig):
         return None
-    conf = config.encoder_conf
+    conf = folder.config.encoder_conf
     if not isinstance(conf, PretrainedConf):
         return None
-    return hash_pretrained(pretrained_folder(options), conf.adapter)
+    assert folder.encoder_folder is not None  # the config names it
+    return hash_pretrained(folder.encoder_folder, conf.adapter)
 
 
 def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, Path]]:
@@ -325,13 +339,17 @@ def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, P
 
 
 def _refuse_changes(
-    model_dir: Path, config: TrainingConfig, sources: Mapping[str, Path], contents: Mapping[str, bytes]
+    earlier: EarlierTraining[Config],
+    model_dir: Path,
+    config: Config,
+    sources: Mapping[str, Path],
+    contents: Mapping[str, bytes],
 ) -> None:
     """Raise ConfigError with each setting and file that differs; a section whose kind differs is not compared."""
-    changes = config_changes(load_config(model_dir / "train.yaml", (), type(config)), config)
+    changes = config_changes(earlier.config, config)
     kinds = tuple(f"{key}_conf." for key, _, _ in changes)
     faults = [
-        f"{model_dir / 'train.yaml'}: {key} was {old!r}, is now {new!r}"
+        f"{earlier.config_file}: {key} was {old!r}, is now {new!r}"
         for key, old, new in changes
         if not _may_change(key, config) and not key.startswith(kinds) and not (key == OUTPUT_CACHE and old and new)
     ]

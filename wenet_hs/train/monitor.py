@@ -36,7 +36,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignor
 
 from wenet_hs.compute.devices import peak_memory_bytes
 from wenet_hs.config.schema import TrainingConfig
-from wenet_hs.runs.curves import is_overfitted, losses_by_validation, read_curves
+from wenet_hs.runs.curves import TAKE_OFF_NATS, is_overfitted, losses_by_validation, read_curves
 from wenet_hs.runs.record import Steps
 from wenet_hs.runs.sentences import describe_duration, describe_limit
 from wenet_hs.train.optim import SMALLEST_SCALE
@@ -57,10 +57,10 @@ CONSTANTS = {"loss_scale": SMALLEST_SCALE, "guide": 0, "skipped_steps": 0, "bad_
 EXPECTED_AFTER = 50
 """The log states the remaining time after this many steps, from their median time. The first steps are slow because
 they compile."""
-TAKE_OFF_SHARE, TAKE_OFF_WARMUPS, TAKE_OFF_NATS = 0.2, 1.5, 0.5
+TAKE_OFF_SHARE, TAKE_OFF_WARMUPS = 0.2, 1.5
 """CTC should be TAKE_OFF_NATS below its plateau after this share of the steps and this many times the warm-up steps.
 
-The nats are per target (labels and end of sentence), the unit of `loss_ctc`. This is stricter than 0.5 nats per label.
+The nats are per target, the unit of `loss_ctc`. This is stricter than 0.5 nats per label.
 """
 BLANK_SHARE, BLANK_VALIDATIONS = 0.99, 3
 """A CTC that has not taken off is a warning if blank is its best unit at this share of the frames or more, and if this

@@ -9,8 +9,8 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
 from itertools import takewhile
@@ -28,27 +28,28 @@ from wenet_hs.data.batching import Batch, Quarantine, plan_epoch
 from wenet_hs.data.cmvn import read_cmvn
 from wenet_hs.data.dataset import SpeechDataset, batches
 from wenet_hs.data.shards import open_lists
+from wenet_hs.frontends.base import Frontend
 from wenet_hs.heads.ctc import constant_output_loss
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.outputs import EncoderOutputs
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.encoders.weights import load_pretrained
 from wenet_hs.model.experiment import build_from_folder, read_units
-from wenet_hs.model.packed import resolve_model
 from wenet_hs.nn.conformer import ConformerLayer, TransformerEncoderLayer
 from wenet_hs.nn.transformer import TransformerDecoderLayer
 from wenet_hs.runs.record import ListSize
-from wenet_hs.text.tokenizer import check_units
+from wenet_hs.text.tokenizer import Tokenizer, check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
-from wenet_hs.train.finetune import load_base_weights
-from wenet_hs.train.model_folder import OUTPUT_CACHE, former_hashes, pretrained_folder
+from wenet_hs.train.finetune import BaseModel, load_base_weights
+from wenet_hs.train.model_folder import OUTPUT_CACHE, PreparedFolder, former_hashes
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
-from wenet_hs.train.start import TrainOptions
+from wenet_hs.train.start import ListPaths, TrainOptions, find_base, read_request
 from wenet_hs.train.state import TrainState
-from wenet_hs.train.training import DataSize, Task, train_as_rank
+from wenet_hs.train.training import DataSize, Task, run_training
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
 
@@ -62,12 +63,23 @@ PLATEAU_UTTERANCES = 200
 
 def train(options: TrainOptions) -> Path:
     """Train to the end of the config, with the other ranks of the launcher. Returns the path of `final.pt`."""
-    if options.checkpoint is not None:
-        written = str(options.checkpoint)
-        options = replace(options, checkpoint=resolve_model(options.checkpoint), written_checkpoint=written)
+    base = find_base(options.checkpoint)
     with join_process_group(find_device(options.device)) as world:
-        train_as_rank(options, world, ExperimentConfig, load_task)
+        run_training(read_request(options, base, world.size, ExperimentConfig), world, load_task)
     return options.model_dir / "final.pt"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSets:
+    """The utterances of a training."""
+
+    train: SpeechDataset
+    valid: SpeechDataset
+    train_digest: str
+    """SHA-256 of the list."""
+    valid_digest: str
+    list_bytes: int
+    """The memory of their lists."""
 
 
 class SpeechTask(Task):
@@ -78,45 +90,64 @@ class SpeechTask(Task):
 
     def __init__(
         self,
-        config: ExperimentConfig,
+        folder: PreparedFolder[ExperimentConfig],
         state: TrainState[AsrModel],
-        sets: tuple[SpeechDataset, SpeechDataset],
-        lists_bytes: int,
+        sets: DataSets,
+        units: UnitTable,
     ) -> None:
-        """`sets`: for training and validation; `lists_bytes`: the memory of their lists."""
-        self._lists_bytes = lists_bytes
-        self.config, self.state, self.accum_grad = config, state, config.accum_grad
-        self.train_set, self.valid_set = sets
+        self.config, self.state, self.accum_grad = folder.config, state, folder.config.accum_grad
+        self.train_set, self.valid_set = sets.train, sets.valid
+        self._list_bytes = sets.list_bytes
+        self._folder, self._units = folder, units
         self._num_bad, self._has_begun = 0, False
 
-    def begin(self, options: TrainOptions, *, is_resumed: bool) -> None:
-        """Open the list of bad clips. A new training loads the weights that `--checkpoint` names, if any, and seeds the
-        random numbers of this rank."""
+    def begin(self, base: BaseModel | None) -> None:
+        """Take the weights of `base` or of the pretrained encoder, and seed the random numbers of this rank."""
         world = self.state.world
-        self._quarantine = Quarantine(options.model_dir, fresh=not is_resumed, rank=world.rank, num_ranks=world.size)
-        if is_resumed:
-            return
-        if options.checkpoint is not None:
-            units = UnitTable.read(options.model_dir / "units.txt")
-            report = load_base_weights(self.state.model, options.checkpoint, units)
-            report.log()
-            if world.is_first:
-                write_atomic(options.model_dir / "fine_tune.json", report.to_json())
-        elif isinstance(encoder := self.state.model.encoder, PretrainedEncoder):
-            folder = pretrained_folder(options)
-            load_pretrained(encoder.pretrained, folder, encoder.conf.adapter)
-            logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
+        self._open_quarantine(fresh=True)
+        encoder = self.state.model.encoder
+        if base is not None:
+            self._take_weights(base)
+        elif isinstance(encoder, PretrainedEncoder):
+            self._take_pretrained_weights(encoder)
         elif self.config.freeze:
             message = "freeze without --checkpoint: frozen parameters keep their random initial values"
             logger.warning(message, extra={"code": "random_weights_frozen"})
-        num_ctc_only, num_steps = self.config.model_conf.ctc_only_steps, self.config.scheduler_conf.total_steps
-        if num_steps is not None and num_ctc_only >= num_steps:
-            logger.info("model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained", num_steps)
-        frozen_steps = getattr(self.config.encoder_conf, "freeze_steps", 0)
-        if num_steps is not None and frozen_steps >= num_steps:
-            logger.info("encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained", num_steps)
+        self._log_untrained_parts()
         if not world.is_first:  # all ranks have the same initial weights; from now on each draws its own numbers
             self.state.seed_new_rank()
+
+    def resume(self) -> None:
+        """Continue the list of bad clips."""
+        self._open_quarantine(fresh=False)
+
+    def _open_quarantine(self, *, fresh: bool) -> None:
+        world = self.state.world
+        self._quarantine = Quarantine(self._folder.path, fresh=fresh, rank=world.rank, num_ranks=world.size)
+
+    def _take_weights(self, base: BaseModel) -> None:
+        """Copy what fits of a trained model, and write `fine_tune.json`."""
+        report = load_base_weights(self.state.model, base, self._units)
+        report.log()
+        if self.state.world.is_first:
+            write_atomic(self._folder.path / "fine_tune.json", report.to_json())
+
+    def _take_pretrained_weights(self, encoder: PretrainedEncoder) -> None:
+        folder = self._folder.encoder_folder
+        assert folder is not None  # the config names it
+        load_pretrained(encoder.pretrained, folder, encoder.conf.adapter)
+        logger.info("encoder: %s with the weights of %s", encoder.description.kind, folder)
+
+    def _log_untrained_parts(self) -> None:
+        """A line per part of the model that no step of this training changes."""
+        num_steps = self.config.scheduler_conf.total_steps
+        if num_steps is None:
+            return
+        if self.config.model_conf.ctc_only_steps >= num_steps:
+            logger.info("model_conf.ctc_only_steps: all %d steps train CTC only; the decoder is not trained", num_steps)
+        frozen_steps = getattr(self.config.encoder_conf, "freeze_steps", 0)
+        if frozen_steps >= num_steps:
+            logger.info("encoder_conf.freeze_steps: in all %d steps nothing of the encoder is trained", num_steps)
 
     def prepare(self) -> None:
         """Open the files of `cache_features`, or of `encoder_conf.cache`, which stay."""
@@ -129,7 +160,7 @@ class SpeechTask(Task):
     def data_size(self) -> DataSize:
         return DataSize(
             lists=(_size_of("training", self.train_set), _size_of("validation", self.valid_set)),
-            list_bytes=self._lists_bytes,
+            list_bytes=self._list_bytes,
             feature_bytes=_cache_bytes(self.train_set) + _cache_bytes(self.valid_set),
         )
 
@@ -203,68 +234,114 @@ def _cache_bytes(dataset: SpeechDataset) -> int:
     return 0 if dataset.cache is None else dataset.cache.num_bytes
 
 
-def load_task(config: ExperimentConfig, options: TrainOptions, hashes: Mapping[str, str], world: World) -> SpeechTask:
+def load_task(folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world: World) -> SpeechTask:
     """Build a fresh model, frozen and compiled as set in the config, with its optimizer, and both data sets.
 
-    Args:
-        config: with base names, which refer to `options.model_dir`.
-        hashes: SHA-256 of the settings and of the files in the folder, by name.
-        world: the ranks that train together; rank 0 reports the utterances that are not used.
+    Rank 0 reports the utterances that are not used.
     """
-    model_dir, device, where = options.model_dir, world.device, str(options.config)
-    table, tokenizer = read_units(config, model_dir / "units.txt", where=where)
+    config, where = folder.config, str(folder.config_file)
+    table, tokenizer = read_units(config, folder.path / "units.txt", where=where)
     check_units(config.tokenizer, table, config.tokenizer_conf.symbol_table_path or "units.txt")
-    torch.manual_seed(config.seed)
-    cmvn = read_cmvn(model_dir / "global_cmvn") if config.cmvn else None
-    model = build_from_folder(config, table, model_dir, cmvn=cmvn)
-    encoder = model.encoder
-    parts = encoder.frozen_parts() if isinstance(encoder, PretrainedEncoder) else []
-    freeze(model, (*config.freeze, *parts), where=where)
-    frontend = encoder.own_frontend
-    if isinstance(encoder, PretrainedEncoder) and encoder.conf.cache is not None:
-        frontend, encoder.takes_outputs = EncoderOutputs(encoder), True
-        if is_gpu(device) and config.num_workers:
-            found = f"num_workers: {config.num_workers}, but on a GPU only one process can fill encoder_conf.cache"
-            raise ConfigError(where, found, "set num_workers: 0")
-    model = model.to(device)
+    model = _build_model(folder, table)
+    frontend = _choose_frontend(model.encoder, config, world.device, where=where)
+    model = model.to(world.device)
     if config.compile:
         compile_layers(model)
         if frontend is not None:
             logger.warning("compile: the layers of the pretrained encoder are not compiled")
-    sets, before = {}, resident_bytes()
-    fingerprint = dict(hashes)
-    for name, flag, paths in (
-        ("training", "--train_data", options.train_data),
-        ("validation", "--cv_data", (options.cv_data,)),
-    ):
-        utterances = open_lists(paths, options.data_type, flag=flag)
-        fingerprint[f"{name} list"] = utterances.digest
-        sets[name] = SpeechDataset(
-            utterances,
-            tokenizer,
-            config.dataset_conf,
-            training=name == "training",
-            seed=config.seed,
-            output_length=model.encoder.output_length,
-            frontend=frontend,
-        )
-        if world.is_first:
-            _report_rejected(sets[name], flag, model_dir)
-            if frontend is not None:
-                slowest = min(SPEED_FACTORS) if name == "training" and config.dataset_conf.speed_perturb else 1.0
-                frontend.warn_about_windows(flag, (sets[name].durations / slowest).tolist(), "cut them at pauses")
-    lists_bytes = max(0, resident_bytes() - before)
+    sets = _open_sets(folder, lists, tokenizer, model.encoder, frontend, world)
     state = TrainState(
         model,
         build_optimizer(model, config, where=where),
-        device,
-        fingerprint=fingerprint,
+        world.device,
+        fingerprint={**folder.hashes, "training list": sets.train_digest, "validation list": sets.valid_digest},
         former={"config": partial(former_hashes, config)},
-        precision=Precision(config.dtype, device),
+        precision=Precision(config.dtype, world.device),
         world=world,
         seed=config.seed,
     )
-    return SpeechTask(config, state, (sets["training"], sets["validation"]), lists_bytes)
+    return SpeechTask(folder, state, sets, table)
+
+
+def _build_model(folder: PreparedFolder[ExperimentConfig], table: UnitTable) -> AsrModel:
+    """A model with new weights, of which the parts are frozen that the config names."""
+    config = folder.config
+    torch.manual_seed(config.seed)
+    cmvn = read_cmvn(folder.path / "global_cmvn") if config.cmvn else None
+    model = build_from_folder(config, table, folder.path, cmvn=cmvn)
+    frozen = list(config.freeze)
+    if isinstance(model.encoder, PretrainedEncoder):
+        frozen += model.encoder.frozen_parts()
+    freeze(model, frozen, where=str(folder.config_file))
+    return model
+
+
+def _choose_frontend(
+    encoder: SpeechEncoder, config: ExperimentConfig, device: torch.device, *, where: str
+) -> Frontend | None:
+    """What computes the input of the model instead of the features that the config describes; None: nothing.
+
+    With `encoder_conf.cache` it is the encoder itself, whose outputs the model then takes.
+    Raises ConfigError if several processes would compute them on one GPU.
+    """
+    if not isinstance(encoder, PretrainedEncoder) or encoder.conf.cache is None:
+        return encoder.own_frontend
+    if is_gpu(device) and config.num_workers:
+        found = f"num_workers: {config.num_workers}, but on a GPU only one process can fill encoder_conf.cache"
+        raise ConfigError(where, found, "set num_workers: 0")
+    encoder.takes_outputs = True
+    return EncoderOutputs(encoder)
+
+
+def _open_sets(
+    folder: PreparedFolder[ExperimentConfig],
+    lists: ListPaths,
+    tokenizer: Tokenizer,
+    encoder: SpeechEncoder,
+    frontend: Frontend | None,
+    world: World,
+) -> DataSets:
+    """Read both lists. Rank 0 reports the utterances that are not used.
+
+    Raises DataError for a damaged list, and for one of which no utterance can be used.
+    """
+    conf = folder.config.dataset_conf
+    bytes_before = resident_bytes()
+    make_set = partial(
+        SpeechDataset,
+        tokenizer=tokenizer,
+        conf=conf,
+        seed=folder.config.seed,
+        output_length=encoder.output_length,
+        frontend=frontend,
+    )
+    train_list = open_lists(lists.train, lists.data_type, flag="--train_data")
+    train_set = make_set(train_list, training=True)
+    if world.is_first:
+        slowest = min(SPEED_FACTORS) if conf.speed_perturb else 1.0
+        _report_set(train_set, "--train_data", folder.path, frontend, slowest)
+    valid_list = open_lists((lists.valid,), lists.data_type, flag="--cv_data")
+    valid_set = make_set(valid_list, training=False)
+    if world.is_first:
+        _report_set(valid_set, "--cv_data", folder.path, frontend, slowest=1.0)
+    return DataSets(
+        train=train_set,
+        valid=valid_set,
+        train_digest=train_list.digest,
+        valid_digest=valid_list.digest,
+        list_bytes=max(0, resident_bytes() - bytes_before),
+    )
+
+
+def _report_set(dataset: SpeechDataset, flag: str, model_dir: Path, frontend: Frontend | None, slowest: float) -> None:
+    """Report the utterances that are not used, and those that are too long for the frontend.
+
+    `slowest`: the factor of speed at which an utterance is longest.
+    Raises DataError if no utterance is left.
+    """
+    _report_rejected(dataset, flag, model_dir)
+    if frontend is not None:
+        frontend.warn_about_windows(flag, (dataset.durations / slowest).tolist(), "cut them at pauses")
 
 
 def open_output_caches(sets: Sequence[SpeechDataset], encoder: PretrainedEncoder, world: World) -> None:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the options of a training name: the config, the lists, the model and the checkpoint to start from.
 
-Each is read once. The functions behind these get what they need, and no options.
+Each is read once. The functions that follow get what they need, and no options.
 """
 
 import logging
@@ -45,8 +45,6 @@ class TrainOptions:
     resume: str = "auto"
     """auto, never, or the path of a checkpoint."""
     checkpoint: Path | None = None
-    written_checkpoint: str | None = None
-    """`checkpoint` as it was written, such as `hf://user/name`, where that is no path."""
     device: str = "auto"
     data_type: DataType = "raw"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A training from its flags to `final.pt`, of any kind of model: resume, steps, validations, checkpoints, signals."""
+"""A training from its first step to `final.pt`, of any kind of model: steps, validations, checkpoints, signals."""
 
 import hashlib
 import json
@@ -11,10 +11,9 @@ import signal
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from types import FrameType
@@ -23,15 +22,11 @@ from typing import Any
 from wenet_hs.base.files import locked
 from wenet_hs.compute.devices import processor_name
 from wenet_hs.compute.distributed import World
-from wenet_hs.config.load import Config, dump_config, load_config
+from wenet_hs.config.load import Config, dump_config
 from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.model.checkpoint import (
-    check_intact,
     checkpoint_path,
     list_checkpoints,
-    newest_intact,
-    read_frozen,
-    remove_incomplete,
     report_full_disk,
     rotate,
     save_checkpoint,
@@ -49,6 +44,7 @@ from wenet_hs.train.average import (
     kept_checkpoint_bytes,
     read_validations,
 )
+from wenet_hs.train.finetune import BaseModel, read_base_model
 from wenet_hs.train.model_folder import (
     Hardware,
     PreparedFolder,
@@ -58,7 +54,7 @@ from wenet_hs.train.model_folder import (
 from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.run_recorder import RunRecorder
-from wenet_hs.train.start import TrainOptions
+from wenet_hs.train.start import EarlierTraining, ListPaths, TrainingRequest, find_earlier_training
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, Stopped
@@ -126,8 +122,11 @@ class Task(ABC):
     accum_grad: int = 1
     """Batches of a rank per optimizer step."""
 
-    def begin(self, options: TrainOptions, *, is_resumed: bool) -> None:  # noqa: B027  # some have nothing to do here
-        """Called once: after a checkpoint was restored, or at the start of a new training."""
+    def begin(self, base: BaseModel | None) -> None:  # noqa: B027  # some have nothing to do here
+        """Called once at the start of a new training, which begins with the weights of `base`, if there is one."""
+
+    def resume(self) -> None:  # noqa: B027
+        """Called once after a checkpoint was restored."""
 
     def prepare(self) -> None:  # noqa: B027
         """Called once before the first step. A signal waits until it is done."""
@@ -375,113 +374,102 @@ class TrainingLoop:
         logger.info("%s is %s, the best by %s", target, best[0].name, early.metric)
 
 
-TaskLoader = Callable[[Config, TrainOptions, Mapping[str, str], World], Task]
+TaskLoader = Callable[[PreparedFolder[Config], ListPaths, World], Task]
+"""Makes the task in a folder with these lists, on the device of this rank."""
 
 
-def train_as_rank(
-    options: TrainOptions,
-    world: World,
-    kind: type[Config],
-    load_task: TaskLoader[Config],
-) -> None:
-    """Train on this rank: lock and write the folder, load or resume the task, and run it.
+def run_training(request: TrainingRequest[Config], world: World, load_task: TaskLoader[Config]) -> None:
+    """Train on this rank: lock and write the folder, begin or resume the task, and run it.
 
     The model is freed at the end, as `join_process_group` asks for.
-
-    Args:
-        kind: of the config.
-        load_task: makes the task from the config with base names, which refer to `options.model_dir`, and the SHA-256
-            of the settings and of the files in the folder, by name.
     """
-    checkpoints = options.model_dir / "checkpoints"
-    lock = locked(options.model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
-    with report_full_disk(options.model_dir, checkpoints), lock if world.is_first else nullcontext():
-        folder, resume_from = _prepare_folder(options, world, kind)
-        recorder = None
-        if folder.record is not None:
-            recorder = RunRecorder(options.model_dir, folder.record)
+    model_dir = request.model_dir
+    checkpoints = model_dir / "checkpoints"
+    lock = locked(model_dir, flag="--model_dir", work="training", error_class=CheckpointError)
+    with report_full_disk(model_dir, checkpoints), lock if world.is_first else nullcontext():
+        earlier = find_earlier_training(model_dir, request.resume, world, type(request.config))
+        folder = _prepare_folder(request, earlier, world)
+        recorder = None if folder.record is None else RunRecorder(model_dir, folder.record)
         with recorder or nullcontext():
-            _train_in_folder(options, world, folder, resume_from, recorder, load_task)
-
-
-def _train_in_folder(
-    options: TrainOptions,
-    world: World,
-    folder: PreparedFolder[Config],
-    resume_from: Path | None,
-    recorder: RunRecorder | None,
-    load_task: TaskLoader[Config],
-) -> None:
-    """Load or resume the task, and run it.
-
-    train.yaml and run.json say with which lists the model in the folder is trained. So a new training
-    writes them at once, a resumed one when nothing can be refused any more.
-    """
-    config_to_write = folder.config.model_copy(update={"provenance": {}})
-    write_config = partial(dump_config, config_to_write, options.model_dir / "train.yaml")
-    if recorder is not None and resume_from is None:
-        write_config()
-        recorder.begin()
-    task = load_task(folder.config, options, folder.hashes, world)
-    state = task.state
-    world.check_equal_across_ranks(state.fingerprint)
-    if resume_from is not None:
-        state.restore(resume_from)
-        logger.info("resuming from %s (epoch %d, step %d)", resume_from, state.progress.epoch, state.progress.step)
-        if world.is_first:  # nothing is refused any more
-            set_aside_newer(resume_from)
-            if recorder is not None:
-                recorder.preserve_earlier()
-            write_config()
-    task.begin(options, is_resumed=resume_from is not None)
-    logger.info("the model has %s parameters", f"{sum(value.numel() for value in state.model.parameters()):,}")
-    if world.size > 1:
-        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)
-    TrainingLoop(options.model_dir, task, recorder).run()
+            if earlier is None:
+                task = _begin_task(folder, request, world, recorder, load_task)
+            else:
+                task = _resume_task(folder, request.lists, earlier, world, recorder, load_task)
+            _log_size(task, world)
+            TrainingLoop(model_dir, task, recorder).run()
 
 
 def _prepare_folder(
-    options: TrainOptions, world: World, kind: type[Config]
-) -> tuple[PreparedFolder[Config], Path | None]:
-    """Write the folder on rank 0. Returns it, and the checkpoint to resume from."""
-    checkpoints = options.model_dir / "checkpoints"
-    config = load_config(options.config, options.override_config, kind)
-    found = None
-    with world.first_before_others():  # that reads whole checkpoints, maybe for longer than a collective may last
-        if world.is_first:
-            remove_incomplete(checkpoints)
-            for path in options.model_dir.glob(".final.pt.*.tmp"):  # of a killed run
-                path.unlink()
-            found = find_resume(options)  # it may rename damaged checkpoints
-    newest = world.all_gather(None if found is None else found.name)[0]
-    is_resumed = newest is not None
-    resumed = options.model_dir / "train.yaml" if is_resumed else None
-    config = resolve_auto(config, world.device, where=options.config, resumed=resumed)
+    request: TrainingRequest[Config], earlier: EarlierTraining[Config] | None, world: World
+) -> PreparedFolder[Config]:
+    """Write the folder on rank 0, and check that all ranks have the same settings, files and versions."""
+    config = resolve_auto(request.config, world.device, where=request.config_file, earlier=earlier)
     processors = sorted(set(world.all_gather(processor_name(world.device))))
     hardware = Hardware(processors=tuple(processors), ranks=world.size) if world.is_first else None
     with world.first_before_others():
-        folder = prepare_folder(options, config, is_resumed=is_resumed, hardware=hardware)
+        folder = prepare_folder(replace(request, config=config), earlier, hardware)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
     sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
     world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
-    return folder, None if newest is None else checkpoints / newest
+    return folder
 
 
-def find_resume(options: TrainOptions) -> Path | None:
-    """The checkpoint to resume from, by `--resume`, or None. Raises CheckpointError if a model would be overwritten."""
-    folder, final = options.model_dir / "checkpoints", options.model_dir / "final.pt"
-    if options.resume not in ("auto", "never"):
-        path = Path(options.resume)
-        if path.resolve() not in [checkpoint.resolve() for checkpoint in list_checkpoints(folder)]:
-            found = f"not auto, never or one of {folder}/step-*"
-            raise CheckpointError(f"--resume {path}", found, "to start from its weights use --checkpoint")
-        check_intact(path)  # before newer ones are set aside
-        read_frozen(path)
-        return folder / path.name
-    if options.resume == "never" and list_checkpoints(folder):
-        found = "holds checkpoints and --resume is never"
-        raise CheckpointError(folder, found, "use another --model_dir or remove it")
-    newest = newest_intact(folder)
-    if newest is None and final.exists():
-        raise CheckpointError(final, "a model without checkpoints, so it cannot be resumed", "use another --model_dir")
-    return newest
+def _begin_task(
+    folder: PreparedFolder[Config],
+    request: TrainingRequest[Config],
+    world: World,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> Task:
+    """The task of a new training with its first weights.
+
+    train.yaml and run.json say with which lists the model in the folder is trained, so they are
+    written before anything can fail.
+    """
+    if recorder is not None:
+        _write_config(folder)
+        recorder.begin()
+    base = None if request.base is None else read_base_model(request.base.path)
+    task = load_task(folder, request.lists, world)
+    world.check_equal_across_ranks(task.state.fingerprint)
+    task.begin(base)
+    return task
+
+
+def _resume_task(
+    folder: PreparedFolder[Config],
+    lists: ListPaths,
+    earlier: EarlierTraining[Config],
+    world: World,
+    recorder: RunRecorder | None,
+    load_task: TaskLoader[Config],
+) -> Task:
+    """The task in the state of the checkpoint.
+
+    train.yaml and run.json are written when nothing can be refused any more.
+    """
+    task = load_task(folder, lists, world)
+    world.check_equal_across_ranks(task.state.fingerprint)
+    task.state.restore(earlier.checkpoint)
+    progress = task.state.progress
+    logger.info("resuming from %s (epoch %d, step %d)", earlier.checkpoint, progress.epoch, progress.step)
+    if world.is_first:
+        set_aside_newer(earlier.checkpoint)
+    if recorder is not None:
+        recorder.preserve_earlier()
+        _write_config(folder)
+    task.resume()
+    return task
+
+
+def _write_config(folder: PreparedFolder[Config]) -> None:
+    """Write train.yaml, without the facts that earlier versions wrote there."""
+    config = folder.config.model_copy(update={"provenance": {}})
+    dump_config(config, folder.path / "train.yaml")
+
+
+def _log_size(task: Task, world: World) -> None:
+    num_parameters = sum(value.numel() for value in task.state.model.parameters())
+    logger.info("the model has %s parameters", f"{num_parameters:,}")
+    if world.size > 1:
+        logger.info("%d processes; a step has %d batches of each", world.size, task.accum_grad)

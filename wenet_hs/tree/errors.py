@@ -11,12 +11,13 @@ _MAX_FAULTS = 10
 
 
 class WenetHsError(Exception):
-    """An error that the user can fix; `bin/` prints it without a traceback and exits with `exit_code`.
+    """An error that the user can fix: a command prints its line, without a traceback.
 
     Its line is `where: found; to_do`. Several faults at once are one text of several lines, given as `where`.
     """
 
     exit_code = 2
+    """Of the command that prints it."""
 
     def __init__(self, where: object, found: str = "", to_do: str = "") -> None:
         """
@@ -34,11 +35,11 @@ class WenetHsError(Exception):
 
 
 class ConfigError(WenetHsError):
-    """A YAML file, an override or a command-line value is wrong."""
+    """A setting or an argument is wrong: in a YAML file, on the command line or in a call."""
 
 
 class DataError(WenetHsError):
-    """A corpus, a list, an audio file, a transcript or a unit table is wrong."""
+    """Data are wrong: a tree, a corpus, an audio file, a transcript or a unit table."""
 
 
 class CheckpointError(WenetHsError):

@@ -110,6 +110,33 @@ class Tree(UnitTree):
             "random", lambda f: balanced_children(random_order(len(f), seed)), frequencies, units, {"seed": seed}
         )
 
+    @classmethod
+    def brown(
+        cls,
+        sequences: Sequence[Sequence[int]],
+        frequencies: Numbers,
+        units: Names = None,
+    ) -> "Tree":
+        """Brown's tree: units that have the same units before and after them share a branch.
+
+        Args:
+            sequences: unit ids in 0…V-1, one sequence per sentence. A unit at a sentence's end has
+                nothing after it.
+            frequencies: (V,) the order in which units are clustered. `add_unplaced` places units
+                of frequency 0, and those without neighbours.
+        Raises ValueError if an id is not in 0…V-1. The first call compiles kernels.
+        """
+        from wenet_hs.tree.brown import brown_children  # imports numba, which takes 0.3 s
+
+        num_units = len(frequencies)
+        with_units = [sequence for sequence in sequences if len(sequence)]
+        lowest = min(map(min, with_units), default=0)
+        highest = max(map(max, with_units), default=0)
+        if lowest < 0 or highest >= num_units:
+            expected = f"with {num_units} units they are 0…{num_units - 1}"
+            raise ValueError(f"sequences: unit ids from {lowest} to {highest}; {expected}")
+        return cls.build("brown", lambda f: brown_children(sequences, f), frequencies, units)
+
     def paths(self) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Every unit's path from the root (appendix B's Index and Sign).
 

@@ -33,9 +33,9 @@ class UnitTree:
     code_separator: ClassVar[str] = "."
     """Between the child indexes of a code."""
     kind: str
-    """How it was built: a name in `wenet_hs.tree_kinds.kinds.KINDS`, or the name of another builder."""
+    """How it was built, such as "huffman"; any printable text."""
     units: tuple[str, ...]
-    """The V unit names, in the order of the unit table."""
+    """The V unit names, in the order of their ids."""
     children: NDArray[np.int64]
     """The children of all inner nodes, node by node, left to right; empty for a single unit."""
     frequencies: NDArray[np.float64]

@@ -125,12 +125,10 @@ def binary_kind(kind: str, options: Mapping[str, Any]) -> str:
 
 
 def _brown(source: TreeSource) -> Tree:
-    from wenet_hs.tree.brown import brown_children  # imports numba, which takes seconds
-
     # The end of sentence also precedes each transcript, as that of the sentence before. Otherwise nothing follows it,
     # its merges lose nothing, and it gets a long code (UCLA's phones: 9 bits instead of 2).
     sequences = [[*sequence[-1:], *sequence] for sequence in source.sequences or ()]
-    return source.tree("brown", lambda f: brown_children(sequences, f))
+    return Tree.brown(sequences, source.frequencies, source.units)
 
 
 def _permuted(source: TreeSource) -> Tree:

@@ -3,10 +3,11 @@
 
 Best-first search: a node's log-probability is a bound for every leaf below it, because a child's is its parent's plus a
 logarithm ≤ 0. The search always opens the most probable open node. It is done when none is more probable than the k-th
-best leaf, after about k·log2(V/k) dot products where softmax needs V. Dense search: from all log-probabilities.
+best leaf, after about k·log2(V/k) dot products where softmax needs V. It runs on a CPU. Dense search: from all
+log-probabilities.
 
 Of equally probable units the lower id is first. A NaN counts as the greatest score, as in `torch.topk`. Rows in which
-the search on a CPU meets a NaN are given up and computed by the dense route.
+the search meets a NaN are given up and computed by the dense route.
 
 Dimension key: N rows, D width, I inner nodes, V = I+1 units, K best leaves, G rows given up.
 """
@@ -16,21 +17,14 @@ import math
 import torch
 from torch import Tensor
 
-from wenet_hs.heads.gpu import is_gpu
-
 Found = tuple[Tensor, Tensor, Tensor | None]
 """Log-probabilities (N, K), unit ids (N, K) int64, and the rows given up (G,), whose results have no meaning."""
 
 FEW_ROWS = 128
 """Below this many rows the node vectors stay in the CPU's cache, and the product is limited by memory."""
 UNITS_PER_OPENED_NODE = {"few rows": 18 / 7, "many rows": 20 / 3}
-"""On a CPU the search takes as long for one node as the dense route for this many units (medians on two threads with
+"""The search takes as long for one node as the dense route for this many units (medians on two threads with
 width 256, Huffman trees over Zipf frequencies, k = 10)."""
-GPU_MIN_UNITS = 64
-"""On a GPU the search is used from this V on: it is one launch, all log-probabilities are some for each level of the
-tree. This is an estimate, not a measurement."""
-GPU_MAX_K = 32
-"""The largest k for which the Triton kernel's list of open nodes fits the registers."""
 
 
 def can_use_kernels(rows: Tensor) -> bool:
@@ -38,10 +32,8 @@ def can_use_kernels(rows: Tensor) -> bool:
     return rows.device.type == "cpu" and rows.dtype == torch.float32 and not torch.compiler.is_compiling()
 
 
-def is_search_faster(num_rows: int, num_units: int, k: int, device_type: str) -> bool:
+def is_search_faster(num_rows: int, num_units: int, k: int) -> bool:
     """Whether `best_first`, which can run, is faster than all log-probabilities."""
-    if device_type != "cpu":
-        return num_units >= GPU_MIN_UNITS
     ratio = UNITS_PER_OPENED_NODE["few rows" if num_rows < FEW_ROWS else "many rows"]
     return ratio * expected_opened(num_units, k) < num_units
 
@@ -61,22 +53,25 @@ def limits(num_units: int, k: int) -> tuple[int, int]:
     return min(num_units, 32 + int(2 * expected_opened(num_units, k)) + num_units // 32), 32 + num_units // 64
 
 
-def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, levels: Tensor, k: int) -> Found:
-    """Numba's or Triton's search. No gradients. `HSoftmaxHead` checks whether it can run.
+def best_first(hidden: Tensor, weight: Tensor, bias: Tensor | None, children: Tensor, k: int) -> Found:
+    """Numba's search. No gradients. `HSoftmaxHead` checks whether it can run.
 
     Args:
         hidden, weight, bias: (N, D), the inner nodes' vectors (V-1, D) and biases (V-1,) or None; float32, contiguous.
-        children: (V-1, 2) int32; V ≥ 2. levels: the first inner node of each level, and V-1, int32.
+        children: (V-1, 2) int32; V ≥ 2.
         k: 1…V.
     """
-    hidden, weight, bias = hidden.detach(), weight.detach(), None if bias is None else bias.detach()
-    if not is_gpu(hidden.device):
-        from wenet_hs.heads.kernels import search_numba
+    from wenet_hs.heads.kernels import search_numba
 
-        return search_numba.search(hidden, weight, bias, children, k=k, limits=limits(len(children) + 1, k))
-    from wenet_hs.heads.kernels import search_triton
-
-    return *search_triton.search(hidden, weight, bias, children, levels, k)[:2], None
+    fixed_bias = None if bias is None else bias.detach()
+    return search_numba.search(
+        hidden.detach(),
+        weight.detach(),
+        fixed_bias,
+        children,
+        k=k,
+        limits=limits(len(children) + 1, k),
+    )
 
 
 # ---- the k best of all log-probabilities

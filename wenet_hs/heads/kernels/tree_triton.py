@@ -23,12 +23,21 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from wenet_hs.heads.kernels.scores import cost_in_parts
-from wenet_hs.heads.kernels.search_triton import softplus
 from wenet_hs.heads.kernels.triton_launch import launch
 from wenet_hs.heads.node_head import CostWeights, sparse_rows
 
 SCORES_BLOCK = 1024
 ROWS_AT_ONCE, MAX_BLOCK_D = 32, 128
+
+
+@triton.jit
+def _softplus(size):  # type: ignore[no-untyped-def]
+    """log(1 + exp(-size)), by Kahan's log1p: the logarithm of the rounded sum, corrected."""
+    small = tl.exp(-size)
+    rounded = 1.0 + small
+    kept = rounded - 1.0
+    ratio = small / tl.where(kept == 0.0, 1.0, kept)
+    return tl.where(kept == 0.0, small, tl.log(rounded) * ratio)
 
 
 @triton.jit
@@ -38,7 +47,7 @@ def _decision(score, edge, on_target, per_decision):  # type: ignore[no-untyped-
     score = turn * score
     small = tl.exp(-tl.abs(score))
     wrong = tl.where(score > 0, small, 1.0) / (1.0 + small)  # σ(-score)
-    cost = on_target * (tl.maximum(-score, 0.0) + softplus(tl.abs(score))) + per_decision * score
+    cost = on_target * (tl.maximum(-score, 0.0) + _softplus(tl.abs(score))) + per_decision * score
     return cost, turn * (per_decision - on_target * wrong)
 
 
@@ -167,7 +176,7 @@ def all_leaves_kernel(scores, leaves, parts, num_inner, num_blocks, on_all, BLOC
     left_B = tl.load(leaves + node_B, mask=inside_B, other=0).to(tl.float32)
     right_B = tl.load(leaves + num_inner + node_B, mask=inside_B, other=0).to(tl.float32)
     both_B = left_B + right_B
-    cost_B = both_B * softplus(tl.abs(score_B))
+    cost_B = both_B * _softplus(tl.abs(score_B))
     cost_B += right_B * tl.maximum(score_B, 0.0) - left_B * tl.minimum(score_B, 0.0)
     tl.store(parts + row * num_blocks + tl.program_id(1), on_all * tl.sum(cost_B, axis=0))
     small_B = tl.exp(-tl.abs(score_B))

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The state of a training, from its run record and metrics.jsonl: step, time left, warnings, curves."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wenet_hs.base.files import read_cached
 from wenet_hs.base.jobs import tail
-from wenet_hs.report.sections import curve_charts
-from wenet_hs.runs.curves import read_curves
+from wenet_hs.results.folder import ExperimentFolder
+from wenet_hs.runs.curves import Curves
 from wenet_hs.runs.progress import read_progress
-from wenet_hs.runs.record import RunRecord, read_run
+from wenet_hs.runs.record import RunRecord
 from wenet_hs.runs.sentences import escape_bytes
 from wenet_hs.tree.errors import WenetHsError
 
@@ -32,8 +31,8 @@ class LiveTraining:
     """Until all trainings of the recipe have ended."""
     diagnoses: Sequence[str] = ()
     """The last warnings, each once, and the error by which it ended."""
-    charts: Sequence[tuple[str, str]] = ()
-    """Caption and SVG of each curve."""
+    curves: Curves = field(default_factory=dict)
+    """The records so far, by kind."""
     num_valid: int = 0
     """Validations so far."""
     error_rates: Sequence[float] = field(default_factory=list)
@@ -43,14 +42,18 @@ class LiveTraining:
 
 
 def read_state(model: Path) -> LiveTraining:
-    """The state of the training of a model folder; of one of a recipe its log is beside the folder."""
-    curves: dict[str, list[dict[str, float]]] = read_cached(read_curves, model / "metrics.jsonl", {})
+    """The state of the training of a model folder; of one of a recipe its log is beside the folder.
+
+    Damaged records are among the diagnoses. Raises DataError if metrics.jsonl is damaged.
+    """
+    folder = ExperimentFolder(model)
+    curves = folder.read_curves()
     valid = curves.get("valid", [])
     faults = list[str]()
     record = RunRecord()
     of_all = None
     try:
-        record = read_run(model) or record
+        record = folder.read_run()
     except WenetHsError as error:
         faults.append(str(error))
     try:
@@ -67,7 +70,7 @@ def read_state(model: Path) -> LiveTraining:
         minutes_left=_minutes(seconds_left),
         minutes_of_all=_minutes(seconds_of_all),
         diagnoses=diagnoses,
-        charts=curve_charts([curves], "steps") if curves else [],
+        curves=curves,
         num_valid=len(valid),
         error_rates=[record_of["ctc_error_rate"] for record_of in valid if "ctc_error_rate" in record_of],
         lines=tail(model.with_name(f"{model.name}.log"), LOG_LINES),
@@ -78,7 +81,7 @@ def _minutes(seconds: float | None) -> float | None:
     return None if seconds is None else seconds / 60
 
 
-def _last_step(record: RunRecord, curves: Mapping[str, Sequence[Mapping[str, float]]]) -> int:
+def _last_step(record: RunRecord, curves: Curves) -> int:
     """The last step of the record, or for a folder of an earlier version that of the curves."""
     if record.progress is not None:
         return record.progress.step

@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The content of a results file from the folder of a training."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.base.files import read_json, read_lines
+from wenet_hs.config.lm import LmConfig
+from wenet_hs.config.load import config_changes, flatten, load_config
+from wenet_hs.decode.hypothesis import DecodeOptions
+from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.results.experiment import ExperimentResults
+from wenet_hs.results.folder import DecodingRecord, ExperimentFolder
+from wenet_hs.results.results_file import BANDS, Counts, ModeResults, Results, TrainingPart
+from wenet_hs.results.speech import are_simulated
+from wenet_hs.runs.curves import Curves, ctc_take_off
+from wenet_hs.runs.record import DataFile, FirstWeights, RunRecord, Start
+from wenet_hs.runs.sentences import escape_bytes
+from wenet_hs.score.edit_distance import align
+from wenet_hs.score.error_rate import Report, ScoredUtterance
+from wenet_hs.score.pfer import with_features
+from wenet_hs.score.rules import split_units
+from wenet_hs.tree.errors import DataError
+
+_CHUNK_SIZE = "decoding_chunk_size"
+_LEFT_CHUNKS = "num_decoding_left_chunks"
+_NOT_AMONG_OPTIONS = (_CHUNK_SIZE, _LEFT_CHUNKS, "simulate_streaming")
+"""The first two are in the name of a system."""
+_DECODING = (*(option.name for option in fields(DecodeOptions)), "lm", "inventory", "place_unseen")
+_SETTINGS = ("dtype", "ctc_conf.")
+"""Beginnings of the settings that are kept: those that `training_of` reads."""
+_LM_SETS = ("valid", "test")
+"""Names of the scores `MODEL_DIR/SET.json`, which `lm score --json` writes."""
+_SCORE_LM_AGAIN = "run `wenet-hs lm score --json`"
+_FOLDERS = re.compile(r"""(?<![^\s"'=])/[^\s"']*/""")
+"""The folders of absolute paths, which are of one machine and are not in results files."""
+
+_ByLanguage = Mapping[str, Mapping[str, ScoredUtterance]]
+"""The utterances of each language in the order of their keys."""
+
+
+def collect_results(experiment: ExperimentResults, data_folders: Iterable[Path] = ()) -> Results:
+    """The results of one recogniser.
+
+    Args:
+        data_folders: where `prepare` wrote its implausible.tsv.
+
+    Raises DataError if it has no train.yaml with a seed, or no scores.
+    """
+    settings = flatten(experiment.settings)
+    if "seed" not in settings or not experiment.scores:
+        what = "no train.yaml with a seed, or no scores"
+        raise DataError(experiment.folder, what, "train, decode and score first")
+    seed = int(settings["seed"])
+    reports = experiment.scores.values()
+    # All modes have the same references, which `gather_data` has checked.
+    first_report = next(iter(reports))
+    utterances = _group_by_language(first_report)
+    training_clips = _read_existing_lists(experiment.run)
+    return Results(
+        **asdict(_describe_part(experiment.curves, training_clips)),
+        system=_name_system(experiment.folder, seed) + _name_chunks(experiment.decoding),
+        seed=seed,
+        settings={name: value for name, value in settings.items() if name.startswith(_SETTINGS)},
+        run=_without_folders(experiment.run, _folder_of_recipe(experiment.folder)),
+        first=_read_first_part(experiment.run),
+        units={lang: [scored.counts.num_units for scored in group.values()] for lang, group in utterances.items()},
+        modes={mode: _collect_mode(report, training_clips) for mode, report in experiment.scores.items()},
+        decoding=_decoding_options(experiment.decoding),
+        implausible=_find_implausible(utterances, data_folders),
+        is_simulated=any(are_simulated(report.utterances) for report in reports),
+        is_pretrained_on_simulated=experiment.is_pretrained_on_simulated,
+    )
+
+
+# ---- language models
+
+
+@dataclass(frozen=True)
+class _LmScore:
+    """The score of a language model on one set."""
+
+    perplexity: float
+    bits_per_unit: float
+
+
+def collect_lm_results(model_dir: Path) -> Results:
+    """The results of a trained and scored language model.
+
+    Its settings are those that differ from the defaults.
+    Raises DataError if a file of the folder is missing or damaged.
+    """
+    folder = ExperimentFolder(model_dir)
+    config = load_config(folder.settings_path, (), LmConfig)
+    validations = folder.read_curves().get("valid", [])
+    scores = _read_lm_scores(model_dir)
+    if not validations or not scores:
+        files = " or ".join(f"{name}.json" for name in _LM_SETS)
+        what = f"no validation in metrics.jsonl, or no {files}"
+        raise DataError(model_dir, what, f"train to the end of an epoch, then {_SCORE_LM_AGAIN}")
+    last = validations[-1]
+    numbers = {f"{name} perplexity": score.perplexity for name, score in scores.items()}
+    if "test" in scores:
+        numbers["bits per word, test"] = scores["test"].bits_per_unit
+    return Results(
+        steps=int(last["step"]),
+        train_hours=None,
+        train_seconds=round(last["seconds"], 1),
+        system=_name_system(model_dir, config.seed),
+        seed=config.seed,
+        settings={name: value for name, _, value in config_changes(LmConfig(), config) if name != "seed"},
+        run=_without_folders(folder.read_run(), _folder_of_recipe(model_dir)),
+        scores=numbers,
+    )
+
+
+def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
+    """The scores of the sets that are scored. Raises DataError if one is damaged."""
+    scores = dict[str, _LmScore]()
+    for name in _LM_SETS:
+        path = model_dir / f"{name}.json"
+        if not path.is_file():
+            continue
+        record = read_json(path, _SCORE_LM_AGAIN)
+        if not {"perplexity", "bits_per_unit"} <= record.keys():
+            raise DataError(path, "no perplexity in it", _SCORE_LM_AGAIN)
+        scores[name] = _LmScore(record["perplexity"], record["bits_per_unit"])
+    return scores
+
+
+# ---- the name of a system, and its record
+
+
+def _name_system(folder: Path, seed: int) -> str:
+    """The name of the folder without the seed, then what the option --exp of a recipe adds to `exp`."""
+    folder = folder.resolve()
+    name = folder.name.removesuffix(f"-seed{seed}")
+    added = folder.parent.name.removeprefix("exp")
+    return name + added if added.startswith("-") else name
+
+
+def _name_chunks(decoding: DecodingRecord) -> str:
+    """`-chunk16-4` for chunks of 16 frames with 4 chunks to the left; empty for whole utterances."""
+    size = decoding.options.get(_CHUNK_SIZE)
+    num_left = decoding.options.get(_LEFT_CHUNKS)
+    if size in (None, -1):
+        return ""
+    return f"-chunk{size}" if num_left in (None, -1) else f"-chunk{size}-{num_left}"
+
+
+def _decoding_options(decoding: DecodingRecord) -> dict[str, Any]:
+    """The options of decoding that are not 0 or absent, without chunks."""
+    names = [name for name in _DECODING if name not in _NOT_AMONG_OPTIONS]
+    return {name: decoding.options[name] for name in names if decoding.options.get(name)}
+
+
+def _folder_of_recipe(model_dir: Path) -> Path:
+    """The folder s0 of s0/exp/MODEL_DIR."""
+    return model_dir.resolve().parents[1]
+
+
+def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
+    """The facts of a record that belong to a study, without times and without folders of one machine.
+
+    Paths below the folder of the recipe are relative to it; of others only the name is kept.
+    """
+
+    def shorten(text: str) -> str:
+        return escape_bytes(_FOLDERS.sub("", text.replace(f"{recipe}/", "")))
+
+    def shorten_file(file: DataFile) -> DataFile:
+        return file if file.path is None else file.model_copy(update={"path": shorten(file.path)})
+
+    def shorten_start(start: Start) -> Start:
+        command = tuple(map(shorten, start.command))
+        return start.model_copy(update={"command": command, "time": None})
+
+    def shorten_weights(weights: FirstWeights | None) -> FirstWeights | None:
+        if weights is None or weights.name is None:
+            return weights
+        return weights.model_copy(update={"name": shorten(weights.name)})
+
+    train_lists = tuple(map(shorten_file, run.lists.train))
+    valid_lists = tuple(map(shorten_file, run.lists.valid))
+    return run.model_copy(
+        update={
+            "starts": tuple(map(shorten_start, run.starts)),
+            "lists": run.lists.model_copy(update={"train": train_lists, "valid": valid_lists}),
+            "first_weights": shorten_weights(run.first_weights),
+            "resources": None,
+            "progress": None,
+            "warnings": (),
+            "end": None,
+        }
+    )
+
+
+# ---- the cost of a training
+
+
+def _read_existing_lists(run: RunRecord) -> list[Utterance]:
+    """The utterances of the training lists that still exist."""
+    utterances = list[Utterance]()
+    for path in map(Path, run.lists.train_paths):
+        if path.is_file():
+            utterances += read_data_list(path)
+    return utterances
+
+
+def _describe_part(curves: Curves, clips: Sequence[Utterance]) -> TrainingPart:
+    """Its cost. `clips`: of the training lists; empty if these are not known."""
+    validations = curves.get("valid", ())
+    last: Mapping[str, float] = validations[-1] if validations else {}
+    take_off = ctc_take_off(curves)
+    return TrainingPart(
+        steps=int(last.get("step", 0)),
+        train_hours=_sum_hours(clips),
+        train_seconds=round(last.get("seconds", 0.0), 1),
+        dev_loss=round(last["loss_att"], 4) if "loss_att" in last else None,
+        take_off=None if take_off is None else round(take_off, 4),
+    )
+
+
+def _sum_hours(clips: Sequence[Utterance]) -> float | None:
+    """None if a duration is not known, or there is no clip."""
+    durations = [clip.duration for clip in clips if clip.duration is not None]
+    if not clips or len(durations) < len(clips):
+        return None
+    return round(sum(durations) / 3600, 4)
+
+
+def _read_first_part(run: RunRecord) -> TrainingPart | None:
+    """The training of the folder that `--checkpoint` names; None if it is no folder of a training."""
+    if run.base_name is None:
+        return None
+    folder = ExperimentFolder(Path(run.base_name))
+    if not folder.has_settings() or not folder.curves_path.is_file():
+        return None
+    return _describe_part(folder.read_curves(), _read_existing_lists(folder.read_run()))
+
+
+# ---- the scores of a mode
+
+
+def _group_by_language(report: Report) -> _ByLanguage:
+    groups: dict[str, dict[str, ScoredUtterance]] = {}
+    for key, scored in sorted(report.utterances.items()):
+        groups.setdefault(scored.lang, {})[key] = scored
+    return groups
+
+
+def _find_implausible(utterances: _ByLanguage, data_folders: Iterable[Path]) -> dict[str, list[int]] | None:
+    """The utterances that an implausible.tsv names, by language, as indices in the order of the keys.
+
+    None if there is no such file.
+    """
+    candidates = [folder / "implausible.tsv" for folder in data_folders]
+    files = [path for path in candidates if path.is_file()]
+    if not files:
+        return None
+    named = set[str]()
+    for path in files:
+        rows = read_lines(path)[1:]
+        named |= {row.split()[0] for row in rows if row.strip()}
+    implausible = dict[str, list[int]]()
+    for lang, group in utterances.items():
+        indices = [index for index, key in enumerate(group) if key in named]
+        if indices:
+            implausible[lang] = indices
+    return implausible
+
+
+def _collect_mode(report: Report, training_clips: Sequence[Utterance]) -> ModeResults:
+    groups = _group_by_language(report)
+    return ModeResults(
+        signature=report.signature,
+        keys=_hash_keys(report),
+        errors={lang: [scored.counts.errors for scored in group.values()] for lang, group in groups.items()},
+        kinds={lang: _kinds_of_errors(report, lang) for lang in groups},
+        feature_errors=_sum_feature_errors(report),
+        bands=_count_bands(report, training_clips),
+    )
+
+
+def _hash_keys(report: Report) -> str:
+    """The beginning of a SHA-256 of the keys, their languages and numbers of units."""
+    lines = [f"{scored.lang} {key} {scored.counts.num_units}" for key, scored in sorted(report.utterances.items())]
+    return sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def _kinds_of_errors(report: Report, lang: str) -> tuple[int, int, int]:
+    """Substitutions, deletions, insertions."""
+    counts = report.languages[lang].counts
+    return (counts.substitutions, counts.deletions, counts.insertions)
+
+
+def _sum_feature_errors(report: Report) -> dict[str, float] | None:
+    """The sum of the phone feature distances by language; None for other units than phones, or without panphon."""
+    if report.rules.metric != "per" or find_spec("panphon") is None:
+        return None
+    groups = _group_by_language(with_features(report))
+    sums = dict[str, float]()
+    for lang, group in groups.items():
+        sums[lang] = round(sum(scored.feature_distance or 0.0 for scored in group.values()), 3)
+    return sums
+
+
+def _count_bands(report: Report, training_clips: Sequence[Utterance]) -> dict[str, Counts]:
+    """The counts of the units of each band; empty if the training list is absent."""
+    if not training_clips:
+        return {}
+    num_trained = Counter[str]()
+    for clip in training_clips:
+        num_trained.update(split_units(clip.txt, report.rules, clip.lang or ""))
+    counts = {name: Counter[str]() for name, _ in BANDS}
+    for utterance in report.utterances.values():
+        for operation in align(*utterance.split(report.rules)):
+            is_insertion = operation.ref is None
+            unit = operation.hyp if is_insertion else operation.ref
+            of_band = counts[_band_of(num_trained[unit or ""])]
+            if not is_insertion:
+                of_band["units"] += 1
+            of_band[operation.kind] += 1
+    return {name: (of_band["units"], of_band["S"], of_band["D"], of_band["I"]) for name, of_band in counts.items()}
+
+
+def _band_of(num_trained: int) -> str:
+    """The name of the band of a unit with this number of occurrences in training."""
+    return next(name for name, most in BANDS if most is None or num_trained <= most)

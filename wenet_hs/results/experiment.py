@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Experiments to compare: all that their folders have about the training and one test set."""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wenet_hs.results.folder import DEFAULT_TEST, DecodedTest, DecodingRecord, ExperimentFolder, ModeSpeed
+from wenet_hs.results.pairing import Training, training_of
+from wenet_hs.runs.record import RunRecord
+from wenet_hs.score.error_rate import Report
+from wenet_hs.tree.errors import DataError
+from wenet_hs.tree.tree import NaryTree, Tree
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExperimentResults:
+    """The content of one experiment folder. Files that do not exist are empty here and listed in `absent`."""
+
+    name: str
+    """The shortest end of the folder's path that differs from all other experiments."""
+    folder: Path
+    test: DecodedTest
+    """The folder of the decoding results."""
+    settings: dict[str, Any]
+    """train.yaml."""
+    run: RunRecord
+    """What the training was started with; without any fact if that is not recorded."""
+    curves: dict[str, list[dict[str, float]]]
+    """Records of metrics.jsonl by kind, "train" and "valid"."""
+    tree: Tree | NaryTree | None
+    scores: dict[str, Report]
+    """Scoring of each decoding mode, in the order of `sort_modes`."""
+    decoding: DecodingRecord
+    """Options and times of the decoding."""
+    absent: tuple[str, ...]
+    """Names of absent files with their content."""
+    outdated: tuple[str, ...]
+    """A message per mode whose text was decoded again after its scoring."""
+
+    @property
+    def head(self) -> str:
+        """Kind of the output layer: of the decoder, or of CTC if there is no decoder."""
+        has_decoder = self.settings.get("decoder") != "none"
+        settings = self.settings if has_decoder else self.settings.get("ctc_conf", {})
+        return str(settings.get("head", "unknown"))
+
+    @property
+    def training(self) -> Training:
+        """What two paired trainings must have in common."""
+        return training_of(self.name, self.settings, self.run)
+
+    @property
+    def speeds(self) -> dict[str, ModeSpeed]:
+        """The times of each decoded mode, in the order of `sort_modes`."""
+        return self.decoding.speeds
+
+    @property
+    def is_pretrained_on_simulated(self) -> bool:
+        """Whether the training began from a model of simulated speech, which recipes name `…simulated…`."""
+        return "simulated" in (self.run.base_name or "")
+
+
+def read_experiments(folders: Sequence[Path], *, test: str = DEFAULT_TEST) -> list[ExperimentResults]:
+    """Read experiment folders. Their decoding results are in the sub-folder `test`.
+
+    Logs a warning per mode whose scoring is outdated.
+    Raises DataError for a folder that is given twice, does not exist, has no results, or has a damaged file.
+    """
+    for folder in folders:
+        if not folder.is_dir():
+            raise DataError(folder, "no such experiment folder", "check --exp")
+    if len({folder.resolve() for folder in folders}) < len(folders):
+        raise DataError(folders[-1], "the same experiment twice", "give each --exp once")
+    names = _shortest_names(folders)
+    return [_read_experiment(folder, name, test) for folder, name in zip(folders, names, strict=True)]
+
+
+def _shortest_names(folders: Sequence[Path]) -> list[str]:
+    """The ends of the paths with the fewest parts that are all different. The folders are different."""
+    parts = [folder.resolve().parts for folder in folders]
+    for length in range(1, max(map(len, parts)) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if len(set(names)) == len(names):
+            break
+    return names
+
+
+def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults:
+    folder = ExperimentFolder(path)
+    test = folder.test(test_name)
+    settings = folder.read_settings()
+    run = folder.read_run()
+    curves = folder.read_curves()
+    scores = test.read_scores()
+    if not (settings or curves or scores):
+        what = f"contains no train.yaml, metrics.jsonl or {test_name}/<mode>/score.json"
+        raise DataError(path, what, "give the --model_dir of a training")
+    outdated = _find_outdated(test, scores)
+    for message in outdated:
+        logger.warning("%s, %s", name, message)
+    tree = folder.read_tree()
+    decoding = test.read_record()
+    needs_no_tree = settings.get("head") == "softmax"
+    exists = {
+        "train.yaml (settings, versions)": bool(settings),
+        "metrics.jsonl (training curves)": bool(curves),
+        "tree.json (the tree)": tree is not None or needs_no_tree,
+        f"{test_name}/<mode>/score.json (error rates)": bool(scores),
+        f"{test_name}/rtf.json (speed)": bool(decoding.modes),
+    }
+    return ExperimentResults(
+        name=name,
+        folder=path,
+        test=test,
+        settings=settings,
+        run=run,
+        curves=curves,
+        tree=tree,
+        scores=scores,
+        decoding=decoding,
+        absent=tuple(content for content, is_there in exists.items() if not is_there),
+        outdated=tuple(outdated),
+    )
+
+
+def _find_outdated(test: DecodedTest, scores: Mapping[str, Report]) -> list[str]:
+    """A message per mode that was decoded again after its scoring."""
+    fault = "decoded again after its scoring, its text has changed; run `wenet-hs score` again"
+    return [f"{mode}: {fault}" for mode, report in scores.items() if test.is_outdated(mode, report)]
+
+
+def read_training(hypothesis: Path) -> Training | None:
+    """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml.
+
+    Raises ConfigError or DataError if a file of MODEL_DIR is damaged.
+    """
+    path = hypothesis.resolve()
+    if len(path.parents) < 3:
+        return None
+    folder = ExperimentFolder(path.parents[2])
+    if not folder.has_settings():
+        return None
+    return training_of(str(hypothesis), folder.read_settings(), folder.read_run())

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report shows: experiments on one test set, the shown mode, systems over seeds, and the data."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.results.corpora import find_stats, find_test_list, read_stats, read_test_list
+from wenet_hs.results.experiment import ExperimentResults
+from wenet_hs.results.modes import default_modes_first, sort_modes
+from wenet_hs.results.speech import are_simulated, describe_speech, is_marked_simulated
+from wenet_hs.results.systems import compare_systems
+from wenet_hs.score.error_rate import Report, count_of
+from wenet_hs.score.seeds import SystemSeeds
+from wenet_hs.tree.errors import ConfigError, DataError, list_names
+
+
+class ShownExperiment(NamedTuple):
+    """An experiment that is scored in the shown mode."""
+
+    number: int
+    """Of the experiment on the page, from 0."""
+    experiment: ExperimentResults
+    report: Report
+    """Its scoring in the shown mode."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportData:
+    """The input of all sections of the page."""
+
+    experiments: Sequence[ExperimentResults]
+    mode: str | None
+    """The decoding mode that the page shows; None if nothing is scored."""
+    stats: Mapping[Path, dict[str, Any]] = field(default_factory=dict)
+    """The content of each known stats.json by its path."""
+    clips: Mapping[str, Utterance] = field(default_factory=dict)
+    """The test list by key; empty if unknown."""
+    data_list: Path | None = None
+    """The file of `clips`."""
+    is_simulated: bool | None = None
+    """None: unknown."""
+    systems: Sequence[SystemSeeds] = ()
+    """The systems with several seeds, by mode."""
+    seed_faults: Sequence[str] = ()
+    """A message for each system that cannot be compared over seeds."""
+
+    @property
+    def note(self) -> str:
+        """The kind of speech behind the numbers, see `describe_speech`."""
+        are_pretrained = [experiment.is_pretrained_on_simulated for experiment in self.experiments]
+        return describe_speech(bool(self.is_simulated), are_pretrained)
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders with a known stats.json, and that of the test list."""
+        folders = [path.parent for path in self.stats]
+        if self.data_list is not None:
+            folders.append(self.data_list.parent.parent)
+        return [*dict.fromkeys(folders)]
+
+    @property
+    def shown(self) -> list[ShownExperiment]:
+        """The experiments scored in the shown mode."""
+        return [
+            ShownExperiment(index, experiment, experiment.scores[self.mode])
+            for index, experiment in enumerate(self.experiments)
+            if self.mode is not None and self.mode in experiment.scores
+        ]
+
+    @property
+    def scored_modes(self) -> list[str]:
+        """The modes in which an experiment is scored, in the order of `sort_modes`."""
+        return scored_modes(self.experiments)
+
+
+def scored_modes(experiments: Sequence[ExperimentResults]) -> list[str]:
+    """The modes in which one of these experiments is scored, in the order of `sort_modes`."""
+    return sort_modes({mode for experiment in experiments for mode in experiment.scores})
+
+
+def gather_data(
+    experiments: Sequence[ExperimentResults],
+    *,
+    mode: str | None = None,
+    stats: Path | None = None,
+    data_list: Path | None = None,
+) -> ReportData:
+    """Collect all input of a page.
+
+    Args:
+        mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most experiments have.
+            The error rates never decide: that would be a selection on the test set.
+        stats: the stats.json of the data; None: the files beside the lists of the trainings.
+        data_list: the list that was decoded; None: the one beside a stats.json, if it has all scored utterances.
+
+    Raises ConfigError for a mode without scores, DataError for experiments with different test sets, or for a damaged
+    file of the data.
+    """
+    keys = _keys_of_same_test(experiments)
+    runs = [experiment.run for experiment in experiments]
+    stats_paths = find_stats(runs) if stats is None else [stats]
+    corpora = {path: read_stats(path) for path in stats_paths}
+    is_simulated = are_simulated(keys) or any(map(is_marked_simulated, corpora.values()))
+    is_kind_of_speech_known = is_simulated or bool(corpora)
+    test_list = find_test_list(keys, stats_paths) if data_list is None else read_test_list(keys, data_list)
+    compared = compare_systems(experiments, scored_modes(experiments))
+    return ReportData(
+        experiments=experiments,
+        mode=choose_mode(experiments, mode),
+        stats=corpora,
+        clips=test_list.clips,
+        data_list=test_list.path,
+        is_simulated=is_simulated if is_kind_of_speech_known else None,
+        systems=compared.systems,
+        seed_faults=compared.faults,
+    )
+
+
+def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
+    """The mode to show: the requested one, or the one that most experiments have; None without scores.
+
+    Of modes that equally many have it is the first one of `default_modes_first`.
+    Raises ConfigError if no experiment is scored in the requested mode.
+    """
+    num_scored = Counter(mode for experiment in experiments for mode in experiment.scores)
+    if requested is not None and requested not in num_scored:
+        known = ", ".join(sort_modes(num_scored)) or "none"
+        where = f"--mode {requested}"
+        raise ConfigError(where, "no experiment is scored in this mode", f"scored modes are: {known}")
+    if requested:
+        return requested
+    # Of equally large numbers `max` takes the first one.
+    return max(default_modes_first(num_scored), key=num_scored.__getitem__, default=None)
+
+
+def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
+    """The keys of all scorings. Raises DataError for different references, because one table shows their rates."""
+    first_path = Path()
+    first: dict[str, tuple[str, str]] = {}
+    for experiment in experiments:
+        for mode, report in experiment.scores.items():
+            path = experiment.test.score_path(mode)
+            reference = {key: (scored.lang, scored.ref) for key, scored in report.utterances.items()}
+            if not first:
+                first_path = path
+                first = reference
+            differing = sorted({key for key, _ in reference.items() ^ first.items()})
+            if differing:
+                which = f"{count_of(len(differing), 'utterance')} differ ({list_names(differing)})"
+                to_do = "report experiments with one test set, or score all again with one --ref"
+                raise DataError(path, f"another test set than {first_path}: {which}", to_do)
+    return set(first)
