@@ -26,9 +26,9 @@ class Spectrum(Frontend):
 
     def compute(self, wave_N: Tensor, generator: torch.Generator | None = None) -> Tensor:
         num_frames = self.length(wave_N.size(-1))
-        windows_TW = wave_N[..., : num_frames * self.window].unflatten(-1, (num_frames, self.window))
-        magnitudes_TF = torch.fft.rfft(windows_TW).abs()[..., 1:]
-        return (magnitudes_TF + 1e-6).log()
+        windows_TW = wave_N[..., : num_frames * self.window].unfold(-1, self.window, self.window)
+        magnitudes_TF: Tensor = torch.fft.rfft(windows_TW).abs()[..., 1:]
+        return magnitudes_TF.add(1e-6).log()
 
 
 class SpectrumConf(Section):
