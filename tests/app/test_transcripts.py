@@ -353,7 +353,7 @@ def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -
     assert command[-3:] == ["--", str(other), str(app.home / "talk.wav")]
     job = app.project / ".app/jobs/0001-transcribe"
     write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": command}))
-    assert "talk.wav: " not in app.get("/p/first/transcribe").text, "a job of an earlier version"
+    assert "talk.wav: " not in app.get("/p/first/transcribe").text, "a job without details"
     details = {"model": str(model), "files": command[-2:]}
     record = {"kind": "transcribe", "command": command, "details": details}
     write_atomic(job / "job.json", json.dumps(record))

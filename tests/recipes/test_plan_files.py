@@ -484,14 +484,6 @@ def test_another_machine_keeps_the_config_of_an_encoder(
     assert "finetune_whisper.yaml" in lines[1], "the choice was for another encoder"
 
 
-def test_the_choice_of_an_earlier_version_is_kept(project: Experiment) -> None:
-    encoder = write_description(project.folder / "e", "hubert")
-    project.exp.mkdir()
-    (project.exp / "config_of_encoder.txt").write_text("finetune_wav2vec2.yaml\n")
-    size_line, *_ = project.update(encoder=encoder)
-    assert "size finetune_wav2vec2.yaml, 0 + 1500 steps" in size_line
-
-
 def test_processes_that_plan_at_once_wait_for_each_other(
     project: Experiment,
     monkeypatch: pytest.MonkeyPatch,
