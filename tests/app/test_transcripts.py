@@ -138,7 +138,7 @@ def test_damaged_corrections_are_named(app: App, content: str) -> None:
     assert "not a file of corrections" in app.get("/p/first/text?name=talk").text
 
 
-def test_files_of_earlier_versions_are_read(app: App) -> None:
+def test_a_record_without_its_model_and_corrections_without_their_segments_are_read(app: App) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     record = json.loads((app.project / "transcribed/talk.json").read_text())
     del record["model"]

@@ -341,7 +341,7 @@ def test_a_removed_plan_is_made_again(project: Experiment) -> None:
     assert project.update(size="small")[0].startswith("0.25 hours of training speech: size small")
 
 
-def test_trainings_of_an_earlier_version_get_a_plan(project: Experiment) -> None:
+def test_trainings_without_a_plan_get_one(project: Experiment) -> None:
     project.exp.mkdir()
     project.begin_training()
     assert project.update()[0] == SIZE_LINE
