@@ -23,8 +23,8 @@ from wenet_hs.base.jobs import start_job
 from wenet_hs.recipes.expected_record import ExpectedRecord, PartRecord, write_expected
 from wenet_hs.runs.record import RunWarning
 from wenet_hs.score.error_rate import score
+from wenet_hs.score.report_file import report_to_json
 from wenet_hs.score.rules import Rules
-from wenet_hs.score.tables import report_to_json
 from wenet_hs.tree.atomic import write_atomic
 
 RECIPE = """#!/bin/sh

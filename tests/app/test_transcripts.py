@@ -28,8 +28,8 @@ from wenet_hs.data.peaks import PEAKS_PER_SECOND
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
 from wenet_hs.score.error_rate import score
+from wenet_hs.score.report_file import report_to_json
 from wenet_hs.score.rules import Rules
-from wenet_hs.score.tables import report_to_json
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 

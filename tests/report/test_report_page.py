@@ -17,9 +17,10 @@ from made_up_experiment import REF, replace_text, write_data, write_experiment, 
 from made_up_runs import change_run
 
 from wenet_hs.report.aligned import align_columns
-from wenet_hs.report.page import build_page, format_summary
+from wenet_hs.report.page import build_page
 from wenet_hs.report.page_table import compare_columns
 from wenet_hs.report.sections import training_section
+from wenet_hs.report.summary import format_summary
 from wenet_hs.results.experiment import read_experiments
 from wenet_hs.results.report_data import gather_data
 from wenet_hs.runs.record import FirstWeights, Start
