@@ -82,7 +82,7 @@ def _minutes(seconds: float | None) -> float | None:
 
 
 def _last_step(record: RunRecord, curves: Curves) -> int:
-    """The last step of the record, or for a folder of an earlier version that of the curves."""
+    """The last step of the record, or of the curves if it has no progress."""
     if record.progress is not None:
         return record.progress.step
     last_steps = [points[-1]["step"] for points in curves.values() if points]
