@@ -14,6 +14,7 @@ import pytest
 from app_client import ORIGIN, App, write_audio, write_elan, write_lists, write_transcript
 from model_folders import write_model_folder
 from pympi import Eaf
+from recipe_projects import write_options
 from test_models import recipe, state
 from waiting import within
 
@@ -269,7 +270,7 @@ def reviewed_project(app: App) -> Path:
     """A model, lists, and a recording with a corrected, a confirmed and, of another one, an unseen segment."""
     model = app.project / "exp/softmax"
     write_model_folder(model)
-    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+    write_options(app.project / "data", elan="/some/where", lang="es")
     clips = [Utterance(key="u0", wav=str(app.home / "talk.wav"), txt="a", speaker="Ana <b>", start=0.0, end=0.4)]
     write_lists(app.project, clips)
     write_transcript(app.project, app.home / "talk.wav", model=str(model))

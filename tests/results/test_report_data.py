@@ -5,10 +5,12 @@ import json
 from pathlib import Path
 
 import pytest
-from made_up_experiment import LANGS, REF, replace_text, write_data, write_experiment, write_report
+from made_up_experiment import LANGS, REF, write_data, write_experiment, write_report
+from made_up_runs import change_run
 
 from wenet_hs.results.experiment import read_experiments
 from wenet_hs.results.report_data import choose_mode, gather_data
+from wenet_hs.runs.record import DataFile, DataLists
 from wenet_hs.score import Rules, score
 from wenet_hs.tree.errors import ConfigError, DataError
 
@@ -55,8 +57,11 @@ def test_stats_and_keys_mark_simulated_speech(tmp_path: Path) -> None:
 def test_stats_are_found_beside_the_lists_of_the_training(tmp_path: Path) -> None:
     folder, data = write_experiment(tmp_path / "a"), tmp_path / "data"
     assert gather_data(read_experiments([folder])).is_simulated is None
-    command = f"wenet-hs train --train_data {data}/train/data.list --cv_data={data}/dev/data.list --model_dir x"
-    replace_text(folder / "train.yaml", "wenet-hs train --model_dir exp/hsoftmax", command)
+    lists = DataLists(
+        train=(DataFile(path=f"{data}/train/data.list"),),
+        valid=(DataFile(path=f"{data}/dev/data.list"),),
+    )
+    change_run(folder, lists=lists)
     assert gather_data(read_experiments([folder])).is_simulated is None, "the data do not exist any more"
     stats = write_data(data, simulated=True)
     found = gather_data(read_experiments([folder]))
@@ -64,8 +69,8 @@ def test_stats_are_found_beside_the_lists_of_the_training(tmp_path: Path) -> Non
     assert found.data_list == stats.parent / "test/data.list" and found.clips["ca1"].duration == 0.5
     stats.write_text(json.dumps({"langs": {}}))
     assert gather_data(read_experiments([folder])).is_simulated is False
-    replace_text(folder / "train.yaml", "wenet-hs train", "wenet-hs 'train")
-    assert gather_data(read_experiments([folder])).stats == {}, "a command that cannot be split"
+    (folder / "run.json").unlink()
+    assert gather_data(read_experiments([folder])).stats == {}, "no lists are recorded"
 
 
 def test_a_list_of_other_utterances_is_not_the_test_list(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def load_experiment(
         found = f"describes a model that cannot be built ({one_line(error)})"
         raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
     load_weights(model, state, str(path))
-    run = run_of(model_dir, config) or RunRecord()
+    run = read_run(model_dir) or RunRecord()
     return Experiment(
         config=config,
         tokenizer=tokenizer,
@@ -122,15 +122,6 @@ def load_experiment(
         run=run,
         is_overfitted=run.is_overfitted or is_model_overfitted(model_dir, path),
     )
-
-
-def run_of(model_dir: Path, config: TrainingConfig) -> RunRecord | None:
-    """The record of the training in this folder; None for a model of WeNet.
-
-    `config`: of its train.yaml, where earlier versions have the facts.
-    """
-    settings = {"provenance": config.provenance, "head": config.head, "seed": config.seed}
-    return read_run(model_dir, settings)
 
 
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
@@ -229,15 +220,14 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
     is_unpacked = model_dir.parent == unpacked_models()
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
     refuse_lfs_pointer(model_dir / WEIGHTS)
-    run = run_of(model_dir, config)
+    run = read_run(model_dir)
     sums = {} if run is None else run.files
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
         path = model_dir / name
         if name not in sums or not path.is_file():
             continue
         if file_sha256(path) != sums[name]:
-            recorded_in = RUN_FILE if (model_dir / RUN_FILE).is_file() else "train.yaml"
-            raise CheckpointError(path, f"changed since the training (sha256 in {recorded_in})", to_do)
+            raise CheckpointError(path, f"changed since the training (sha256 in {RUN_FILE})", to_do)
 
 
 def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
@@ -304,7 +294,7 @@ def find_table(model_dir: Path, config: ExperimentConfig) -> Path:
     """
     named = config.tokenizer_conf.symbol_table_path
     names = [Path(named).name] if named else []
-    if run_of(model_dir, config) is not None:  # one of our trainings, which copied the table
+    if read_run(model_dir) is not None:  # one of our trainings, which copied the table
         return in_folder(model_dir, *names, "units.txt")
     for name in (*names, *_TABLES):
         if (model_dir / name).is_file():

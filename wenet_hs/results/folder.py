@@ -193,9 +193,7 @@ class ExperimentFolder:
         """
         if not self.has_settings():
             return {}
-        settings = dict(read_cached(read_yaml, self.settings_path).values)
-        settings.pop("provenance", None)
-        return settings
+        return dict(read_cached(read_yaml, self.settings_path).values)
 
     def read_run(self) -> RunRecord:
         """What the training was started with and how far it is; a record without facts if there is none.
