@@ -21,7 +21,13 @@ from wenet_hs.results.study import ChartSpec, StudyTable, compare_study, read_ta
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SystemSeeds, count_tests
-from wenet_hs.score.tables import Record, format_points, header_and_rows, markdown_table, seed_difference_cells
+from wenet_hs.score.tables import (
+    Record,
+    format_points,
+    header_and_rows,
+    markdown_table,
+    seed_difference_cells,
+)
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import list_names
 
@@ -56,7 +62,10 @@ def format_details(table: StudyTable) -> str:
     if rows:
         parts.append(format_comparisons(table, rows, count=count_tests(rows)))
     if table.common_seeds and table.spec.modes:
-        parts += [f"By language, {table.spec.modes[0]}, mean over the same seeds:", _format_languages(table)]
+        parts += [
+            f"By language, {table.spec.modes[0]}, mean over the same seeds:",
+            _format_languages(table),
+        ]
         parts += [_KINDS, _format_errors(table)]
     parts += [_format_decoding(table), "Trainings:", _format_trainings(table)]
     return _join_parts(parts)
@@ -87,7 +96,11 @@ def _format_records(records: Iterable[Record]) -> str:
 
 
 def _mean_records(
-    table: StudyTable, results: Mapping[str, Iterable[Results]], columns: Sequence[str], *, only_plausible: bool = False
+    table: StudyTable,
+    results: Mapping[str, Iterable[Results]],
+    columns: Sequence[str],
+    *,
+    only_plausible: bool = False,
 ) -> dict[str, Record]:
     """The row of each system: the means of these columns over its results."""
     records = dict[str, Record]()
@@ -125,7 +138,8 @@ def _format_texts(table: StudyTable) -> str:
 
 
 def _format_rates(table: StudyTable) -> str:
-    """The macro average in each mode over the common seeds; of language models the perplexities over all seeds."""
+    """The macro average in each mode over the common seeds; of language models the perplexities
+    over all seeds."""
     if not table.spec.modes:
         return _format_perplexities(table)
     if not table.common_seeds:
@@ -199,7 +213,8 @@ def _differing_settings(trainings: Sequence[Results]) -> list[str]:
 
 
 def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count: str) -> str:
-    """One row per comparison, with the rates over the paired seeds; p is also corrected for `count`."""
+    """One row per comparison, with the rates over the paired seeds; p is also corrected for
+    `count`."""
     has_implausible = any(training.implausible for training in table.trainings)
     records = list[Record]()
     unchecked: dict[str, None] = {}
@@ -257,7 +272,8 @@ def _format_plausible_difference(pairs: Sequence[_Pair], mode: str) -> str:
 
 
 def _format_languages(table: StudyTable) -> str:
-    """The rate of each language in the first mode, and the averages, as means over the common seeds."""
+    """The rate of each language in the first mode, and the averages, as means over the common
+    seeds."""
     means = dict[str, dict[str, float]]()
     for row in table.rows:
         if row.mode == table.spec.modes[0]:
@@ -274,7 +290,8 @@ def _format_languages(table: StudyTable) -> str:
 
 
 def _format_errors(table: StudyTable) -> str:
-    """Substitutions, deletions, insertions, PFER, and the error rate of the units of each frequency band."""
+    """Substitutions, deletions, insertions, PFER, and the error rate of the units of each frequency
+    band."""
     records = list[Record]()
     for row in table.rows:
         scores = [training.modes[row.mode] for training in row.results]
@@ -296,7 +313,8 @@ def _shares_of_kinds(scores: Sequence[ModeResults], num_units: int) -> list[str]
 
 
 def _format_feature_errors(scores: Sequence[ModeResults], num_units: Mapping[str, int]) -> str:
-    """The phone feature error rate in %: the mean of the languages, then of the seeds that have one."""
+    """The phone feature error rate in %: the mean of the languages, then of the seeds that have
+    one."""
     rates = list[float]()
     for score in scores:
         if score.feature_errors:
@@ -376,7 +394,8 @@ def write_markdown(
     Args:
         command: what creates the file.
         intro, more: Markdown before and after all tables.
-        published: folder with the folders of published tables, with which those of the same name are compared.
+        published: folder with the folders of published tables, with which those of the same name
+            are compared.
 
     Returns the comparison with the published tables.
     """
@@ -443,7 +462,8 @@ def _link(target: Path, page: Path) -> str:
 
 
 def compare_with_published(table: StudyTable, published: StudyTable) -> str:
-    """The rates of a table beside those of the published one, over all seeds of each; no test, as machines differ.
+    """The rates of a table beside those of the published one, over all seeds of each; no test, as
+    machines differ.
 
     Empty if they have no system in common.
     """
@@ -502,7 +522,8 @@ def _points_of_line(table: StudyTable, systems: Mapping[float, str]) -> list[_Ch
 
 
 def _draw_chart(table: StudyTable, spec: ChartSpec) -> bytes:
-    """Mean and standard deviation over the seeds of each point, as an SVG file; points without results are left out."""
+    """Mean and standard deviation over the seeds of each point, as an SVG file; points without
+    results are left out."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure  # takes half a second to import
     from matplotlib.ticker import AutoLocator
@@ -522,7 +543,12 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> bytes:
     x_values = sorted({x for systems in spec.lines.values() for x in systems})
     x_scale = _scale_of(x_values)
     y_scale = _scale_of(shown_means)
-    axes.set(xscale=x_scale, yscale=y_scale, xlabel=f"{spec.x}, {x_scale} scale", ylabel=f"%, {y_scale} scale")
+    axes.set(
+        xscale=x_scale,
+        yscale=y_scale,
+        xlabel=f"{spec.x}, {x_scale} scale",
+        ylabel=f"%, {y_scale} scale",
+    )
     axes.set_xticks(x_values, [f"{x:g}" for x in x_values])
     axes.yaxis.set_major_locator(AutoLocator())
     axes.yaxis.set_major_formatter("{x:g}")
