@@ -29,8 +29,17 @@ from wenet_hs.model.build import AnyTree, build_head
 from wenet_hs.model.checkpoint import MANIFEST, load_weights, read_weights, verification_error, weights_path
 from wenet_hs.model.encoders.kinds import check_same_outputs
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
-from wenet_hs.model.experiment import TREE_FILES, check_files, check_old_convention, check_tree, find_files, head_confs
+from wenet_hs.model.experiment import (
+    TREE_FILES,
+    check_files,
+    check_old_convention,
+    check_tree,
+    find_home,
+    head_confs,
+    read_files_of_weights,
+)
 from wenet_hs.model.foreign_weights import check_num_units, convert_state_dict, has_decoder, is_wenet, state_sizes
+from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.errors import CheckpointError, list_names
 from wenet_hs.tree.original import is_original, saved_tree
@@ -284,11 +293,11 @@ def read_base_model(checkpoint: Path) -> BaseModel:
         to_do = "set encoder_conf.path to it, or convert a model that was fine-tuned with CTC by `wenet-hs import`"
         raise CheckpointError(f"--checkpoint {checkpoint}", "is a folder in Hugging Face's layout", to_do)
     raw = read_weights(path)
-    home, table_path, config = find_files(path)
-    table = None if table_path is None else UnitTable.read(table_path)
+    files = read_files_of_weights(find_home(path))
+    home, table_path, table, config = files.folder, files.table_path, files.table, files.config
     state = convert_state_dict(raw) if is_wenet(raw) else raw
     if config is not None:
-        check_files(home, config)
+        check_files(home, read_run(home))
     if table is not None and table_path is not None:
         check_num_units(state, len(table), str(path), str(table_path))
         if config is not None:
