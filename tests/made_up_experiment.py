@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import soundfile
 
+from wenet_hs.runs.record import RunRecord, Start, write_run
 from wenet_hs.score import Report, Rules, report_to_json, score
 from wenet_hs.tree import Tree
 
@@ -22,11 +23,6 @@ encoder_conf: {{num_blocks: 4}}
 seed: 777
 head: {head}
 head_conf: {conf}
-provenance:
-  command: wenet-hs train --model_dir exp/{head}
-  git: 1a2b3c4
-  "sha256 of units.txt": 0123abcd
-  torch: 2.11.0
 """
 
 
@@ -53,6 +49,12 @@ def write_experiment(folder: Path, *, head: str = "hsoftmax", attention: dict[st
     folder.mkdir(parents=True)
     conf = "{tree: tree.json}" if head == "hsoftmax" else "{bias: true}"
     (folder / "train.yaml").write_text(TRAIN_YAML.format(head=head, conf=conf))
+    start = Start(
+        command=("wenet-hs", "train", "--model_dir", f"exp/{head}"),
+        packages={"torch": "2.11.0"},
+        commit="1a2b3c4",
+    )
+    write_run(folder, RunRecord(starts=(start,), files={"units.txt": "0123abcd"}))
     records = [
         {"kind": kind, "step": 10 * step, "epoch": step, "loss": 40 / step, "loss_att": 30 / step, "loss_ctc": 9 / step,
          "plateau_ctc": 3.0, "accuracy": step / 10, "bits_per_unit": 4 / step, "lr": 1e-3 * step,

@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Run records of trainings that were never run."""
+"""Run records of trainings that were never run, and changed ones."""
 
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.runs.record import Resources, RunProgress, RunRecord, RunWarning, Start, Steps, utc_now, write_run
+from wenet_hs.runs.record import (
+    Resources,
+    RunProgress,
+    RunRecord,
+    RunWarning,
+    Start,
+    Steps,
+    read_run,
+    utc_now,
+    write_run,
+)
 
 
 def write_progress_of(
@@ -36,6 +46,13 @@ def write_progress_of(
     record = RunRecord(**(values | changes))
     write_run(model_dir, record)
     return record
+
+
+def change_run(model_dir: Path, **changes: Any) -> None:
+    """Change fields of the record in a folder."""
+    record = read_run(model_dir)
+    assert record is not None
+    write_run(model_dir, record.model_copy(update=changes))
 
 
 def overfits(step: int) -> RunWarning:

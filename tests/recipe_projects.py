@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folders that recipes read: lists with hours of speech, and pretrained encoders."""
+"""Folders that recipes read: lists with hours of speech, options, and pretrained encoders."""
 
 import json
 from pathlib import Path
 
 from pretrained_folders import CONFIGS
+
+from wenet_hs.recipes.folder_options import FolderOptions, write_folder_options
 
 
 def write_stats(folder: Path, hours: float) -> Path:
@@ -13,6 +15,11 @@ def write_stats(folder: Path, hours: float) -> Path:
     content = {"total": {"hours": {"train": hours}}}
     (folder / "stats.json").write_text(json.dumps(content))
     return folder
+
+
+def write_options(folder: Path, /, **values: str) -> None:
+    """The options with which the recipe `own` made a folder."""
+    write_folder_options(folder, FolderOptions("own", values))
 
 
 def write_description(folder: Path, name: str) -> Path:

@@ -62,12 +62,12 @@ def test_an_installed_package_finds_its_configs(packages: Path) -> None:
     code = f"""
 import sys
 sys.path.insert(0, {str(installed)!r})
-from wenet_hs.recipes.conf_files import OWN, checkout_recipe_dir, conf_file, conf_folder, shipped_name
+from wenet_hs.recipes.conf_files import OWN, conf_file, conf_folder, shipped_name
 from wenet_hs.recipes.config_choice import is_own
 from wenet_hs.recipes.sizes import read_sizes
-print(conf_folder(), checkout_recipe_dir(), shipped_name(conf_file(OWN)), is_own(conf_file(OWN)))
+print(conf_folder(), shipped_name(conf_file(OWN)), is_own(conf_file(OWN)))
 print(read_sizes().names)
 """
     lines = run(sys.executable, "-P", "-c", code, cwd=packages).splitlines()
-    assert lines[0] == f"{installed}/wenet_hs/conf None own.yaml True"
+    assert lines[0] == f"{installed}/wenet_hs/conf own.yaml True"
     assert "tiny" in lines[1]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from app_client import App, write_elan
 from made_up_runs import write_progress_of
+from recipe_projects import write_options
 from test_models import recipe, state
 from waiting import within
 
@@ -44,7 +45,7 @@ def test_the_choice_of_recordings_is_kept(app: App, recipe: Path) -> None:
     assert "The lists were made from /some/where (ELAN files, language: es)." in html, (
         "those of the choice were refused"
     )
-    write_atomic(app.project / "data/options.txt", f"--elan {app.home}/field\n--lang es\n")
+    write_options(app.project / "data", elan=f"{app.home}/field", lang="es")
     html = app.get("/p/first/recordings").text
     assert f"The lists were made from {app.home}/field (ELAN files, language: Spanish)." in html
     html = app.get("/p/first/recordings", params={"path": str(app.home / "field")}).text
@@ -64,7 +65,7 @@ def test_the_choice_of_recordings_is_kept(app: App, recipe: Path) -> None:
 
 
 def test_lists_of_a_shell_are_named_and_a_damaged_choice_too(app: App) -> None:
-    write_atomic(app.project / "data/options.txt", f"--elan {app.home}/field\n--lang es\n")
+    write_options(app.project / "data", elan=f"{app.home}/field", lang="es")
     assert f"made from {app.home}/field (ELAN files, language: es)" in app.get("/p/first/recordings").text
     for content in ("[]", "{", '{"tier": 1}'):
         write_atomic(app.project / ".app/recordings.json", content)
@@ -124,7 +125,7 @@ def test_a_fault_keeps_the_steps(app: App) -> None:
 
 def test_projects_have_a_state(app: App) -> None:
     app.site.projects.create("new")
-    write_atomic(app.project / "data/options.txt", "--lang es\n")
+    write_options(app.project / "data", lang="es")
     html = app.get("/").text
     assert "has no lists yet" in html and "has lists; nothing is trained yet" in html
     write_atomic(app.project / "exp/softmax/train.yaml", "max_minutes: 1.0\n")

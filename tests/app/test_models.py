@@ -15,6 +15,7 @@ from lock_holder import holder
 from made_up_runs import write_progress_of
 from model_folders import write_model_folder
 from pympi import Eaf
+from recipe_projects import write_options
 from waiting import within
 
 from wenet_hs.app import commands
@@ -22,8 +23,8 @@ from wenet_hs.base.jobs import start_job
 from wenet_hs.recipes.expected_record import ExpectedRecord, PartRecord, write_expected
 from wenet_hs.runs.record import RunWarning
 from wenet_hs.score.error_rate import score
+from wenet_hs.score.report_file import report_to_json
 from wenet_hs.score.rules import Rules
-from wenet_hs.score.tables import report_to_json
 from wenet_hs.tree.atomic import write_atomic
 
 RECIPE = """#!/bin/sh
@@ -36,9 +37,11 @@ mkdir -p "$exp" "$data"
 case "$*" in
   plan*) mkdir -p "${json%/*}"; cat expected.json > "$json" ;;
   *--stop_stage*)
-    printf -- '--elan /some/where\\n--lang es\\n--prepare --tier=a\\n--praat \\n' > "$data/options.txt" ;;
+    options='{"elan": "/some/where", "lang": "es", "prepare": "--tier=a", "praat": ""}'
+    echo "{\\"format\\": \\"wenet_hs.options/1\\", \\"options\\": $options}" > "$data/options.json" ;;
   *)
-    printf -- '--size tiny\\n--base \\n' > "$exp/options.txt"
+    options='{"size": "tiny", "base": ""}'
+    echo "{\\"format\\": \\"wenet_hs.options/1\\", \\"options\\": $options}" > "$exp/options.json"
     while [ ! -e go ]; do sleep 0.05; done ;;
 esac
 """
@@ -71,10 +74,11 @@ def test_lists_are_replaced_only_on_request_and_trainings_get_folders_of_their_o
     assert "the lists that exist: were made with other choices; tick the box that replaces them" in answer.text
     assert app.post("/p/first/prepare", **fields, replace="yes").status_code == 303
     assert within(20, lambda: state(app, "0002-prepare") == "done")
-    assert (app.project / "data-old-1/options.txt").exists() and (app.project / "data/options.txt").exists()
+    assert (app.project / "data-old-1/options.json").exists()
+    assert (app.project / "data/options.json").exists()
     (app.project / "data-old-1/stats.json").rename(app.project / "data/stats.json")
     assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
-    assert within(20, lambda: (app.project / "exp/options.txt").exists())
+    assert within(20, lambda: (app.project / "exp/options.json").exists())
     command = app.site.projects.open("first").jobs("train")[0].command
     options = dict(zip(command[2::2], command[3::2], strict=True))
     assert options["--elan"] == "/some/where" and options["--size"] == "small" and options["--stage"] == "1"
@@ -102,7 +106,7 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
         sentence=line,
     )
     write_expected(app.project / "expected.json", record)
-    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+    write_options(app.project / "data", elan="/some/where", lang="es")
 
     def expected(**fields: str | list[str]) -> str:
         answer = app.post("/p/first/train", start="nothing", preview="yes", **fields)
@@ -115,7 +119,7 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
     command = app.site.projects.open("first").jobs("time")[0].command
     assert command[1:3] == ("plan", "--only_time") and command[-2] == "--json"
     assert expected(size="tiny") == line
-    write_atomic(app.project / "exp/options.txt", "")  # the next training has another folder
+    write_options(app.project / "exp")  # the next training has another folder
     assert expected(size="tiny") == line
     assert expected(size="small") != line and expected(size="tiny", minutes="5") != line
     html = app.get("/p/first/train").text
@@ -137,7 +141,7 @@ def test_the_expected_time_of_a_choice_is_shown_after_it_was_measured(app: App, 
 def test_the_form_has_all_choices_that_were_measured(app: App, recipe: Path) -> None:
     base = write_model_folder(app.project / "exp/softmax")
     write_atomic(app.project / "expected.json", "{}")
-    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+    write_options(app.project / "data", elan="/some/where", lang="es")
     app.post("/p/first/train", start="model", base=str(base), minutes="2,50", only_time="yes")
     assert within(20, lambda: state(app, "0001-time") == "done")
     html = app.get("/p/first/train").text
@@ -151,10 +155,8 @@ def test_the_form_has_all_choices_that_were_measured(app: App, recipe: Path) -> 
 def test_a_training_of_a_shell_is_shown_and_stopped(app: App, recipe: Path) -> None:
     model = app.project / "exp-mine/softmax"
     write_atomic(model / "train.yaml", "")
-    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
-    write_atomic(
-        model.with_name("options.txt"), "--size tiny\n--base ../exp/other\n--data ../x\n--config conf/own.yaml\n"
-    )
+    write_options(app.project / "data", elan="/some/where", lang="es")
+    write_options(model.parent, size="tiny", base="../exp/other", data="../x", config="conf/own.yaml")
     records = [{"kind": "train", "step": step, "loss": 9.0 / step} for step in (50, 100)]
     records += [{"kind": "valid", "step": step, "ctc_error_rate": rate} for step, rate in ((50, 0.3), (100, 0.4321))]
     write_atomic(model / "metrics.jsonl", "".join(json.dumps(record) + "\n" for record in records))
@@ -232,11 +234,11 @@ def test_a_job_of_somebody_else_is_not_repeated(app: App, recipe: Path) -> None:
 
 
 def test_a_training_of_the_page_goes_on_with_its_options(app: App, recipe: Path) -> None:
-    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n--prepare --tier 'a b'\n")
+    write_options(app.project / "data", elan="/some/where", lang="es", prepare="--tier 'a b'")
     assert app.post("/p/first/train", start="nothing", size="small", minutes="2,5").status_code == 303
     project = app.site.projects.open("first")
     [job] = project.jobs("train")
-    assert within(20, lambda: (app.project / "exp/options.txt").exists())
+    assert within(20, lambda: (app.project / "exp/options.json").exists())
     job.stop()
     assert within(20, lambda: not job.is_running)
     write_atomic(app.project / "exp/softmax/train.yaml", "")
@@ -247,21 +249,23 @@ def test_a_training_of_the_page_goes_on_with_its_options(app: App, recipe: Path)
 
 
 def test_options_of_a_project_of_somebody_else_are_checked(app: App, recipe: Path) -> None:
-    for line, reason in (
-        ("--base_steps a[$(id)]", "has the option --base_steps, which this page does not use"),
-        ("--prepare --tier=a --out=/elsewhere", "has the option --out"),
-        ("--prepare --ou /elsewhere", "has the option --ou"),
-        ('--prepare --tier "a\\" --out "x"y" "', "has the option --out"),  # xargs has no escapes in quotes
-        ("--prepare --tier 'a", "a quote has no end"),
-        ("--prepare \\--out=/elsewhere", "has the option --out"),  # but a backslash outside of them
+    for options, reason in (
+        ({"base_steps": "a[$(id)]"}, "has the option --base_steps, which this page does not use"),
+        ({"prepare": "--tier=a --out=/elsewhere"}, "has the option --out"),
+        ({"prepare": "--ou /elsewhere"}, "has the option --ou"),
+        # xargs has no escapes in quotes
+        ({"prepare": '--tier "a\\" --out "x"y" "'}, "has the option --out"),
+        ({"prepare": "--tier 'a"}, "a quote has no end"),
+        # but a backslash outside of them
+        ({"prepare": "\\--out=/elsewhere"}, "has the option --out"),
     ):
-        write_atomic(app.project / "data/options.txt", f"--elan {app.home}\n--lang es\n{line}\n")
+        write_options(app.project / "data", elan=str(app.home), lang="es", **options)
         for path in ("prepare_again", "train"):
             answer = app.post(f"/p/first/{path}", start="nothing")
-            assert answer.status_code == 400 and reason in answer.text, line
+            assert answer.status_code == 400 and reason in answer.text, options
     assert not (app.project / ".app/jobs").exists()
-    words = "--prepare --tier 'it'\"'\"'s new' \"utterance@*\" --drop_overlaps"
-    write_atomic(app.project / "data/options.txt", f"--elan {app.home}\n{words}\n")
+    words = "--tier 'it'\"'\"'s new' \"utterance@*\" --drop_overlaps"
+    write_options(app.project / "data", elan=str(app.home), prepare=words)
     assert app.post("/p/first/prepare_again", preview="yes").text.startswith(f"{recipe} own --elan ")
 
 

@@ -12,10 +12,10 @@ from urllib.parse import quote
 import pytest
 from app_client import ORIGIN, App, write_audio, write_transcript
 from model_folders import write_model_folder
+from recipe_projects import write_options
 
 from wenet_hs.app.places import Places, check_file_name, check_name
 from wenet_hs.manifest.data_list import Utterance, write_data_list
-from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 
@@ -128,7 +128,7 @@ def test_relative_paths_and_addresses_are_refused(app: App, outside: Path, monke
     for clip in clips:
         answer = app.get(f"/p/first/audio?key={clip.key}")
         assert answer.status_code == 400 and "does not begin with /" in answer.text
-    write_atomic(app.project / "data/options.txt", f"--folder {app.home}\n")
+    write_options(app.project / "data", folder=str(app.home))
     for path, fields, found in (
         ("prepare", {"form": "folder", "path": ""}, "none chosen; choose one in the list"),
         ("train", {"start": "encoder", "encoder": ""}, "none chosen"),

@@ -16,6 +16,7 @@ import pytest
 import soundfile
 from app_client import ORIGIN, App, new_client, write_audio, write_elan, write_lists, write_transcript
 from lock_holder import holder
+from recipe_projects import write_options
 
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import Tier
@@ -221,7 +222,7 @@ def test_damaged_files_are_one_line_each(app: App) -> None:
         ("data/stats.json", b"{}", ("check", "train", "transcribe"), "not the numbers of lists"),
         ("data/stats.json", b'{"total": {"hours": {"train": "x"}}}', ("check",), "not the numbers of lists"),
         ("data/check.tsv", b"set\tkey\nx\ty\n", ("check",), "a line without set, key, kind and details"),
-        ("data/options.txt", b"--lang \xe4", ("recordings",), "options.txt:1: not UTF-8"),
+        ("data/options.json", b"\xe4", ("recordings",), "options.json:1: not UTF-8"),
         ("cards/x.md", b"\xe4", ("share",), "x.md:1: not UTF-8"),
     ):
         path = app.project / path
@@ -246,7 +247,7 @@ def test_jobs_of_another_form_are_shown(app: App) -> None:
     for number, kind in enumerate(("time", "transcribe"), start=1):
         content = json.dumps({"kind": kind, "command": ["x"]})
         write_atomic(app.project / f".app/jobs/{number:04}-{kind}/job.json", content)
-    write_atomic(app.project / "data/options.txt", f"--folder {app.home}\n")
+    write_options(app.project / "data", folder=str(app.home))
     assert app.post("/p/first/train", start="nothing", preview="yes").status_code == 200
     assert "0002-transcribe" in app.get("/p/first/transcribe").text
 

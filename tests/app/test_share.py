@@ -8,12 +8,11 @@ from zipfile import ZipFile
 import pytest
 from app_client import App, write_lists
 from model_folders import write_model_folder
-from older_versions import write_facts
 from waiting import within
 
 from wenet_hs.base.files import file_sha256
-from wenet_hs.config.load import load_config
 from wenet_hs.manifest.data_list import Utterance
+from wenet_hs.runs.record import DataFile, DataLists, RunRecord, Start, write_run
 from wenet_hs.tree.atomic import write_atomic
 
 
@@ -99,8 +98,8 @@ def test_a_card_is_edited_only_where_one_was_made(app: App) -> None:
 @pytest.mark.slow
 def test_an_edited_card_is_packed_and_a_recording_that_is_not_allowed_blocks_it(app: App) -> None:
     model, path = write_model_folder(app.project / "exp/softmax"), app.project / "data/train/data.list"
-    provenance = {"command": f"wenet-hs train --train_data {path}", "sha256 of training list": file_sha256(path)}
-    write_facts(load_config(model / "train.yaml"), model / "train.yaml", provenance)
+    lists = DataLists(train=(DataFile(path=str(path), sha256=file_sha256(path)),))
+    write_run(model, RunRecord(starts=(Start(),), lists=lists))
 
     def run(number: int, **fields: str | list[str]) -> str:
         app.post("/p/first/pack", model="exp/softmax", name="mine", license="mit", **fields)

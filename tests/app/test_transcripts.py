@@ -14,6 +14,7 @@ import pytest
 from app_client import ORIGIN, App, write_audio, write_elan, write_lists, write_transcript
 from model_folders import write_model_folder
 from pympi import Eaf
+from recipe_projects import write_options
 from test_models import recipe, state
 from waiting import within
 
@@ -27,8 +28,8 @@ from wenet_hs.data.peaks import PEAKS_PER_SECOND
 from wenet_hs.manifest.data_list import Utterance, write_data_list
 from wenet_hs.recipes.folder_options import FolderOptions, portable_values, write_folder_options
 from wenet_hs.score.error_rate import score
+from wenet_hs.score.report_file import report_to_json
 from wenet_hs.score.rules import Rules
-from wenet_hs.score.tables import report_to_json
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
@@ -269,7 +270,7 @@ def reviewed_project(app: App) -> Path:
     """A model, lists, and a recording with a corrected, a confirmed and, of another one, an unseen segment."""
     model = app.project / "exp/softmax"
     write_model_folder(model)
-    write_atomic(app.project / "data/options.txt", "--elan /some/where\n--lang es\n")
+    write_options(app.project / "data", elan="/some/where", lang="es")
     clips = [Utterance(key="u0", wav=str(app.home / "talk.wav"), txt="a", speaker="Ana <b>", start=0.0, end=0.4)]
     write_lists(app.project, clips)
     write_transcript(app.project, app.home / "talk.wav", model=str(model))

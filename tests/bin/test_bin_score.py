@@ -13,6 +13,7 @@ from command_line import Capsys, error_line, run_line
 from wenet_hs.bin import compare as compare_command
 from wenet_hs.bin import score as command
 from wenet_hs.manifest.data_list import Utterance, write_data_list, write_text
+from wenet_hs.runs.record import RunRecord, Start, write_run
 
 REF = {"ca1": "bon dia", "ca2": "adéu", "ky1": "салам", "ky2": "кыргыз"}
 HYP = {"ca1": "bon die", "ca2": "adéu", "ky1": "салам", "ky2": "кыргс"}
@@ -237,7 +238,8 @@ def test_compare_over_seeds(capsys: Capsys) -> None:
         folder = Path(f"{system}{seed}/test/attention")
         folder.mkdir(parents=True)
         write_text(folder / "text", texts)
-        (folder.parents[1] / "train.yaml").write_text(f"seed: {seed}\ndtype: fp32\nprovenance: {{processor: X}}\n")
+        (folder.parents[1] / "train.yaml").write_text(f"seed: {seed}\ndtype: fp32\n")
+        write_run(folder.parents[1], RunRecord(starts=(Start(processors=("X",)),)))
     a, b = ([f"{system}{seed}/test/attention/text" for seed in range(5)] for system in "ab")
     line = f"--hyp_a {' '.join(a)} --hyp_b {' '.join(b)} --data_list data.list"
     assert compare(f"{line} --json c.json --name_b tree") == 0

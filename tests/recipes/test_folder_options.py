@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options with which a folder was made: written, read in both forms, and compared."""
+"""The options with which a folder was made: written, read and compared."""
 
 import json
 import subprocess
@@ -16,7 +16,7 @@ from wenet_hs.recipes.folder_options import (
     FORMAT,
     FolderOptions,
     absolute_values,
-    options_file,
+    has_options,
     portable_values,
     read_folder_options,
     write_folder_options,
@@ -24,7 +24,6 @@ from wenet_hs.recipes.folder_options import (
 from wenet_hs.tree.errors import DataError
 
 NAMES = st.from_regex(r"[a-z][a-z_]{0,9}", fullmatch=True)
-LINES = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Zl", "Zp")))
 
 
 @given(st.dictionaries(NAMES, st.text(st.characters(codec="utf-8"))))
@@ -37,24 +36,10 @@ def test_what_is_written_is_read_again(
     assert read_folder_options(folder) == FolderOptions("own", values)
 
 
-@given(st.dictionaries(NAMES, LINES))
-def test_lines_of_an_earlier_version_are_read(
-    tmp_path_factory: pytest.TempPathFactory,
-    values: dict[str, str],
-) -> None:
-    folder = tmp_path_factory.mktemp("folder")
-    lines = [f"--{name} {value}\n" for name, value in values.items()]
-    (folder / "options.txt").write_text("".join(lines), "utf-8", newline="")
-    options = read_folder_options(folder)
-    assert options is not None and (options.recipe, options.values) == ("", values)
-
-
-def test_the_new_form_replaces_the_earlier_one(tmp_path: Path) -> None:
-    assert options_file(tmp_path) is None and read_folder_options(tmp_path) is None
-    (tmp_path / "options.txt").write_text("--langs es\n")
-    assert options_file(tmp_path) == tmp_path / "options.txt"
+def test_the_file_is_plain_json(tmp_path: Path) -> None:
+    assert not has_options(tmp_path) and read_folder_options(tmp_path) is None
     write_folder_options(tmp_path, FolderOptions("mini", {"langs": "it"}))
-    assert [path.name for path in tmp_path.iterdir()] == ["options.json"]
+    assert has_options(tmp_path)
     assert json.loads((tmp_path / "options.json").read_text("utf-8")) == {
         "format": FORMAT,
         "recipe": "mini",

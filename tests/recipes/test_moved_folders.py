@@ -1,31 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Options of folders after a move, from another program, and from an earlier version."""
+"""Options of folders after a move, and from another program."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from wenet_hs.recipes import folder_options
-from wenet_hs.recipes.conf_files import OWN, checkout_recipe_dir, conf_file, shipped_name
+from wenet_hs.recipes.conf_files import OWN, conf_file, shipped_name
 from wenet_hs.recipes.folder_options import (
     FolderOptions,
     check_made_with,
     portable_values,
     read_absolute_values,
-    read_folder_options,
     write_folder_options,
 )
 from wenet_hs.tree.errors import ConfigError
 
 ROOT = Path(__file__).parents[2]
-
-
-def write_earlier(folder: Path, values: dict[str, str]) -> None:
-    """options.txt of an earlier version, whose paths are relative to the folder of the recipe."""
-    folder.mkdir(parents=True, exist_ok=True)
-    lines = [f"--{name} {value}\n" for name, value in values.items()]
-    (folder / "options.txt").write_text("".join(lines))
 
 
 def values_of(project: Path, **others: str) -> dict[str, str]:
@@ -94,53 +85,7 @@ def test_quotes_of_prepare_may_differ(tmp_path: Path) -> None:
         check_made_with("--data", tmp_path, {"prepare": "--tier a b -x"})
 
 
-def test_a_checkout_may_be_moved_with_folders_of_an_earlier_version(tmp_path: Path) -> None:
-    recipe_dir = tmp_path / "checkout/examples/own/s0"
-    recipe_dir.mkdir(parents=True)
-    values = {"data": "data", "config": "../../../conf/own.yaml", "base": "exp/other"}
-    write_earlier(recipe_dir / "exp-2", values)
-    shutil.move(tmp_path / "checkout", tmp_path / "moved")
-    recipe_dir = tmp_path / "moved/examples/own/s0"
-    base = str(recipe_dir / "exp/other")
-    check_made_with("--exp", recipe_dir / "exp-2", values_of(recipe_dir, base=base), recipe_dir)
-    options = read_folder_options(recipe_dir / "exp-2")
-    assert options is not None and options.paths_from == "recipe"
-    with pytest.raises(ConfigError, match="--data D: .*/exp-2 was made with --data data; "):
-        other = {"data": str(recipe_dir / "D")}
-        check_made_with("--exp", recipe_dir / "exp-2", other, recipe_dir)
-
-
-def test_a_project_of_the_page_of_an_earlier_version(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """It lay beside a checkout. An installed package does not know where that is."""
-    project = tmp_path / "projects/first"
-    up = "../../../.."
-    values = {
-        "data": f"{up}/projects/first/data",
-        "config": "../../../conf/own.yaml",
-        "base": f"{up}/projects/first/exp/softmax",
-        "encoder": f"{up}/../gone/whisper",
-    }
-    write_earlier(project / "exp-2", values)
-    (project / "data").mkdir()
-    (project / "exp/softmax").mkdir(parents=True)
-    recipe_dir = tmp_path / "checkout/examples/own/s0"
-    now = values_of(project, base=str(project / "exp/softmax"))
-    check_made_with("--exp", project / "exp-2", now, recipe_dir)
-    monkeypatch.setattr(folder_options, "checkout_recipe_dir", lambda: None)
-    check_made_with("--exp", project / "exp-2", now)
-    absolute = read_absolute_values(project / "exp-2")
-    assert absolute["data"] == str(project / "data")
-    assert absolute["base"] == str(project / "exp/softmax")
-    assert absolute["config"] == str(conf_file(OWN))
-    with pytest.raises(ConfigError, match="--encoder: .* was made with --encoder "):
-        check_made_with("--exp", project / "exp-2", now | {"encoder": ""})
-
-
-def test_the_recipe_of_the_checkout_is_known() -> None:
-    assert checkout_recipe_dir() == ROOT / "examples/own/s0"
+def test_a_config_of_the_checkout_is_known_by_its_name() -> None:
     assert shipped_name(ROOT / "conf/own.yaml") == "own.yaml"
 
 

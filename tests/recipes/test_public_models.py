@@ -9,9 +9,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from older_versions import write_facts
 
+from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.runs.record import RunRecord, Start, write_run
 
 FOLDER = Path(__file__).parents[2] / "examples/ucla/s0"
 WORDS = {
@@ -44,8 +45,9 @@ def files(script: ModuleType, tmp_path: Path) -> dict[str, Path]:
             texts = study / f"{folder}-seed{seed}" / "test" / script.MODE / "text"
             texts.parent.mkdir(parents=True)
             texts.write_text("aa-1 b a\naa-2 t a\nbb-1 k i t i\nbb-2 k u p u\nother x\n", encoding="utf-8")
-            provenance = {"processor": "P1", "torch": "2.11.0", "git": "1a2b3c4"}
-            write_facts(ExperimentConfig(), study / f"{folder}-seed{seed}/train.yaml", provenance)
+            dump_config(ExperimentConfig(), study / f"{folder}-seed{seed}/train.yaml")
+            start = Start(processors=("P1",), packages={"torch": "2.11.0"}, commit="1a2b3c4")
+            write_run(study / f"{folder}-seed{seed}", RunRecord(starts=(start,)))
     implausible = study / "data/implausible.tsv"
     implausible.parent.mkdir()
     implausible.write_text("key\tduration\naa-1\t6.5\nother\t9\n", encoding="utf-8")

@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 from command_line import Capsys, error_line, run_line
-from older_versions import write_facts
 
 from wenet_hs.bin import lm, report
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import dump_config
 from wenet_hs.results.collect import collect_lm_results
 from wenet_hs.results.results_file import Results, read_results, write_results
-from wenet_hs.runs.record import RunRecord, Start, write_run
+from wenet_hs.runs.record import DataFile, DataLists, RunRecord, Start, write_run
 
 
 def write_result(folder: Path, system: str, seed: int, perplexity: float) -> Path:
@@ -97,8 +96,12 @@ def test_a_damaged_file_is_one_line(tmp_path: Path, name: str, remedy: str, caps
 
 def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(tmp_path: Path, capsys: Capsys) -> None:
     folder = tmp_path / "exp" / "tree-seed777"
-    command = f"wenet-hs lm train --train_text {tmp_path}/train.txt --override_config head_conf.tree={tmp_path}/t.json"
-    write_facts(LmConfig(), folder / "train.yaml", {"command": command, "processor": "P/2"})
+    dump_config(LmConfig(), folder / "train.yaml")
+    path = f"{tmp_path}/train.txt"
+    override = f"head_conf.tree={tmp_path}/t.json"
+    command = ("lm", "train", "--train_text", path, "--override_config", override)
+    lists = DataLists(kind="text", train=(DataFile(path=path),))
+    write_run(folder, RunRecord(starts=(Start(command=command, processors=("P/2",)),), lists=lists))
     points = [{"kind": "valid", "step": n, "loss": 5.0 - n, "perplexity": 9, "seconds": n} for n in (1, 2)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     score = {"model": str(folder), "text": [f"{tmp_path}/test.txt"], "perplexity": 8.5, "bits_per_unit": 3.1}
@@ -110,7 +113,6 @@ def test_a_results_file_has_the_facts_of_a_folder_without_paths_of_the_machine(t
     (of_strange,) = read_results(write_results(collect_lm_results(folder), tmp_path / "r")).run.starts
     assert of_strange.command == ("train", "caf\\udce9.txt")
     assert of_strange.time is None, "it is of one machine"
-    (folder / "run.json").unlink()
     found = read_results(target)
     command = ("--train_text", "train.txt", "--override_config", "head_conf.tree=t.json")
     assert found.run.last_start.command[-4:] == command

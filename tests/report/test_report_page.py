@@ -14,13 +14,16 @@ from typing import Any
 import pytest
 import soundfile
 from made_up_experiment import REF, replace_text, write_data, write_experiment, write_report
+from made_up_runs import change_run
 
 from wenet_hs.report.aligned import align_columns
-from wenet_hs.report.page import build_page, format_summary
+from wenet_hs.report.page import build_page
 from wenet_hs.report.page_table import compare_columns
 from wenet_hs.report.sections import training_section
+from wenet_hs.report.summary import format_summary
 from wenet_hs.results.experiment import read_experiments
 from wenet_hs.results.report_data import gather_data
+from wenet_hs.runs.record import FirstWeights, Start
 from wenet_hs.score import ErrorCounts, Report, Rules, ScoredUtterance, score
 from wenet_hs.tree import NaryTree, Tree
 
@@ -189,9 +192,8 @@ def test_pretraining_on_simulated_speech_is_named(tmp_path: Path) -> None:
     stats = write_data(tmp_path / "data")
     folders = [write_experiment(tmp_path / name) for name in ("a", "b")]
     for folder, note in zip(folders, ("(real, and real + simulated)", "(real + simulated)"), strict=True):
-        command = "wenet-hs train --checkpoint exp/base-simulated-14-seed1 --model_dir exp/x"
-        text = (folder / "train.yaml").read_text().replace("wenet-hs train --model_dir exp/hsoftmax", command)
-        (folder / "train.yaml").write_text(text)
+        base = FirstWeights(kind="checkpoint", name="exp/base-simulated-14-seed1")
+        change_run(folder, first_weights=base)
         page = build(*folders, mode="attention", stats=stats)
         assert page.count(note) == 1 and f'<span class="simulated">{note}</span></h1>' in page
         assert "Real + simulated: the training began from a model of simulated speech." in page
@@ -306,8 +308,7 @@ def test_the_error_rate_of_validations_is_drawn_in_percent(tmp_path: Path) -> No
 
 def test_all_input_is_escaped(tmp_path: Path) -> None:
     folder = write_experiment(tmp_path / "<b>&x", attention={"ca1": "<script>alert(1)</script>", "ca2": '<i>"'})
-    with (folder / "train.yaml").open("a") as file:
-        file.write('  machine: "<img src=x onerror=1>"\n')
+    change_run(folder, starts=(Start(machine="<img src=x onerror=1>"),))
     stats = write_data(tmp_path / "data", corpus="<em>", licence="<u>")
     page = build(folder, title="<u>&", mode="attention", stats=stats)
     text_of(page)

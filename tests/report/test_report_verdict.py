@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from made_up_experiment import replace_text, write_experiment, write_report
 
-from wenet_hs.report.sections import errors_section
 from wenet_hs.report.seed_spread import SeedSpread, measured_spread
 from wenet_hs.report.verdict import (
     DETECTABLE_SHARE_OF_WIDTH,
@@ -18,6 +17,7 @@ from wenet_hs.report.verdict import (
 )
 from wenet_hs.results.experiment import read_experiments
 from wenet_hs.results.report_data import gather_data
+from wenet_hs.results.single_trainings import compare_with_first
 from wenet_hs.score import Rules, score
 from wenet_hs.score.bootstrap import Interval
 from wenet_hs.score.seeds import SeedDifference, SystemSeeds, detectable_difference
@@ -40,7 +40,7 @@ def experiment(folder: Path, num_wrong: Mapping[str, int], *, ref: Mapping[str, 
 
 def verdict(*folders: Path) -> list[str]:
     data = gather_data(read_experiments(folders), mode=MODE)
-    sentences = write_verdict(data, errors_section(data)["rivals"])
+    sentences = write_verdict(data, compare_with_first(data).differences)
     return [f"{sentence.statement} {sentence.numbers}".strip() for sentence in sentences]
 
 

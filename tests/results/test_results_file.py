@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from command_line import Capsys, error_line, run_line
 from made_up_experiment import BAD, GOOD, REF, replace_text, write_data, write_experiment
+from made_up_runs import change_run
 
 from wenet_hs.bin import report as command
 from wenet_hs.manifest.data_list import Utterance, write_data_list
@@ -18,6 +19,7 @@ from wenet_hs.results.collect import collect_results
 from wenet_hs.results.experiment import read_experiments
 from wenet_hs.results.results_file import Results, read_results, write_results
 from wenet_hs.results.study import compare_study, read_table
+from wenet_hs.runs.record import DataFile, DataLists, FirstWeights, Start
 from wenet_hs.score.compare import MACRO
 
 TABLE = """title: A study
@@ -38,8 +40,9 @@ def make_results(folder: Path, head: str, seed: int, attention: dict[str, str]) 
     ]
     write_data_list(folder / "train.list", clips)
     replace_text(exp / "train.yaml", "seed: 777", f"seed: {seed}")
-    replace_text(exp / "train.yaml", "git: 1a2b3c4", "processor: P1\n  git: 1a2b3c4")
-    replace_text(exp / "train.yaml", "wenet-hs train", f"wenet-hs train --train_data {folder}/train.list")
+    start = Start(processors=("P1",), packages={"torch": "2.11.0"}, commit="1a2b3c4")
+    lists = DataLists(train=(DataFile(path=f"{folder}/train.list"),))
+    change_run(exp, starts=(start,), lists=lists)
     replace_text(exp / "test/rtf.json", '"device"', '"inventory": {"known.tsv": "0a1b"}, "device"')
     return collect_results(read_experiments([exp])[0])
 
@@ -167,13 +170,13 @@ def test_a_study_is_compared_and_written_as_markdown(study: Path, tmp_path: Path
 def test_a_training_in_two_parts_has_the_cost_of_both(study: Path, tmp_path: Path) -> None:
     base = write_experiment(tmp_path / "exp-0.5/base")
     write_data_list(tmp_path / "base.list", [Utterance(key="b", wav="x", txt="a", lang="ca", duration=7200.0)])
-    replace_text(base / "train.yaml", "wenet-hs train", f"wenet-hs train --train_data {tmp_path}/base.list")
+    change_run(base, lists=DataLists(train=(DataFile(path=f"{tmp_path}/base.list"),)))
     replace_text(base / "metrics.jsonl", '"kind": "valid", "step": 50', '"kind": "valid", "step": 1500')
     first = make_results(tmp_path / "a", "softmax", 1, BAD)
     assert first.first is None and first.parts == [first]
     for head in ("softmax", "hsoftmax"):
         exp = tmp_path / f"exp-0.5/{head}-seed1"
-        replace_text(exp / "train.yaml", "wenet-hs train", f"wenet-hs train --checkpoint {base}")
+        change_run(exp, first_weights=FirstWeights(kind="checkpoint", name=str(base)))
         path = write_results(collect_results(read_experiments([exp])[0]), study)
     found = read_results(path)
     assert found.first is not None and [part.steps for part in found.parts] == [1500, 50]

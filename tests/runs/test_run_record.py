@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The record of a training: reading, writing, damaged files, states, and the facts of earlier versions."""
+"""The record of a training: reading, writing, damaged files, states, and its facts as texts."""
 
 import json
 from pathlib import Path
@@ -8,94 +8,66 @@ from typing import Any
 import pytest
 from lock_holder import holder
 
-from wenet_hs.runs.provenance import Provenance
 from wenet_hs.runs.record import (
     DataFile,
+    DataLists,
     End,
     FirstWeights,
     RunRecord,
     RunState,
     Start,
     read_run,
-    run_of_settings,
     write_run,
 )
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.tree.errors import DataError
 
 A, B, C = (digit * 64 for digit in "abc")
-PROVENANCE = {
-    "command": "wenet-hs train --train_data a.list 'b c.list' --cv_data=dev.list --checkpoint exp/base --seed 3",
-    "git": "1a2b3c4",
-    "python": "3.11.7",
-    "machine": "x86_64, 2 cores",
-    "processor": "P1; P2",
-    "ranks": "1; 2",
-    "wenet_hs": "0.1.0",
-    "torch": "2.11.0",
-    "sha256 of units.txt": A,
-    "sha256 of tree.json": B,
-    "sha256 of training list": f"{B} {C}",
-    "sha256 of checkpoint": C,
-    "checkpoint": "exp/base",
-    "sha256 of encoder weights": A,
-}
-
-
-def of_provenance(**settings: Any) -> RunRecord:
-    record = run_of_settings({"provenance": PROVENANCE, "seed": 3, "head": "hsoftmax"} | settings)
-    assert record is not None
-    return record
-
-
-def test_the_facts_of_an_earlier_version_become_a_record() -> None:
-    record = of_provenance()
-    assert (record.model, record.head, record.seed) == ("recogniser", "hsoftmax", 3)
-    assert record.lists.kind == "raw"
-    assert record.lists.train == (DataFile(path="a.list", sha256=B), DataFile(path="b c.list", sha256=C))
-    assert record.lists.valid == (DataFile(path="dev.list"),)
-    assert record.first_weights == FirstWeights(kind="checkpoint", name="exp/base", sha256=C)
-    assert record.files == {"units.txt": A, "tree.json": B}
-    assert record.encoder_sha256 == A
-    assert record.processors == ["P1", "P2"] and record.rank_numbers == [1, 2]
-    start = record.last_start
-    assert (start.commit, start.machine, start.python) == ("1a2b3c4", "x86_64, 2 cores", "3.11.7")
-    assert start.command[:4] == ("wenet-hs", "train", "--train_data", "a.list")
-    assert record.torch_versions == ["2.11.0"]
-
-
-def test_the_facts_of_a_record_are_those_of_an_earlier_version() -> None:
-    plain = PROVENANCE | {"command": "wenet-hs train --train_data a.list 'b c.list'"}
-    assert describe_facts(of_provenance(provenance=plain)) == plain
-
-
-@pytest.mark.parametrize(
-    ("facts", "weights"),
-    [
-        ({}, None),
-        ({"sha256 of checkpoint": "none"}, FirstWeights(kind="random")),
-        ({"sha256 of checkpoint": A}, FirstWeights(kind="checkpoint", sha256=A)),
-        ({"command": "train --checkpoint x"}, FirstWeights(kind="checkpoint", name="x")),
-        (
-            {"command": "train --checkpoint x", "checkpoint": "hf://u/n", "sha256 of checkpoint": A},
-            FirstWeights(kind="checkpoint", name="hf://u/n", sha256=A),
+RECORD = RunRecord(
+    starts=(
+        Start(processors=("P1",), ranks=1),
+        Start(
+            command=("wenet-hs", "train", "--train_data", "a.list", "b c.list"),
+            processors=("P2",),
+            ranks=2,
+            machine="x86_64, 2 cores",
+            python="3.11.7",
+            packages={"wenet_hs": "0.1.0", "torch": "2.11.0"},
+            commit="1a2b3c4",
         ),
-        ({"command": "train --checkpoint 'x"}, None),
-    ],
+    ),
+    lists=DataLists(
+        train=(DataFile(path="a.list", sha256=B), DataFile(path="b c.list", sha256=C)),
+        valid=(DataFile(path="dev.list"),),
+    ),
+    first_weights=FirstWeights(kind="checkpoint", name="exp/base", sha256=C),
+    encoder_sha256=A,
+    files={"units.txt": A, "tree.json": B},
+    head="hsoftmax",
+    seed=3,
 )
-def test_first_weights_of_an_earlier_version(facts: dict[str, str], weights: FirstWeights | None) -> None:
-    assert of_provenance(provenance={"python": "3.11"} | facts).first_weights == weights
 
 
-def test_lists_of_an_earlier_version_whose_paths_or_sums_are_missing() -> None:
-    only_sums = of_provenance(provenance={"sha256 of training list": f"{A} {B}"}).lists
-    assert (only_sums.train_paths, only_sums.train_sums) == ([], [A, B])
-    command = "train --train_data a.list b.list --data_type shard --seed 1"
-    only_paths = of_provenance(provenance={"command": command}).lists
-    assert (only_paths.train_paths, only_paths.train_sums, only_paths.kind) == (["a.list", "b.list"], [], "shard")
-    of_text = of_provenance(provenance={"command": "lm train --train_text a.txt --valid_text b.txt"})
-    assert (of_text.model, of_text.lists.kind) == ("language model", "text")
-    assert (of_text.lists.train_paths, of_text.lists.valid_paths) == (["a.txt"], ["b.txt"])
+def test_the_facts_of_a_record_are_texts() -> None:
+    assert describe_facts(RECORD) == {
+        "command": "wenet-hs train --train_data a.list 'b c.list'",
+        "git": "1a2b3c4",
+        "python": "3.11.7",
+        "machine": "x86_64, 2 cores",
+        "processor": "P1; P2",
+        "ranks": "1; 2",
+        "wenet_hs": "0.1.0",
+        "torch": "2.11.0",
+        "sha256 of units.txt": A,
+        "sha256 of tree.json": B,
+        "sha256 of training list": f"{B} {C}",
+        "sha256 of checkpoint": C,
+        "checkpoint": "exp/base",
+        "sha256 of encoder weights": A,
+    }
+    from_random = RunRecord(first_weights=FirstWeights(kind="random"))
+    assert describe_facts(from_random) == {"sha256 of checkpoint": "none"}
+    assert describe_facts(RunRecord()) == {}
 
 
 def test_a_start_without_a_processor_is_of_an_unknown_one_beside_others() -> None:
@@ -104,22 +76,18 @@ def test_a_start_without_a_processor_is_of_an_unknown_one_beside_others() -> Non
 
 
 def test_a_record_is_read_as_it_was_written_with_names_that_are_no_utf8(tmp_path: Path) -> None:
-    record = of_provenance()
-    write_run(tmp_path, record)
-    assert read_run(tmp_path) == record
-    strange = record.model_copy(update={"starts": (Start(command=("train", "\udcff.yaml")),)})
+    write_run(tmp_path, RECORD)
+    assert read_run(tmp_path) == RECORD
+    strange = RECORD.model_copy(update={"starts": (Start(command=("train", "\udcff.yaml")),)})
     write_run(tmp_path, strange)
     assert read_run(tmp_path) == strange
     assert describe_facts(strange)["command"] == "train '\\udcff.yaml'"
 
 
-def test_a_folder_without_a_record_has_that_of_its_settings_or_none(tmp_path: Path) -> None:
+def test_a_folder_without_the_file_has_no_record(tmp_path: Path) -> None:
     assert read_run(tmp_path) is None
     (tmp_path / "train.yaml").write_text("seed: 3\n")
     assert read_run(tmp_path) is None
-    (tmp_path / "train.yaml").write_text("seed: 3\nhead: hsoftmax\nprovenance:\n  torch: 2.11.0\n")
-    read = read_run(tmp_path)
-    assert read is not None and (read.seed, read.head, read.torch_versions) == (3, "hsoftmax", ["2.11.0"])
 
 
 @pytest.mark.parametrize(
@@ -154,7 +122,7 @@ def test_a_damaged_or_newer_record_is_one_line(tmp_path: Path, text: str, messag
 
 @pytest.mark.parametrize("length", [1, 20, 200, -3])
 def test_a_record_that_is_cut_off_is_one_line(tmp_path: Path, length: int) -> None:
-    write_run(tmp_path, of_provenance())
+    write_run(tmp_path, RECORD)
     content = (tmp_path / "run.json").read_bytes()
     (tmp_path / "run.json").write_bytes(content[:length])
     with pytest.raises(DataError, match="run.json: damaged"):
@@ -179,21 +147,13 @@ def test_the_state_is_the_end_or_that_of_the_lock(tmp_path: Path, start: str | N
         assert record.state(tmp_path) == "running"
 
 
-def test_a_folder_of_an_earlier_version_that_is_resumed_and_killed_is_killed(tmp_path: Path) -> None:
+def test_a_training_that_is_resumed_without_its_record_and_killed_is_killed(tmp_path: Path) -> None:
     record = RunRecord(starts=(Start(ranks=1), Start(time="2026-11-28T09:00:00Z", step=100)))
     assert record.state(tmp_path) == "killed"
 
 
 def test_the_file_is_plain_json(tmp_path: Path) -> None:
-    write_run(tmp_path, of_provenance())
+    write_run(tmp_path, RECORD)
     values = json.loads((tmp_path / "run.json").read_text("utf-8"))
     assert values["format"] == "wenet_hs.run/1"
     assert values["lists"]["train"][0] == {"path": "a.list", "sha256": B}
-
-
-def test_values_of_flags_in_the_command_of_an_earlier_version() -> None:
-    command = "train --train_data a.list 'b c.list' --seed 1 --train_data=d.list --checkpoint exp/base --resume never"
-    values = Provenance({"command": command}).flag_values("--train_data", "--checkpoint")
-    assert values == ["a.list", "b c.list", "d.list", "exp/base"]
-    assert Provenance({"command": command + " 'x"}).flag_values("--checkpoint") == []
-    assert Provenance({}).flag_values("--checkpoint") == []

@@ -18,7 +18,6 @@ from command_line import Capsys, error_line, run_line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import HSOFTMAX, TABLE, write_model_folder
-from older_versions import write_facts
 from pretrained_folders import write_folder
 from safetensors import SafetensorError
 from tiny_corpus import write_tiny_corpus
@@ -26,6 +25,7 @@ from tiny_corpus import write_tiny_corpus
 from wenet_hs.base.files import LFS_POINTER, file_sha256
 from wenet_hs.bin import pack as command
 from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.data.shards import DataType
 from wenet_hs.manifest.data_list import Utterance, read_data_list, write_data_list
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.experiment import load_experiment
@@ -63,11 +63,6 @@ def front_matter(folder: Path) -> dict[str, Any]:
     return found
 
 
-def record(folder: Path, **provenance: str) -> None:
-    """Write a provenance into train.yaml."""
-    write_facts(load_config(folder / "train.yaml"), folder / "train.yaml", provenance)
-
-
 @pytest.mark.parametrize("sections", [{}, HSOFTMAX, BOTH, {"wenet": True}], ids=["softmax", "tree", "both", "wenet"])
 def test_it_is_the_same_model_in_hardly_more_bytes(sections: dict[str, Any], tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "exp", **sections)
@@ -89,8 +84,16 @@ def test_nothing_private_is_published(tmp_path: Path) -> None:
     folder = write_model_folder(tmp_path / "exp", **HSOFTMAX)
     config = load_config(folder / "train.yaml", [f"dataset_conf.noise_conf.list={PRIVATE}/my noise/noise.list"])
     dump_config(config, folder / "train.yaml")
-    kept = {"torch": "2.11.0", "processor": "Intel(R) Xeon(R)", "sha256 of checkpoint": "none"}
-    record(folder, command=f"wenet-hs train --train_data {PRIVATE}/a.list", machine="jane-laptop", git=PRIVATE, **kept)
+    start = Start(
+        command=("wenet-hs", "train", "--train_data", f"{PRIVATE}/a.list"),
+        processors=("Intel(R) Xeon(R)",),
+        machine="jane-laptop",
+        packages={"torch": "2.11.0"},
+        commit=PRIVATE,
+    )
+    lists = DataLists(train=(DataFile(path=f"{PRIVATE}/a.list"),))
+    weights = FirstWeights(kind="random")
+    write_run(folder, RunRecord(starts=(start,), lists=lists, first_weights=weights))
     tree = load_tree(folder / "tree.json")
     replace(tree, options={"text": "interview of jane.txt", "seed": 1}).save(folder / "tree.json")
     sizes = {"sizes": [1, 2.5, None]}
@@ -229,6 +232,18 @@ def test_private_paths_are_recognized(text: str, is_private: bool) -> None:
     assert bool(PRIVATE_PATH.search(text)) is is_private
 
 
+def write_record(
+    folder: Path,
+    train_list: Path,
+    weights: FirstWeights | None = None,
+    kind: DataType = "raw",
+) -> None:
+    """Write the run record of a training with this list."""
+    file = DataFile(path=str(train_list), sha256=file_sha256(train_list))
+    lists = DataLists(kind=kind, train=(file,))
+    write_run(folder, RunRecord(starts=(Start(),), lists=lists, first_weights=weights))
+
+
 # ---- the card
 
 
@@ -238,11 +253,8 @@ def scored(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_model_folder(tmp_path_factory.mktemp("scored") / "exp")
     clips = [Utterance(key=lang, wav="a.wav", txt="ab", lang=lang, duration=1800.0) for lang in ("no", "es", "es2")]
     write_data_list(folder.parent / "train.list", clips)
-    record(
-        folder,
-        command=f"wenet-hs train --train_data {folder.parent / 'train.list'} --checkpoint hf://user/base@v1",
-        **{"sha256 of training list": file_sha256(folder.parent / "train.list"), "sha256 of checkpoint": "a" * 64},
-    )
+    base = FirstWeights(kind="checkpoint", name="hf://user/base@v1", sha256="a" * 64)
+    write_record(folder, folder.parent / "train.list", base)
     reference, langs = {"a": "abcd", "b": "abc", "c": "ab"}, {"a": "no", "b": "es", "c": "es"}
     hypotheses = {"ctc_greedy_search": {"a": "abcd", "b": "axc", "c": "x"}, "attention_rescoring": reference}
     for mode, hypothesis in hypotheses.items():
@@ -532,7 +544,7 @@ def test_a_pretrained_encoder_is_packed_without_the_folders_of_its_training(tmp_
     assert sum(map(len, content.values())) < len(content["model.safetensors"]) + 1e6
 
 
-def write_project(folder: Path, **provenance: str) -> Path:
+def write_project(folder: Path, weights: FirstWeights | None = None) -> Path:
     """The model of a project that was trained with the recordings talk.wav and other.wav."""
     model = write_model_folder(folder / "exp/softmax")
     path = folder / "data/train/data.list"
@@ -540,11 +552,8 @@ def write_project(folder: Path, **provenance: str) -> Path:
         Utterance(key=f"u{n}", wav=f"/speech/{name}.wav", txt="a") for n, name in enumerate(["talk", "talk", "other"])
     ]
     write_data_list(path, clips)
-    record(model, **{"command": f"wenet-hs train --train_data {path}", SUM: file_sha256(path)} | provenance)
+    write_record(model, path, weights)
     return model
-
-
-SUM = "sha256 of training list"
 
 
 def test_a_recording_that_is_not_allowed_blocks_packing(tmp_path: Path, capsys: Capsys) -> None:
@@ -572,8 +581,8 @@ def test_a_recording_that_is_not_allowed_blocks_packing(tmp_path: Path, capsys: 
 def test_recordings_of_the_model_that_it_started_from_block_it_too(tmp_path: Path) -> None:
     base = write_project(tmp_path / "first")
     (tmp_path / "first/consent.tsv").write_text("talk.wav\tno\n", "utf-8")
-    started = f"wenet-hs train --train_data {tmp_path}/second/data/train/data.list --checkpoint {base}/final.pt"
-    model = write_project(tmp_path / "second", command=started)
+    weights = FirstWeights(kind="checkpoint", name=f"{base}/final.pt")
+    model = write_project(tmp_path / "second", weights)
     with pytest.raises(DataError, match="1 recording of the training not allowed"):
         pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
     talk = next(one.wav for one in read_data_list(tmp_path / "first/data/train/data.list") if "talk.wav" in one.wav)
@@ -613,7 +622,7 @@ def test_the_card_is_written_alone_edited_and_packed_with_the_consent_of_now(tmp
         text = (packed / "README.md").read_text("utf-8")
         assert "to all speakers" in text and text.count("## Consent and access") == 1 and "for research" in text
         card.write_text(text + "\n## After it\n", "utf-8")
-    other = write_project(tmp_path / "other", git="x")
+    other = write_project(tmp_path / "other")
     torch.save({name: 2 * value for name, value in torch.load(other / "final.pt").items()}, other / "final.pt")
     with pytest.raises(DataError, match="card.md: was made for other weights; make it again with --out FILE.md"):
         pack_model(PackOptions(model_dir=other, out=tmp_path / "n", card=card))
@@ -670,8 +679,7 @@ def test_a_model_that_was_trained_from_shards_is_packed_without_its_hours(tmp_pa
     model, shards = write_project(tmp_path), tmp_path / "data/tars/data.list"
     shards.parent.mkdir()
     shards.write_text("/speech/0.tar\n")
-    command = f"wenet-hs train --train_data {shards} --data_type shard"
-    record(model, **{"command": command, SUM: file_sha256(shards)})
+    write_record(model, shards, kind="shard")
     packed = pack_model(PackOptions(model_dir=model, out=tmp_path / "m"))
     assert "hours" not in (packed / "README.md").read_text("utf-8")
     (tmp_path / "consent.tsv").write_text("recording\tallowed\tnote\nother.wav\tno\t\n", "utf-8")

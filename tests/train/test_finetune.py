@@ -15,18 +15,17 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_folders import wenet_state_dict
-from older_versions import write_facts
 from small_models import CTC_ONLY, SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.base.files import file_sha256
-from wenet_hs.config.load import dump_config, load_config
+from wenet_hs.config.load import dump_config
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import build_model
 from wenet_hs.model.checkpoint import checkpoint_path, hash_weights, list_checkpoints
 from wenet_hs.model.experiment import load_experiment
-from wenet_hs.runs.record import FirstWeights, read_run
+from wenet_hs.runs.record import FirstWeights, RunRecord, read_run, write_run
 from wenet_hs.text.units import SpecialIds, UnitTable
 from wenet_hs.train.finetune import (
     FineTuneReport,
@@ -252,10 +251,11 @@ def test_files_that_do_not_belong_together(tmp_path: Path) -> None:
     others = UnitTable.from_units("abc")
     for config, sums, table, message in (
         (sections("class"), {}, TABLE, r"final.pt: its head.\* are not those of the ClassHead that .*exp/train.yaml"),
-        ({}, {"sha256 of units.txt": "0"}, TABLE, "exp/units.txt: changed since the training .*; put the old file"),
+        ({}, {"units.txt": "0"}, TABLE, "exp/units.txt: changed since the training .*; put the old file"),
         ({}, {}, others, "final.pt: trained with 11 units, but .*units.txt has 6; use the same"),
     ):
-        write_facts(small_config(**config), exp / "train.yaml", sums)
+        dump_config(small_config(**config), exp / "train.yaml")
+        write_run(exp, RunRecord(files=sums))
         table.write(exp / "units.txt")
         with pytest.raises(CheckpointError, match=message):
             loaded(exp, (BINARY, None), HSOFTMAX)
@@ -356,7 +356,8 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
     weights_of_base = FirstWeights(kind="checkpoint", name=str(base), sha256=first)
     assert recorded(folder) == weights_of_base
     assert recorded(trained) == FirstWeights(kind="random")
-    part, older = cut_back(folder, tmp_path / "part", 2), cut_back(folder, tmp_path / "older", 2)
+    part = cut_back(folder, tmp_path / "part", 2)
+    without_record = cut_back(folder, tmp_path / "without_record", 2)
     weights = newest(base) / "model.pt"
     assert hash_weights(weights.parent) == hash_weights(weights) == file_sha256(weights)
     shutil.copy(checkpoint_path(base / "checkpoints", 1) / "model.pt", base / "final.pt")
@@ -369,12 +370,10 @@ def test_the_first_weights_are_recorded_and_a_resume_must_have_the_same(
         tiny_corpus.train(part, "max_epoch=1", checkpoint=tmp_path / "gone")
     with pytest.raises(ConfigError, match="sha256 of checkpoint was none, is now"):
         tiny_corpus.train(cut_back(trained, tmp_path / "fresh", 2), checkpoint=base)
-    facts = {"processor": "P1"}  # as in a folder of an early version
-    write_facts(load_config(older / "train.yaml"), older / "train.yaml", facts)
-    (older / "run.json").unlink(missing_ok=True)
-    tiny_corpus.train(older, "max_epoch=1", checkpoint=base)
+    (without_record / "run.json").unlink()  # as its message for a damaged file says
+    tiny_corpus.train(without_record, "max_epoch=1", checkpoint=base)
     unchecked = FirstWeights(kind="checkpoint", name=str(base))
-    assert recorded(older) == unchecked, "an older folder records no weights, so they cannot be checked"
+    assert recorded(without_record) == unchecked, "no weights are recorded, so they cannot be checked"
     tiny_corpus.train(part, "max_epoch=1")
     assert recorded(part) == weights_of_base, "that command named no weights"
     assert outcome(part) == outcome(folder)

@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import torch
-from tiny_corpus import TinyCorpus, bits, cut_back, newest, outcome, weights_of
+from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of
 
 from wenet_hs.base.files import file_sha256
 from wenet_hs.model.checkpoint import FROZEN, list_checkpoints, newest_intact, read_weights, remove_incomplete
 from wenet_hs.model.experiment import load_experiment
 from wenet_hs.train import state as state_module
 from wenet_hs.train.average import average_weights
-from wenet_hs.train.state import TrainState
 from wenet_hs.tree.errors import CheckpointError
 
 SETTINGS = ("freeze=[encoder, ctc.head.output.bias]", "max_epoch=1")
@@ -60,21 +59,6 @@ def test_a_resumed_training_goes_on_with_the_same_file(tiny_corpus: TinyCorpus, 
     before = (copy / "checkpoints" / FROZEN).stat().st_mtime_ns
     assert outcome(tiny_corpus.train(copy, *SETTINGS)) == outcome(frozen)
     assert (copy / "checkpoints" / FROZEN).stat().st_mtime_ns == before
-
-
-def test_a_training_whose_earlier_checkpoints_are_complete_ends_with_the_same_weights(
-    tiny_corpus: TinyCorpus, tmp_path: Path, frozen: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those of before 2026-11-26."""
-    with monkeypatch.context() as patch:
-        patch.setattr(TrainState, "leave_out_frozen", lambda state, folder: None)
-        earlier = tiny_corpus.train(tmp_path / "earlier", *SETTINGS, checkpoint=trained)
-    assert not (earlier / "checkpoints" / FROZEN).exists() and is_equal(weights_of(earlier), weights_of(frozen))
-    copy = cut_back(earlier, tmp_path / "copy", 2)
-    assert bits(tiny_corpus.train(copy, *SETTINGS)) == bits(frozen)
-    first, *_, last = list_checkpoints(copy / "checkpoints")
-    assert (last / "model.pt").stat().st_size < (first / "model.pt").stat().st_size
-    assert is_equal(average_weights([first, last]), average_weights([*list_checkpoints(frozen / "checkpoints")[::3]]))
 
 
 def test_a_missing_or_changed_file_is_one_line_and_costs_no_checkpoint(

@@ -10,15 +10,12 @@ from pathlib import Path
 
 import pytest
 import torch
-from older_versions import write_facts
 from tiny_corpus import TinyCorpus, cut_back
 
 from wenet_hs.base.files import file_sha256
 from wenet_hs.compute.distributed import World
-from wenet_hs.config.load import load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.runs.record import End, FirstWeights, RunRecord, Start, read_run, write_run
-from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.train import run_recorder, training
 from wenet_hs.train.model_folder import Hardware, prepare_folder, resolve_auto
 from wenet_hs.train.run_recorder import MAX_WARNINGS, RunRecorder
@@ -269,33 +266,3 @@ def test_nothing_is_written_before_the_begin(tmp_path: Path) -> None:
         recorder.record_warning("general", "text")
         recorder.confirm_end()
     assert not (tmp_path / "run.json").exists()
-
-
-def test_a_folder_of_an_earlier_version_keeps_its_facts_at_a_resume(
-    tiny_corpus: TinyCorpus, tmp_path: Path, trained: Path
-) -> None:
-    folder = cut_back(trained, tmp_path / "m", 3)
-    now = record_of(folder)
-    (folder / "run.json").unlink()
-    facts = describe_facts(now) | {"processor": "P1", "ranks": "2"}
-    write_facts(load_config(folder / "train.yaml"), folder / "train.yaml", facts)
-    with pytest.raises(ConfigError, match="seed was 1, is now 2"):
-        tiny_corpus.train(folder, "seed=2")
-    assert load_config(folder / "train.yaml").provenance == facts, "a resume that is refused changes nothing"
-    tiny_corpus.train(folder)
-    record = record_of(folder)
-    assert record.processors == ["P1", *now.processors]
-    assert record.rank_numbers == [2, 1]
-    assert record.files == now.files
-    assert "provenance" not in (folder / "train.yaml").read_text("utf-8")
-
-
-def test_the_facts_of_an_earlier_version_are_kept_before_they_leave_its_settings(tmp_path: Path) -> None:
-    earlier = Start(processors=("P1",), ranks=2)
-    recorder = RunRecorder(tmp_path, RunRecord(starts=(earlier, Start(processors=("P2",)))))
-    recorder.preserve_earlier()
-    assert record_of(tmp_path).starts == (earlier,)
-    other = RunRecord(starts=(Start(processors=("P3",)),))
-    write_run(tmp_path, other)
-    recorder.preserve_earlier()
-    assert record_of(tmp_path) == other, "a record that is there has more"

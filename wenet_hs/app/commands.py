@@ -29,7 +29,7 @@ from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.columns import COLUMNS
 from wenet_hs.corpus.languages import find_language
 from wenet_hs.model.packed import resolve_model
-from wenet_hs.recipes.folder_options import options_file
+from wenet_hs.recipes.folder_options import FILE_NAME
 from wenet_hs.recipes.own import DATA_OPTIONS, plan_command
 from wenet_hs.recipes.own_options import (
     FORMS,
@@ -196,7 +196,7 @@ def _made_options(project: Project) -> OwnOptions:
     texts = read_recipe_options(project / "data")
     if not texts:
         raise DataError(project / "data", "no lists", "prepare the recordings first")
-    where = options_file(project / "data")
+    where = project / "data" / FILE_NAME
     prepare = texts.get("prepare", "")
     if has_open_quote(prepare):
         found = "a quote has no end in --prepare"
@@ -302,8 +302,8 @@ def override_of(minutes: float | None) -> tuple[str, ...]:
 def resume_command(project: Project, experiment: Path) -> PageCommand:
     """The command of the page that began an experiment, once more.
 
-    Raises DataError for an experiment of a shell or of an earlier version, and for a job with
-    options that this page does not write.
+    Raises DataError for an experiment of a shell, and for a job with options that this page does
+    not write.
     """
     for job in project.jobs("train"):
         if _is_of(job, project / "data", experiment):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the jobs of the page are for: typed values that are kept with a job as JSON.
 
-A project may be of somebody else, so what is read is checked. Jobs of earlier versions have none.
+A project may be of somebody else, so what is read is checked.
 """
 
 from collections.abc import Mapping

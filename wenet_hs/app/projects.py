@@ -14,7 +14,7 @@ from wenet_hs.app.places import TARGETS, Places, check_name, choose
 from wenet_hs.base.files import lock_holder, locked, one_field
 from wenet_hs.base.jobs import Job, read_jobs
 from wenet_hs.model.checkpoint import weights_path
-from wenet_hs.recipes.folder_options import options_file, read_absolute_values
+from wenet_hs.recipes.folder_options import has_options, read_absolute_values
 from wenet_hs.results.folder import ExperimentFolder
 from wenet_hs.tree.errors import DataError, WenetHsError
 
@@ -91,7 +91,7 @@ class Project:
     @property
     def has_lists(self) -> bool:
         """Whether the recipe has made lists of recordings."""
-        return options_file(self / "data") is not None
+        return has_options(self / "data")
 
     @property
     def jobs_folder(self) -> Path:
@@ -137,7 +137,7 @@ class Project:
 
 def _is_used(experiment: Path) -> bool:
     """Whether a folder has the options or a model of a training."""
-    return options_file(experiment) is not None or any(experiment.glob("*/train.yaml"))
+    return has_options(experiment) or any(experiment.glob("*/train.yaml"))
 
 
 def read_recipe_options(folder: Path) -> dict[str, str]:
@@ -153,7 +153,7 @@ def _is_project(folder: Path) -> bool:
     with suppress(OSError):  # of another user, such as lost+found
         if (folder / ".app").exists() or (folder / "data/stats.json").exists():
             return True
-        return any(options_file(folder / name) is not None for name in _FOLDERS_OF_RECIPE)
+        return any(has_options(folder / name) for name in _FOLDERS_OF_RECIPE)
     return False
 
 

@@ -39,7 +39,7 @@ class Job:
     kind: str
     command: tuple[str, ...]
     details: Mapping[str, Any] = field(default_factory=dict)
-    """What the job is for, as JSON of the program that started it; empty for a job of an earlier version."""
+    """What the job is for, as JSON of the program that started it; may be empty."""
 
     @property
     def state(self) -> State:

@@ -22,7 +22,8 @@ from pathlib import Path
 from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.model.modes import DEFAULT_MODE
-from wenet_hs.report.page import build_page, format_summary
+from wenet_hs.report.page import build_page
+from wenet_hs.report.summary import format_summary
 from wenet_hs.report.tables import write_markdown
 from wenet_hs.report.utterances import AUDIO_MB, MAX_UTTERANCES
 from wenet_hs.results.collect import collect_lm_results, collect_results

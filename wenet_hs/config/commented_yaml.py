@@ -49,10 +49,10 @@ def write_commented(
     written_in: str,
     sources: Sequence[SettingSource] = (),
 ) -> str:
-    """The text of a YAML file with every setting of the config, but not its provenance.
+    """The text of a YAML file with every setting of the config.
 
     Above each setting is its meaning. After a value that is not the default is who decided it, and
-    the default. `load_config` reads the file as an equal config, without provenance.
+    the default. `load_config` reads the file as an equal config.
 
     Args:
         written_in: the name of the YAML that has all settings that are not in `sources`.
@@ -63,7 +63,7 @@ def write_commented(
         sources=sources,
         kind_defaults=defaults_of_kinds(config),
     )
-    skipped = {"provenance"}
+    skipped = set[str]()
     if config.decoder == "none":
         skipped.add("decoder_conf")  # only its default is accepted
     return "\n".join(writer.section_lines(config, (), skipped)) + "\n"

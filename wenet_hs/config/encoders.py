@@ -179,13 +179,6 @@ ENCODERS: dict[str, type[Section]] = {
     "pretrained": PretrainedConf,
 }
 
-REMOVED_OF_TRANSFORMER: dict[str, tuple[Any, ...]] = {
-    **{"macaron_style": (False,), "use_cnn_module": (False,), "causal": (False,)},
-    **{"cnn_module_kernel": tuple(range(1, 34, 2)), "cnn_module_norm": ("batch_norm", "layer_norm")},
-}
-"""Settings of a conformer that folders of `encoder: transformer` of before 2026-11-27 have, with their values. They
-changed nothing there, and are dropped."""
-
 
 def read_encoder(value: Any, info: ValidationInfo) -> Any:
     """An `encoder_conf`, read by the class that `encoder` selects."""

@@ -57,12 +57,6 @@ class AdaptiveHeadConf(TreeHeadConf):
             yield "cutoffs", f"must be one or more ascending numbers, got {self.cutoffs}"
 
 
-REMOVED = {
-    "route": ("auto", "path", "nodes", "torch-path", "torch-nodes", "all"),
-    "search": ("auto", "torch", "best_first", "dense", "all"),
-}
-"""Settings of a head that folders of before 2026-11-26 have, with their values: how it computes, not what. They are
-dropped."""
 HEADS: dict[str, type[Section]] = {
     "softmax": SoftmaxHeadConf,
     "hsoftmax": HSoftmaxHeadConf,

@@ -11,9 +11,7 @@ from typing import Any, TypeVar, get_args, overload
 from pydantic import ValidationError
 
 from wenet_hs.base.files import one_field
-from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER
 from wenet_hs.config.extensions import EXTENSIONS, check_installed, describe_extensions
-from wenet_hs.config.heads import REMOVED
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.section import Section
 from wenet_hs.config.wenet_keys import (
@@ -97,21 +95,17 @@ def make_config(
     check_installed(path, settings.values.pop(EXTENSIONS, ()))
     for override in overrides:
         _apply_override(settings, override, kind)
-    removed = _drop_removed_settings(settings)
     ignored = _translate_wenet_keys(settings, is_for_training=is_for_training) if kind is ExperimentConfig else {}
     config = _validate(settings, kind)
     if ignored and is_for_training:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
-    if removed:
-        logger.info("%s: settings that no longer exist, and change no result: %s", path, ", ".join(removed))
     return config
 
 
 def dump_config(config: TrainingConfig, path: Path | str) -> None:
     """Writes every setting, so that `load_config` gives an equal config, and the packages that it needs for that."""
-    is_of_earlier_version = bool(config.provenance)
-    settings = config.model_dump(mode="json", exclude=None if is_of_earlier_version else {"provenance"})
+    settings = config.model_dump(mode="json")
     extensions = describe_extensions(config.extensions())
     if extensions:
         settings = {EXTENSIONS: extensions, **settings}
@@ -119,8 +113,9 @@ def dump_config(config: TrainingConfig, path: Path | str) -> None:
 
 
 def config_changes(old: TrainingConfig, new: TrainingConfig) -> list[tuple[str, Any, Any]]:
-    """(dotted key, old value, new value) of each setting that differs, except provenance; None for an absent one."""
-    before, after = (flatten(config.model_dump(mode="json", exclude={"provenance"})) for config in (old, new))
+    """(dotted key, old value, new value) of each setting that differs; None for an absent one."""
+    before = flatten(old.model_dump(mode="json"))
+    after = flatten(new.model_dump(mode="json"))
     changes = ((key, before.get(key), after.get(key)) for key in before | after)
     return [change for change in changes if change[1] != change[2]]
 
@@ -228,19 +223,6 @@ def _apply_override(settings: Settings, override: str, kind: type[TrainingConfig
     kept = {known: at for known, at in settings.places.items() if known[: len(location)] != location}
     settings.places = kept | {(*location, *inner): place for inner in new.places}
     settings.faults += new.faults
-
-
-def _drop_removed_settings(settings: Settings) -> list[str]:
-    """Removes the settings of heads and encoders that no longer exist; their dotted names."""
-    dropped = []
-    for names in (("head_conf",), ("ctc_conf", "head_conf")):
-        section = _section(settings.values, *names)
-        dropped += [".".join((*names, key)) for key in REMOVED if section.pop(key, None) is not None]
-    if settings.values.get("encoder") == "transformer":
-        section = _section(settings.values, "encoder_conf")
-        unused = [key for key, values in REMOVED_OF_TRANSFORMER.items() if key in section and section[key] in values]
-        dropped += [f"encoder_conf.{key}" for key in unused if section.pop(key) is not None]
-    return dropped
 
 
 # ---- WeNet's settings

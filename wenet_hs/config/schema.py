@@ -200,8 +200,6 @@ class TrainingConfig(Section):
     `high`: TF32 on GPUs. `medium`: bfloat16 on CPUs that multiply it natively. `auto`: high on a GPU, else highest."""
     seed: CountOrZero = 777
     """Seed of the initial weights, the order of the data and every augmentation."""
-    provenance: dict[str, str] = Field(default_factory=dict)
-    """Not written any more: earlier versions have here what run.json has now."""
     trained_by: ClassVar[str] = "train"
     """The command of `wenet-hs` that writes the folder of such a model."""
     has_equal_epochs: ClassVar[bool] = False

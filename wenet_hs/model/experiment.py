@@ -94,7 +94,7 @@ def load_experiment(
     model_dir = resolve_model(model_dir)
     refuse_other_model(model_dir)
     config = load_config(in_folder(model_dir, "train.yaml"), is_for_training=False)
-    run = run_of(model_dir, config)
+    run = read_run(model_dir)
     table_path = find_table(model_dir, config, run)
     check_files(model_dir, run)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
@@ -122,15 +122,6 @@ def load_experiment(
         run=run,
         is_overfitted=run.is_overfitted or is_model_overfitted(model_dir, path),
     )
-
-
-def run_of(model_dir: Path, config: TrainingConfig) -> RunRecord | None:
-    """The record of the training in this folder; None for a model of WeNet.
-
-    `config`: of its train.yaml, where earlier versions have the facts.
-    """
-    settings = {"provenance": config.provenance, "head": config.head, "seed": config.seed}
-    return read_run(model_dir, settings)
 
 
 def read_units(config: TrainingConfig, table_path: Path, *, where: str) -> tuple[UnitTable, Tokenizer]:
@@ -195,7 +186,7 @@ def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, 
         raise CheckpointError(weights, f"its units ({files.table_path}) are not those of {model_dir}", to_do)
     if files.config is None:
         return
-    check_files(home, run_of(home, files.config))
+    check_files(home, read_run(home))
     own_trees = load_trees(config, table, model_dir)
     for section, path in tree_paths(files.config).items():
         file = home / Path(path).name
@@ -235,8 +226,7 @@ def check_files(model_dir: Path, run: RunRecord | None) -> None:
         if name not in sums or not path.is_file():
             continue
         if file_sha256(path) != sums[name]:
-            recorded_in = RUN_FILE if (model_dir / RUN_FILE).is_file() else "train.yaml"
-            raise CheckpointError(path, f"changed since the training (sha256 in {recorded_in})", to_do)
+            raise CheckpointError(path, f"changed since the training (sha256 in {RUN_FILE})", to_do)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -30,9 +30,3 @@ def shipped_name(path: Path) -> str | None:
     if not path.is_file() or not shipped.is_file():
         return None
     return path.name if path.read_bytes() == shipped.read_bytes() else None
-
-
-def checkout_recipe_dir() -> Path | None:
-    """`examples/own/s0` of the checkout that has this package; None for an installed package."""
-    recipe_dir = _PACKAGE.parent / "examples/own/s0"
-    return recipe_dir if recipe_dir.is_dir() else None

@@ -7,8 +7,7 @@ are written so that they stay right:
 
 - recordings absolute, as they stay where they are,
 - a config of wenet_hs as `conf/NAME.yaml`, wherever wenet_hs is installed,
-- other paths relative to the folder with options.json. In options.txt of earlier versions they
-  are relative to the folder of the recipe.
+- other paths relative to the folder with options.json.
 """
 
 import json
@@ -16,17 +15,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from os.path import normpath, relpath
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from wenet_hs.base.files import read_lines
-from wenet_hs.recipes.conf_files import checkout_recipe_dir, conf_file, shipped_name
+from wenet_hs.recipes.conf_files import conf_file, shipped_name
 from wenet_hs.recipes.prepare_words import has_open_quote, split_words
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, DataError, one_line
 
 FILE_NAME = "options.json"
-EARLIER_FILE_NAME = "options.txt"
-"""The file of folders that versions before 2026-12 made: lines of `--name value`."""
 FORMAT_NAME = "wenet_hs.options"
 FORMAT = f"{FORMAT_NAME}/1"
 RECORDINGS = ("corpus", "elan", "praat", "kaldi", "folder")
@@ -35,8 +32,6 @@ OTHER_PATHS = ("base", "config", "data", "ctc_tree", "encoder")
 """Options with paths of files that are moved together with the folder."""
 SHIPPED = "conf/"
 """What is written before the name of a config of wenet_hs."""
-SHIPPED_IN_EARLIER_FILE = "../../../conf/"
-"""The same as seen from the folder of a recipe."""
 HUB = "hf:"
 """The beginning of a model's name on the hub, which is no path."""
 
@@ -49,16 +44,11 @@ class FolderOptions:
     """Name of the recipe, such as `own`, for people. Not compared: a recipe may be renamed."""
     values: Mapping[str, str]
     """Name of an option → its value; an option that was not given has an empty value."""
-    paths_from: Literal["folder", "recipe"] = "folder"
-    """What relative paths are relative to."""
 
 
-def options_file(folder: Path) -> Path | None:
-    """The file with the options of a folder, also of an earlier version; None if there is none."""
-    for name in (FILE_NAME, EARLIER_FILE_NAME):
-        if (folder / name).is_file():
-            return folder / name
-    return None
+def has_options(folder: Path) -> bool:
+    """Whether a recipe made the folder: it has the file with the options."""
+    return (folder / FILE_NAME).is_file()
 
 
 def read_folder_options(folder: Path) -> FolderOptions | None:
@@ -66,25 +56,10 @@ def read_folder_options(folder: Path) -> FolderOptions | None:
 
     Raises DataError for a file that is damaged or of a newer version.
     """
-    path = options_file(folder)
-    if path is None:
+    if not has_options(folder):
         return None
-    if path.name == EARLIER_FILE_NAME:
-        return FolderOptions("", _read_earlier_values(path), paths_from="recipe")
-    return _read_json(path)
-
-
-def _read_earlier_values(path: Path) -> dict[str, str]:
-    """The values of a file with lines of `--name value`, of which the value may be empty."""
-    values = {}
-    for line in read_lines(path):
-        name, _, value = line.partition(" ")
-        values[name.removeprefix("--")] = value
-    return values
-
-
-def _read_json(path: Path) -> FolderOptions:
-    to_do = f"give another folder, or remove {path.parent}"
+    path = folder / FILE_NAME
+    to_do = f"give another folder, or remove {folder}"
     try:
         record = json.loads("\n".join(read_lines(path)))
     except json.JSONDecodeError as error:
@@ -94,26 +69,22 @@ def _read_json(path: Path) -> FolderOptions:
         is_newer = str(written_format).startswith(f"{FORMAT_NAME}/")
         found = f"has the format {written_format!r}, not {FORMAT!r}"
         raise DataError(path, found, "install a newer version of wenet_hs" if is_newer else to_do)
-    if not _has_options(record):
+    if not _has_texts(record):
         raise DataError(path, "has no options with text as values", to_do)
     return FolderOptions(recipe=str(record.get("recipe", "")), values=record["options"])
 
 
-def _has_options(record: Mapping[str, Any]) -> bool:
+def _has_texts(record: Mapping[str, Any]) -> bool:
     values = record.get("options")
     return isinstance(values, dict) and all(isinstance(value, str) for value in values.values())
 
 
 def write_folder_options(folder: Path, options: FolderOptions) -> None:
-    """Write options.json into a folder atomically, and remove the file of an earlier version.
-
-    Makes the folder if it does not exist.
-    """
+    """Write options.json into a folder atomically. Makes the folder if it does not exist."""
     record = {"format": FORMAT, "recipe": options.recipe, "options": dict(options.values)}
     text = json.dumps(record, indent=1, ensure_ascii=False)
     # Bytes of a path that are not UTF-8 become escapes of JSON, which are read as they were.
     write_atomic(folder / FILE_NAME, f"{text}\n".encode("utf-8", "backslashreplace"))
-    (folder / EARLIER_FILE_NAME).unlink(missing_ok=True)
 
 
 def portable_values(values: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -166,63 +137,13 @@ def _absolute_path(name: str, value: str, folder: Path) -> str:
     return normpath(folder.absolute() / value)
 
 
-def read_absolute_values(folder: Path, recipe_dir: Path | None = None) -> dict[str, str]:
+def read_absolute_values(folder: Path) -> dict[str, str]:
     """The options with which a folder was made, with absolute paths; empty if there are none.
 
-    Args:
-        folder: the folder.
-        recipe_dir: folder of the recipe, for a file of an earlier version; None: that of the
-            checkout with this package. An installed package looks for a path of an earlier version
-            below the folders that have `folder`, and leaves it as it is if there is none.
     Raises DataError as `read_folder_options` does.
     """
     options = read_folder_options(folder)
-    if options is None:
-        return {}
-    return absolute_values(_with_paths_from_folder(options, folder, recipe_dir), folder)
-
-
-def _with_paths_from_folder(
-    options: FolderOptions,
-    folder: Path,
-    recipe_dir: Path | None,
-) -> Mapping[str, str]:
-    """The values of a folder in the form of `portable_values`, also those of an earlier version."""
-    if options.paths_from == "folder":
-        return options.values
-    recipe_dir = recipe_dir or checkout_recipe_dir()
-    converted = {}
-    for name, value in options.values.items():
-        converted[name] = value
-        if value and name in OTHER_PATHS:
-            converted[name] = _converted_path(name, value, folder, recipe_dir)
-    return converted
-
-
-def _converted_path(name: str, value: str, folder: Path, recipe_dir: Path | None) -> str:
-    config_name = value.removeprefix(SHIPPED_IN_EARLIER_FILE)
-    has_prefix = value.startswith(SHIPPED_IN_EARLIER_FILE)
-    if name == "config" and has_prefix and conf_file(config_name).is_file():
-        return f"{SHIPPED}{config_name}"
-    if HUB in value:  # was written as a path from the folder of the recipe
-        return _hub_name(value[value.index(HUB) :])
-    if recipe_dir is not None:
-        return _portable_path(name, str(recipe_dir.absolute() / value), folder)
-    path = _path_below_same_folder(value, folder)
-    return value if path is None else _portable_path(name, str(path), folder)
-
-
-def _path_below_same_folder(value: str, folder: Path) -> Path | None:
-    """The file that a path from an unknown folder names: it is below a folder that has `folder` too.
-
-    None if there is none.
-    """
-    parts = [part for part in Path(value).parts if part != ".."]
-    for above in folder.absolute().parents:
-        path = above.joinpath(*parts)
-        if path.exists():
-            return path
-    return None
+    return {} if options is None else absolute_values(options.values, folder)
 
 
 # ---- comparing
@@ -243,12 +164,11 @@ def check_made_with(
         folder: the folder.
         values: of a command line; relative paths are those of the working folder.
         recipe_dir: folder of the recipe, from which paths are shown; None: the working folder.
-            It is also needed for files of earlier versions, as in `read_absolute_values`.
     """
     options = read_folder_options(folder)
     if options is None:
         return
-    made_with = _with_paths_from_folder(options, folder, recipe_dir)
+    made_with = options.values
     now = portable_values(values, folder)
     for name in values:
         if _is_same(name, now[name], made_with):

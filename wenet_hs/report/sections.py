@@ -1,112 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Values of the report's sections. Each function returns the variables of the template with the same name."""
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
-from itertools import combinations
-from pathlib import Path
-from statistics import fmean, stdev
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
-from wenet_hs.base.files import file_sha256
 from wenet_hs.config.load import flatten
 from wenet_hs.report.curve_charts import curve_charts
-from wenet_hs.report.page_table import NONE, compare_columns, format_counts, format_number, format_setting, score_of
+from wenet_hs.report.page_table import NONE, compare_columns, format_counts, format_number, format_setting
 from wenet_hs.report.plots import Dot, Line, interval_chart, scatter_chart
 from wenet_hs.results.experiment import ExperimentResults
-from wenet_hs.results.folder import DecodingRecord
-from wenet_hs.results.pairing import SAME_COMPUTATION, check_pair
+from wenet_hs.results.input_files import InputFile, read_input_files
 from wenet_hs.results.report_data import ReportData
 from wenet_hs.runs.sentences import describe_facts
-from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS, Difference, compare
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, by_length, percent
 from wenet_hs.score.rules import UNIT_NAMES
-from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, count_tests
-from wenet_hs.score.tables import Record, seed_difference_cells
-from wenet_hs.tree.errors import DataError, list_names
+from wenet_hs.score.tables import Record
 from wenet_hs.tree_kinds.plot import tree_svg
-
-# ---- error rates
-
-
-def errors_section(data: ReportData) -> dict[str, Any]:
-    """Rates, paired differences and the interval chart of the shown mode; seeds; the rates of all modes."""
-    assert data.mode is not None
-    experiments, shown, mode = data.experiments, data.shown, data.mode
-    (_, first, first_report), *others = shown
-    known = {key: clip.speaker for key, clip in data.clips.items() if clip.speaker}
-    speakers = known if first_report.utterances.keys() <= known.keys() else None
-    faults = [
-        f"{found.name} has no scored {mode}." for found in experiments if found.scores and mode not in found.scores
-    ]
-    is_over_seeds = any(of.mode == mode for of in data.systems)
-    rivals: dict[int, dict[str, Difference]] = {}
-    for index, experiment, report in others:
-        if is_over_seeds and experiment.settings.get("seed") != first.settings.get("seed"):
-            continue
-        try:
-            check_pair(first.training, experiment.training, SAME_COMPUTATION)
-            rivals[index] = compare(first_report, report, speakers=speakers).differences
-        except DataError as error:
-            faults.append(f"{first.name} (A) and {experiment.name} (B) are not compared in {mode}: {error}")
-    langs = sorted(first_report.languages)  # the same in all: their references are equal
-    dots = [
-        Dot(row=group, score=score_of(report, group), colour=index, label=f"{experiment.name}, {group}")
-        for group in (*langs, *([MACRO] if len(langs) > 1 else []))
-        for index, experiment, report in shown
-    ]
-    seeds, seed_differences = seed_tables(data)
-    modes = data.scored_modes
-    columns = [
-        (name, index, found.scores[name])
-        for name in modes
-        for index, found in enumerate(experiments)
-        if name in found.scores
-    ]
-    return {
-        "faults": [*faults, *data.seed_faults],
-        "metrics": metric_names(experiments),
-        "langs": langs,
-        "averages": (MACRO, MICRO) if len(langs) > 1 else (),
-        "rivals": rivals,
-        "is_over_seeds": is_over_seeds,
-        "has_speakers": any(of[lang].has_speaker_interval for of in rivals.values() for lang in langs if lang in of),
-        "min_speakers": MIN_SPEAKERS,
-        "chart": interval_chart(dots, label="Error rates by language"),
-        "seeds": seeds,
-        "seed_differences": seed_differences,
-        "num_tests": count_tests(data.systems),
-        "fixed_languages": FIXED_LANGUAGES,
-        "min_seeds": MIN_SEEDS,
-        "modes": Counter(name for name, _, _ in columns),
-        "columns": columns,
-    }
-
-
-def metric_names(experiments: Sequence[ExperimentResults]) -> str:
-    """The metrics of all scorings: "CER", or "CER and WER"."""
-    reports = [report for experiment in experiments for report in experiment.scores.values()]
-    return " and ".join(sorted({report.rules.metric.upper() for report in reports}))
-
-
-def seed_tables(data: ReportData) -> tuple[list[Record], list[Record]]:
-    """The rates in % of the systems with several seeds, and their differences from the first one in points."""
-    rates, differences = list[Record](), list[Record]()
-    for of in data.systems:
-        values = [*of.rates.values()]
-        each = ", ".join(f"{seed}: {percent(rate)}" for seed, rate in of.rates.items())
-        record = {"mode": of.mode, "system": of.name, "seeds": str(len(values)), "mean": percent(fmean(values))}
-        rates.append(record | {"standard deviation": percent(stdev(values)), "seed: rate": each})
-        if of.difference is not None:
-            names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")
-            cells = dict(zip(names, seed_difference_cells(of.difference, of.adjusted_p), strict=True))
-            cells |= {} if len(of.difference.differences) >= MIN_SEEDS else {"p": "points only"}
-            differences.append({"mode": of.mode, "system": f"{of.name} − {of.baseline}", **cells})
-    return rates, differences
-
 
 # ---- corpora
 
@@ -133,82 +44,6 @@ def _corpus_record(lang: str, found: Mapping[str, Any]) -> Record:
         for split in ("train", "dev", "test"):
             record[f"{split} {what}"] = format_number(found.get(what, {}).get(split), digits)
     return record
-
-
-# ---- decoding speed
-
-_CONDITION_NAMES = {
-    "num_threads": "threads",
-    "num_ranks": "processes",
-    "max_segment_s": "maximum seconds of a segment",
-    "nbest": "n-best",
-}
-
-
-MAX_WORK_RATIO = 1.1
-
-
-def speed_fault(experiments: Sequence[ExperimentResults]) -> str:
-    """Why the speeds cannot be compared; empty if they can.
-
-    Features and encoder are the same work for each output layer, and CTC too if its settings and units are equal.
-    """
-    timed = [found for found in experiments if found.speeds]
-    if len(timed) < 2:
-        return ""
-    seconds = {found.name: found.decoding.seconds for found in timed if found.decoding.audio_seconds}
-    if without := [found.name for found in timed if not seconds.get(found.name, {}).get("encoder")]:
-        return f"Speeds are not shown: rtf.json of {list_names(without)} has no encoder time. Decode again."
-    for pair in combinations(timed, 2):
-        ctc = [(found.settings.get("ctc_conf"), found.run.files.get("units.txt")) for found in pair]
-        shared = ("features", "encoder", *(["ctc"] if ctc[0] == ctc[1] else []))
-        work = [stage for stage in shared if all(stage in seconds[found.name] for found in pair)]
-        (fast, first), (slow, last) = sorted(
-            (sum(seconds[found.name][stage] for stage in work) / (found.decoding.audio_seconds or 0.0), found.name)
-            for found in pair
-        )
-        if slow > MAX_WORK_RATIO * fast:
-            return (
-                "Speeds are not shown because they cannot be compared. Per second of speech the same work "
-                f"({', '.join(work)}) takes {slow:.4f} s in {last}, {fast:.4f} s in {first}. These times differ only "
-                "by the load of the machine. Decode one after the other on an idle machine."
-            )
-    return ""
-
-
-def speed_section(data: ReportData) -> dict[str, Any]:
-    """Real-time factors per mode, language and part. Conditions that differ are columns."""
-    fault = speed_fault(data.experiments)
-    measured = [(found, _conditions(found.decoding)) for found in data.experiments if found.speeds and not fault]
-    names = dict.fromkeys(name for _, of in measured for name in of)
-    differing = [name for name in names if len({of.get(name) for _, of in measured}) > 1]
-    speeds, by_lang, parts = list[Record](), list[Record](), list[Record]()
-    for found, of in measured:
-        for mode, speed in found.speeds.items():
-            record = {"experiment": found.name, "mode": mode}
-            rates = speed.sum_rtf_by_lang
-            if len(rates) > 1:
-                by_lang.append(record | {lang: format_number(rates[lang], 4) for lang in sorted(rates)})
-            record["speech, s"] = format_number(found.decoding.audio_seconds, 1)
-            record["decoding, s"] = format_number(speed.wall_seconds, 1)
-            record["RTF"] = format_number(speed.rtf, 4)
-            speeds.append(record | {name: of.get(name, NONE) for name in differing})
-        if seconds := found.decoding.seconds:
-            of_parts = {part.replace("_", " "): format_number(value, 2) for part, value in seconds.items()}
-            parts.append({"experiment": found.name, **of_parts})
-    return {
-        "fault": fault,
-        "table": speeds,
-        "common": {name: measured[0][1][name] for name in names if name not in differing},
-        "languages": by_lang,
-        "parts": parts,
-    }
-
-
-def _conditions(decoding: DecodingRecord) -> Record:
-    """Device, threads, options of the decoding and other conditions."""
-    shown = {name: format_setting(value) for name, value in decoding.options.items()}
-    return {_CONDITION_NAMES.get(name, name.replace("_", " ")): text for name, text in shown.items()}
 
 
 # ---- training
@@ -267,7 +102,7 @@ MAX_RATE = 2.0  # larger rates are drawn at this rate, so that one utterance wit
 
 def lengths_section(data: ReportData) -> dict[str, Any]:
     """Two charts: the error rate per range of reference lengths, and the error rate of each utterance by its length."""
-    metric = data.shown[0][2].rules.metric
+    metric = data.shown[0].report.rules.metric
     unit = f"{UNIT_NAMES[metric]}s"
     dots, clouds, num_clipped = list[Dot](), list[Line](), 0
     for index, experiment, report in data.shown:
@@ -290,38 +125,48 @@ def lengths_section(data: ReportData) -> dict[str, Any]:
 
 # ---- conditions
 
-_INPUT_FILES = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt", "final.json")
-
-
 _SHOWN_SETTINGS = ("seed", "encoder", "encoder_conf.layers", "encoder_conf.freeze")
 
 
 def conditions_section(data: ReportData) -> dict[str, Any]:
     """Signatures and counts of the error rates, the facts about the trainings, and the hashes of all input files."""
-    scores, files, provenance = list[Record](), list[Record](), dict[str, Record]()
-    for found in data.experiments:
-        for mode, report in found.scores.items():
-            record = {"experiment": found.name, "mode": mode, "signature": report.signature}
-            record |= {"counts": format_counts(report.micro), "resamples": f"{report.num_resamples:,}"}
-            scores.append(record | {"missing": f"{len(report.missing):,}"})
-        facts = describe_facts(found.run) | {
-            key: value for key, value in flatten(found.settings).items() if key in _SHOWN_SETTINGS
+    scores = [record for experiment in data.experiments for record in _signature_records(experiment)]
+    facts = {experiment.name: _facts_of_training(experiment) for experiment in data.experiments}
+    return {
+        "scores": scores,
+        "provenance": compare_columns("training", facts, UNDEFINED),
+        "files": [_file_record(file) for file in read_input_files(data)],
+    }
+
+
+def _signature_records(experiment: ExperimentResults) -> list[Record]:
+    """How the scores of each mode were computed."""
+    return [
+        {
+            "experiment": experiment.name,
+            "mode": mode,
+            "signature": report.signature,
+            "counts": format_counts(report.micro),
+            "resamples": f"{report.num_resamples:,}",
+            "missing": f"{len(report.missing):,}",
         }
-        provenance[found.name] = {str(key): str(value) for key, value in facts.items()}
-    for path in filter(Path.is_file, dict.fromkeys(_input_paths(data))):
-        changed = datetime.fromtimestamp(path.stat().st_mtime, UTC).strftime("%Y-%m-%d %H:%M:%S")
-        record = {"file": str(path), "changed, UTC": changed, "bytes": f"{path.stat().st_size:,}"}
-        files.append(record | {"SHA-256": file_sha256(path)})
-    return {"scores": scores, "provenance": compare_columns("training", provenance, UNDEFINED), "files": files}
+        for mode, report in experiment.scores.items()
+    ]
 
 
-def _input_paths(data: ReportData) -> Iterable[Path]:
-    for experiment in data.experiments:
-        yield from (experiment.folder / name for name in _INPUT_FILES)
-        yield experiment.test.record_path
-        yield from map(experiment.test.score_path, experiment.scores)
-        if data.mode is not None:
-            yield experiment.test.hypotheses_path(data.mode)
-    yield from data.stats
-    if data.data_list is not None:
-        yield data.data_list
+def _facts_of_training(experiment: ExperimentResults) -> Record:
+    """The facts in the run record, and some settings."""
+    facts = {str(name): str(value) for name, value in describe_facts(experiment.run).items()}
+    for name, value in flatten(experiment.settings).items():
+        if name in _SHOWN_SETTINGS:
+            facts[name] = str(value)
+    return facts
+
+
+def _file_record(file: InputFile) -> Record:
+    return {
+        "file": str(file.path),
+        "changed, UTC": f"{file.changed:%Y-%m-%d %H:%M:%S}",
+        "bytes": f"{file.num_bytes:,}",
+        "SHA-256": file.sha256,
+    }

@@ -13,7 +13,6 @@ from statistics import fmean, stdev
 
 import numpy as np
 
-from wenet_hs.base.files import read_json
 from wenet_hs.results.pairing import check_pair
 from wenet_hs.results.results_file import BANDS, DEV_LOSS, Results
 from wenet_hs.results.speech import describe_speech
@@ -25,7 +24,7 @@ from wenet_hs.score.tables import Record, format_points, header_and_rows, markdo
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import list_names
 
-CHART, TEXTS = "chart.svg", "texts.json"
+CHART = "chart.svg"
 _OF_OUTPUT_LAYER = ("head", "loss", "sampling_conf")
 _KINDS = (
     "Kinds of errors, mean over the same seeds. S, D and I are in % of the reference units. The columns from `unseen` "
@@ -89,13 +88,15 @@ def _format_mean(values: Sequence[float], name: str = "") -> str:
 
 
 def _format_texts(table: StudyTable) -> str:
-    """What the texts of language models contain: the `texts.json` of `lm count`."""
-    if not (table.folder / TEXTS).is_file():
+    """What the texts of language models contain; empty without them."""
+    if not table.texts:
         return ""
-    texts = read_json(table.folder / TEXTS, "run `wenet-hs lm count` again")
-    records = [{"": name, **{text["text"]: f"{text[name]:,}" for text in texts}} for name in texts[0] if name != "text"]
-    shares = {text["text"]: f"{100 * text['<unk>'] / text['units with line ends']:.1f} %" for text in texts}
-    return _format_records([*records, {"": "share of <unk>", **shares}])
+    names = [name for name in table.texts[0] if name != "text"]
+    records = [{"": name} | {text["text"]: f"{text[name]:,}" for text in table.texts} for name in names]
+    shares = {"": "share of <unk>"}
+    for text in table.texts:
+        shares[text["text"]] = f"{100 * text['<unk>'] / text['units with line ends']:.1f} %"
+    return _format_records([*records, shares])
 
 
 def _format_rates(table: StudyTable) -> str:

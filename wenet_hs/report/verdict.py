@@ -38,7 +38,7 @@ def write_verdict(data: ReportData, rivals: Rivals) -> list[Sentence]:
     """The sentences at the top of a page with scores."""
     assert data.mode is not None
     groups = group_seeds(data.experiments, data.mode)
-    report = data.shown[0][2]
+    report = data.shown[0].report
     if not groups:
         return [Sentence("No verdict: the references have no units.")]
     metric = report.rules.metric
@@ -134,7 +134,7 @@ def _compare_trainings(data: ReportData, rivals: Rivals, groups: Groups, metric:
     Before them stands a sentence on what one training cannot show.
     """
     assert data.mode is not None
-    first = data.shown[0][1].name
+    first = data.shown[0].experiment.name
     single = names_without_other_seeds(groups)
     pairs = {index: (data.experiments[index].name, first) for index in rivals}
     single_pairs = {index: names for index, names in pairs.items() if not single.isdisjoint(names)}

@@ -29,7 +29,7 @@ from wenet_hs.results.modes import sort_modes
 from wenet_hs.runs.curves import read_curves
 from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.score.error_rate import Report
-from wenet_hs.score.tables import read_report
+from wenet_hs.score.report_file import read_report
 from wenet_hs.tree.errors import DataError
 from wenet_hs.tree.tree import NaryTree, Tree, load_tree
 
@@ -193,9 +193,7 @@ class ExperimentFolder:
         """
         if not self.has_settings():
             return {}
-        settings = dict(read_cached(read_yaml, self.settings_path).values)
-        settings.pop("provenance", None)
-        return settings
+        return dict(read_cached(read_yaml, self.settings_path).values)
 
     def read_run(self) -> RunRecord:
         """What the training was started with and how far it is; a record without facts if there is none.

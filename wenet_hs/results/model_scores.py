@@ -8,13 +8,15 @@ from pathlib import Path
 
 from wenet_hs.score.alignments import Confusion, UnitRecall, count_confusions, find_examples, list_recalls
 from wenet_hs.score.error_rate import Report, worst_first
-from wenet_hs.score.tables import read_report
+from wenet_hs.score.report_file import read_report
 
-MAX_SHOWN, MIN_COUNT = 20, 5
-"""Confusions and units that are kept; occurrences of a unit in the test set without which it is left out."""
+MAX_SHOWN = 20
+"""Confusions and units that are kept."""
+MIN_COUNT = 5
+"""Occurrences of a unit in the test set without which its recall is left out."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ModelScores:
     """The content of score.json, and what follows from it."""
 
@@ -30,10 +32,15 @@ class ModelScores:
 
 
 def read_scores(path: Path) -> ModelScores:
-    """The scores of a score.json."""
+    """The scores of a score.json. Raises DataError if it is damaged."""
     report = read_report(path)
-    found = count_confusions(report.utterances.values(), report.rules, sys.maxsize).overall
-    pairs = found.substitutions[:MAX_SHOWN]
-    recalls = [one for one in list_recalls(found) if one.count >= MIN_COUNT][:MAX_SHOWN]
-    examples = find_examples(report.utterances, report.rules, pairs)
-    return ModelScores(report, worst_first([report]), pairs, examples, recalls)
+    confusions = count_confusions(report.utterances.values(), report.rules, sys.maxsize).overall
+    pairs = confusions.substitutions[:MAX_SHOWN]
+    recalls = [recall for recall in list_recalls(confusions) if recall.count >= MIN_COUNT]
+    return ModelScores(
+        report=report,
+        worst=worst_first([report]),
+        pairs=pairs,
+        examples=find_examples(report.utterances, report.rules, pairs),
+        recalls=recalls[:MAX_SHOWN],
+    )

@@ -16,14 +16,12 @@ from typing import Any
 from wenet_hs.base.files import read_json
 from wenet_hs.results.pairing import Training, training_of
 from wenet_hs.runs.curves import TAKE_OFF_NATS
-from wenet_hs.runs.record import RunRecord, run_of_settings
+from wenet_hs.runs.record import RunRecord
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.results/3"
-EARLIER_FORMAT = "wenet_hs.results/2"
-"""With the facts about the training as texts, below the key `provenance`."""
 BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
 """Name and greatest training count of the frequency bands of units."""
 DEV_LOSS = "dev loss, nats"
@@ -162,13 +160,9 @@ def read_results(path: Path) -> Results:
     """Read a results file. Raises DataError if it is not one."""
     record = read_json(path, "write it again with `report --results`")
     try:
-        written_format = record.pop("format", None)
-        if written_format not in (FORMAT, EARLIER_FORMAT):
+        if record.pop("format", None) != FORMAT:
             raise ValueError(f"no format {FORMAT!r}")
-        if written_format == EARLIER_FORMAT:
-            run = run_of_settings({"provenance": record.pop("provenance", {})}) or RunRecord()
-        else:
-            run = RunRecord.model_validate(record.pop("run"))
+        run = RunRecord.model_validate(record.pop("run"))
         modes = {mode: ModeResults(**values) for mode, values in record.pop("modes", {}).items()}
         first = record.pop("first", None)
         return Results(**record, run=run, modes=modes, first=first and TrainingPart(**first))

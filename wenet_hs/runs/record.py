@@ -10,13 +10,11 @@ import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.base.files import lock_holder, read_lines
-from wenet_hs.config.yaml_file import read_yaml
-from wenet_hs.runs.provenance import Provenance
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
@@ -26,8 +24,8 @@ FORMAT: Literal["wenet_hs.run/1"] = "wenet_hs.run/1"
 UNKNOWN = "unknown"
 
 RunState = Literal["running", "trained", "stopped", "failed", "killed", "unknown"]
-"""`killed`: no process writes the record any more, and it has no end. `unknown`: the folder has no record of an end,
-because an earlier version trained it."""
+"""`killed`: no process writes the record any more, and it has no end. `unknown`: the record has neither
+times nor an end, as that of a packed model."""
 
 
 class _Entry(BaseModel):
@@ -232,7 +230,7 @@ class RunRecord(_Entry):
     def processors(self) -> list[str]:
         """The kinds of processors of all starts, without repetition; empty if none is recorded.
 
-        A start without one, of an earlier version, has the kind `unknown` beside others.
+        A start without one, as if run.json was removed before a resume, has the kind `unknown` beside others.
         """
         kinds = list[str]()
         for start in self.starts:
@@ -277,48 +275,15 @@ def write_run(model_dir: Path, record: RunRecord) -> None:
     write_atomic(model_dir / RUN_FILE, text.encode("utf-8", "backslashreplace") + b"\n")
 
 
-def read_run(model_dir: Path, settings: Mapping[str, Any] | None = None) -> RunRecord | None:
-    """The record of a model folder; None if the folder has none.
+def read_run(model_dir: Path) -> RunRecord | None:
+    """The record of a model folder; None if the folder has no run.json, as that of WeNet's training.
 
-    A folder that an earlier version trained has the facts in its train.yaml, from which a record is made.
-
-    Args:
-        settings: the content of that train.yaml, where the caller has read it already.
-
-    Raises DataError if run.json is damaged or of a newer version, ConfigError for a damaged train.yaml.
+    Raises DataError if run.json is damaged or of another version.
     """
     path = model_dir / RUN_FILE
-    if path.is_file():
-        return parse_run(path, "\n".join(read_lines(path)))
-    if settings is not None:
-        return run_of_settings(settings)
-    config = model_dir / "train.yaml"
-    return run_of_settings(dict(read_yaml(config).values)) if config.is_file() else None
-
-
-def run_of_settings(settings: Mapping[str, Any]) -> RunRecord | None:
-    """The record in the content of a train.yaml of an earlier version; None if it has none."""
-    provenance = settings.get("provenance")
-    if not isinstance(provenance, Mapping) or not provenance:
+    if not path.is_file():
         return None
-    return record_of_provenance(Provenance(provenance), settings)
-
-
-def record_of_provenance(provenance: Provenance, settings: Mapping[str, Any]) -> RunRecord:
-    """The record with the facts that an earlier version wrote; all others are as if they were not recorded."""
-    head = settings.get("head")
-    seed = settings.get("seed")
-    return RunRecord(
-        model="language model" if provenance.is_language_model else "recogniser",
-        starts=_starts_of(provenance),
-        lists=_lists_of(provenance),
-        first_weights=_first_weights_of(provenance),
-        encoder_sha256=provenance.sum_of("encoder weights"),
-        files=provenance.file_sums(),
-        head=head if isinstance(head, str) else None,
-        seed=seed if isinstance(seed, int) else None,
-        is_overfitted=provenance.is_overfitted,
-    )
+    return parse_run(path, "\n".join(read_lines(path)))
 
 
 def parse_run(path: Path, text: str) -> RunRecord:
@@ -340,51 +305,3 @@ def parse_run(path: Path, text: str) -> RunRecord:
         fault = error.errors()[0]
         key = ".".join(map(str, fault["loc"])) or "content"
         raise DataError(path, f"no record of a training ({key}: {fault['msg']})", to_do) from error
-
-
-# ---- the facts of an earlier version
-
-
-def _starts_of(provenance: Provenance) -> tuple[Start, ...]:
-    """One entry per number of ranks. Which processor belonged to which start was not recorded."""
-    numbers = provenance.rank_numbers()
-    processors = provenance.processors()
-    last = Start(
-        command=provenance.command(),
-        processors=processors,
-        ranks=numbers[-1] if numbers else None,
-        machine=provenance.text("machine"),
-        python=provenance.text("python"),
-        packages=provenance.packages(),
-        commit=provenance.text("git"),
-    )
-    earlier = [Start(processors=processors, ranks=number) for number in numbers[:-1]]
-    return (*earlier, last)
-
-
-def _lists_of(provenance: Provenance) -> DataLists:
-    paths = provenance.flag_values("--train_data", "--train_text")
-    sums = provenance.list_sums()
-    is_complete = len(paths) == len(sums)
-    if is_complete:
-        train = [DataFile(path=path, sha256=sha256) for path, sha256 in zip(paths, sums, strict=True)]
-    else:
-        train = [DataFile(path=path) for path in paths]
-        train += [DataFile(path=None, sha256=sha256) for sha256 in sums]
-    valid = [DataFile(path=path) for path in provenance.flag_values("--cv_data", "--valid_text")]
-    kind: Literal["raw", "shard", "text"] = "raw"
-    if provenance.flag_values("--data_type") == ["shard"]:
-        kind = "shard"
-    elif provenance.is_language_model:
-        kind = "text"
-    return DataLists(kind=kind, train=tuple(train), valid=tuple(valid))
-
-
-def _first_weights_of(provenance: Provenance) -> FirstWeights | None:
-    sha256 = provenance.sum_of("checkpoint")
-    name = provenance.first_weights()
-    if name is None and sha256 is None:
-        return None
-    if name is None and sha256 == "none":
-        return FirstWeights(kind="random")
-    return FirstWeights(kind="checkpoint", name=name, sha256=sha256)

@@ -3,9 +3,10 @@
 
 import shlex
 
-from wenet_hs.runs.provenance import SHA256_OF
 from wenet_hs.runs.record import Resources, RunRecord, Steps
 
+SHA256_OF = "sha256 of "
+"""Beginning of the names of facts that are the SHA-256 of a file or of weights."""
 _GB = 1e9
 
 

@@ -3,8 +3,8 @@
 
 from wenet_hs.score.edit_distance import ErrorCounts, Operation, align, count_errors
 from wenet_hs.score.error_rate import Report, ScoredUtterance, score
+from wenet_hs.score.report_file import read_report, report_to_json
 from wenet_hs.score.rules import METRICS, Rules, split_units
-from wenet_hs.score.tables import read_report, report_to_json
 
 __all__ = [
     "METRICS",

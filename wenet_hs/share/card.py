@@ -24,9 +24,8 @@ from wenet_hs.model.modes import DEFAULT_MODE
 from wenet_hs.model.packed import WEIGHTS, is_packed, split_hub_name
 from wenet_hs.results.scorings import Scoring, read_scorings
 from wenet_hs.results.speech import are_simulated
-from wenet_hs.runs.provenance import SHA256_OF
 from wenet_hs.runs.record import FirstWeights, RunRecord
-from wenet_hs.runs.sentences import describe_facts
+from wenet_hs.runs.sentences import SHA256_OF, describe_facts
 from wenet_hs.score.error_rate import ALL, format_interval, percent
 from wenet_hs.share.trained_on import read_training_lists
 from wenet_hs.tree.errors import DataError, one_line

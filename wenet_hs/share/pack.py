@@ -196,7 +196,7 @@ def _publish_text(text: str | None) -> str | None:
 
 def _copy_named_files(folder: Path, experiment: Experiment) -> dict[str, Any]:
     """Copy units, trees, BPE model and statistics under their usual names. Returns the settings with these names."""
-    settings = experiment.config.model_dump(mode="json", exclude={"provenance"})
+    settings = experiment.config.model_dump(mode="json")
     settings["tokenizer_conf"]["symbol_table_path"] = settings["tokenizer_conf"]["symbol_table_path"] or "units.txt"
     for setting, name in FOLDER_NAMES.items():
         *parents, key = setting.split(".")

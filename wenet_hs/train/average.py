@@ -149,8 +149,9 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
             if this.get(name) != fingerprint[name]:
                 found = f"was trained with another {name} than {paths[0]}"
                 raise CheckpointError(path, found, "average one training's checkpoints only")
-        if record.get("frozen") not in (None, frozen_file):  # older checkpoints have all weights
-            frozen_file, frozen = record["frozen"], read_frozen(path)
+        if record.get("frozen") != frozen_file:
+            frozen_file = record["frozen"]
+            frozen = read_frozen(path)
         last = frozen | load_dict(path / "model.pt")
         for name, value in last.items():
             if not torch.isfinite(value).all():

@@ -37,9 +37,9 @@ from wenet_hs.model.experiment import (
     find_home,
     head_confs,
     read_files_of_weights,
-    run_of,
 )
 from wenet_hs.model.foreign_weights import ModelWeights, check_num_units, has_decoder, read_model_weights, state_sizes
+from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.errors import CheckpointError, list_names
 from wenet_hs.tree.tree import Tree, load_tree
@@ -322,7 +322,7 @@ def _find_weights(checkpoint: Path) -> Path:
 def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
     """Raise CheckpointError or DataError if the files changed, or belong to other weights."""
     if files.config is not None:
-        check_files(files.folder, run_of(files.folder, files.config))
+        check_files(files.folder, read_run(files.folder))
     if files.table is None or files.table_path is None:
         return
     check_num_units(weights.state, len(files.table), weights.where, str(files.table_path))

@@ -9,7 +9,6 @@ import logging
 import math
 import time
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 
 import torch
@@ -26,7 +25,7 @@ from wenet_hs.lm.score import head_inputs, perplexity, text_nll
 from wenet_hs.lm.text import RunningText, TextBatch, read_running_text
 from wenet_hs.model.experiment import read_units
 from wenet_hs.text.tokenizer import check_units
-from wenet_hs.train.model_folder import PreparedFolder, former_hashes
+from wenet_hs.train.model_folder import PreparedFolder
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import build_optimizer, current_rates
 from wenet_hs.train.start import ListPaths, TrainOptions, read_request
@@ -84,7 +83,6 @@ def load_task(folder: PreparedFolder[LmConfig], lists: ListPaths, world: World) 
         build_optimizer(model, config, where=where),
         world.device,
         fingerprint=fingerprint,
-        former={"config": partial(former_hashes, config)},
         world=world,
         seed=config.seed,
     )

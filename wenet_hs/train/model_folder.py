@@ -21,15 +21,14 @@ from pydantic import BaseModel
 
 from wenet_hs.base.files import file_sha256
 from wenet_hs.compute.devices import has_native_bf16, has_native_fp16
-from wenet_hs.config.encoders import REMOVED_OF_TRANSFORMER, PretrainedConf, UpperConf
-from wenet_hs.config.heads import REMOVED
+from wenet_hs.config.encoders import PretrainedConf, UpperConf
 from wenet_hs.config.load import Config, config_changes, flatten
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.checkpoint import hash_weights
 from wenet_hs.model.encoders.description import read_description
 from wenet_hs.model.encoders.weights import hash_pretrained
-from wenet_hs.model.experiment import TREE_FILES, head_confs
+from wenet_hs.model.experiment import TREE_FILES
 from wenet_hs.runs.record import (
     RUN_FILE,
     DataFile,
@@ -95,9 +94,8 @@ def resolve_auto(
     """
     if config.matmul_precision == "auto":
         chosen = "high" if is_gpu(device) else "highest"
-        if earlier is not None:  # `auto` if an earlier version wrote it, which knew highest only
-            recorded = earlier.config.matmul_precision
-            chosen = "highest" if recorded == "auto" else recorded
+        if earlier is not None:
+            chosen = earlier.config.matmul_precision
         config = config.model_copy(update={"matmul_precision": chosen})
     if not isinstance(config, ExperimentConfig):
         return config
@@ -278,7 +276,7 @@ def _first_weights(
 ) -> FirstWeights | None:
     """The weights that the training starts from, or of a resumed one: that it started from.
 
-    A resumed run keeps what is recorded, which is nothing in older folders, and may omit
+    A resumed run keeps what is recorded, which is nothing if run.json was removed, and may omit
     --checkpoint. Raises ConfigError if it names other weights.
     """
     if not is_resumed:
@@ -380,21 +378,6 @@ def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
 
 def _hash_settings(settings: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
-
-
-def former_hashes(config: TrainingConfig) -> frozenset[str]:
-    """The hashes that checkpoints from before 2026-11-27 have for these settings, with each value of those removed
-    since, which change no result."""
-    fixed = _fixed_settings(config)
-    fixed.pop("max_epoch", None)  # of a language model whose schedule ends with it: it could be changed
-    removed = {f"{section}.{name}": (None, *REMOVED[name]) for section in head_confs(config) for name in REMOVED}
-    if isinstance(config, ExperimentConfig) and config.encoder == "transformer":
-        removed |= {f"encoder_conf.{name}": values for name, values in REMOVED_OF_TRANSFORMER.items()}
-        fixed = {key: value for key, value in fixed.items() if key not in removed}
-    found = (zip(removed, chosen, strict=True) for chosen in itertools.product(*removed.values()))
-    default = flatten(type(config)().model_dump(mode="json"))
-    changed = ({key: value for key, value in one if value != default.get(key)} for one in found)
-    return frozenset(_hash_settings(fixed | one) for one in changed)
 
 
 def _may_change(setting: str, config: TrainingConfig) -> bool:

@@ -61,15 +61,6 @@ class RunRecorder:
         self._has_begun = True
         self._write()
 
-    def preserve_earlier(self) -> None:
-        """Write the record of the starts before this one, if only the train.yaml of an earlier version has it.
-
-        That train.yaml is replaced by one without these facts.
-        """
-        if not (self._model_dir / RUN_FILE).is_file():
-            earlier = self._record.model_copy(update={"starts": self._record.starts[:-1]})
-            write_run(self._model_dir, earlier)
-
     def record_plan(self, steps: Steps, resources: Resources, trees: Mapping[str, str]) -> None:
         """Record how long the training is, what it needs, and the kinds of its trees."""
         self._change(steps=steps, resources=resources, trees=dict(trees))

@@ -43,7 +43,7 @@ from wenet_hs.runs.record import ListSize
 from wenet_hs.text.tokenizer import Tokenizer, check_units
 from wenet_hs.text.units import OTHER_SPACE, SPACE, SPECIAL_UNITS, UnitTable
 from wenet_hs.train.finetune import BaseModel, load_base_weights
-from wenet_hs.train.model_folder import OUTPUT_CACHE, PreparedFolder, former_hashes
+from wenet_hs.train.model_folder import OUTPUT_CACHE, PreparedFolder
 from wenet_hs.train.monitor import StepStats
 from wenet_hs.train.optim import Precision, build_optimizer, freeze
 from wenet_hs.train.speech_steps import SpeechStats, run_epoch, validate
@@ -255,7 +255,6 @@ def load_task(folder: PreparedFolder[ExperimentConfig], lists: ListPaths, world:
         build_optimizer(model, config, where=where),
         world.device,
         fingerprint={**folder.hashes, "training list": sets.train_digest, "validation list": sets.valid_digest},
-        former={"config": partial(former_hashes, config)},
         precision=Precision(config.dtype, world.device),
         world=world,
         seed=config.seed,

@@ -174,9 +174,6 @@ class TrainState(Generic[Model]):
     progress: Progress = field(default_factory=Progress)
     fingerprint: dict[str, str] = field(default_factory=dict)
     """SHA-256 of what a resumed run must share, by name: config, unit table, tree, statistics, data lists."""
-    former: dict[str, Callable[[], frozenset[str]]] = field(default_factory=dict)
-    """What computes other hashes that a checkpoint may have, by the same names: up to 60,000, so only if its hash is
-    another one. A resumed run goes on with that of its checkpoint."""
     precision: Precision = field(default_factory=lambda: Precision("fp32", torch.device("cpu")))
     world: World = field(default_factory=World)
     """The ranks that train this model together."""
@@ -259,10 +256,8 @@ class TrainState(Generic[Model]):
         progress = read_progress(path)
         record = json.loads((path / "state.json").read_text("utf-8"))
         for name, sha256 in self.fingerprint.items():
-            recorded, former = record["fingerprint"].get(name), self.former.get(name)
-            if recorded != sha256 and (former is None or recorded not in former()):
+            if record["fingerprint"].get(name) != sha256:
                 raise CheckpointError(path, f"was trained with another {name}", "use another --model_dir to start anew")
-            self.fingerprint[name] = recorded
         self.progress = progress
         try:
             weights = load_dict(path / "model.pt", self.device) | read_frozen(path, self.device)

@@ -427,7 +427,7 @@ def _begin_task(
     written before anything can fail.
     """
     if recorder is not None:
-        _write_config(folder)
+        dump_config(folder.config, folder.path / "train.yaml")
         recorder.begin()
     base = None if request.base is None else read_base_model(request.base.path)
     task = load_task(folder, request.lists, world)
@@ -456,16 +456,9 @@ def _resume_task(
     if world.is_first:
         set_aside_newer(earlier.checkpoint)
     if recorder is not None:
-        recorder.preserve_earlier()
-        _write_config(folder)
+        dump_config(folder.config, folder.path / "train.yaml")
     task.resume()
     return task
-
-
-def _write_config(folder: PreparedFolder[Config]) -> None:
-    """Write train.yaml, without the facts that earlier versions wrote there."""
-    config = folder.config.model_copy(update={"provenance": {}})
-    dump_config(config, folder.path / "train.yaml")
 
 
 def _log_size(task: Task, world: World) -> None:

@@ -8,18 +8,19 @@ import pytest
 from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.folder import NO_DECODING_RECORD, DecodedTest
 from wenet_hs.results.systems import compare_systems, group_seeds
-from wenet_hs.runs.record import RunRecord, run_of_settings
+from wenet_hs.runs.record import FirstWeights, RunRecord, Start
 from wenet_hs.score import Rules, score
 
+NO_RECORD = RunRecord()
 REF = {f"xx{i}": "abcdefghij" for i in range(8)}
 
 
-def experiment(name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp32", **facts: str) -> ExperimentResults:
+def experiment(
+    name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp32", run: RunRecord = NO_RECORD
+) -> ExperimentResults:
     hypothesis = {key: "abcdefghix" if i < num_wrong else text for i, (key, text) in enumerate(REF.items())}
     report = score(REF, hypothesis, rules=Rules(metric="cer"), num_resamples=0)
     settings = {"head": name[0], "dtype": dtype} | ({} if seed is None else {"seed": seed})
-    provenance = {key.replace("_", " "): text for key, text in facts.items()}
-    run = run_of_settings({"provenance": provenance}) or RunRecord()
     return ExperimentResults(
         name=name,
         folder=Path(),
@@ -35,17 +36,30 @@ def experiment(name: str, seed: int | None, num_wrong: int, *, dtype: str = "fp3
     )
 
 
-def trainings(name: str, wrong: tuple[int, ...], **facts: str) -> list[ExperimentResults]:
-    return [experiment(f"{name}-seed{seed}", seed, number, **facts) for seed, number in enumerate(wrong, start=1)]
+def trainings(
+    name: str, wrong: tuple[int, ...], *, dtype: str = "fp32", run: RunRecord = NO_RECORD
+) -> list[ExperimentResults]:
+    return [
+        experiment(f"{name}-seed{seed}", seed, number, dtype=dtype, run=run)
+        for seed, number in enumerate(wrong, start=1)
+    ]
+
+
+def on_processor(kind: str) -> RunRecord:
+    return RunRecord(starts=(Start(processors=(kind,)),))
+
+
+def from_base(name: str) -> RunRecord:
+    return RunRecord(first_weights=FirstWeights(kind="checkpoint", name=name))
 
 
 def test_a_system_is_everything_but_the_seed() -> None:
     found = group_seeds(
         [
             *trainings("a", (1, 2)),
-            *trainings("a-brown", (1, 2), sha256_of_tree="b"),
-            *trainings("a-tuned", (1,), command="train --checkpoint x", sha256_of_checkpoint="1"),
-            experiment("a-tuned-seed2", 2, 2, command="train --checkpoint y", sha256_of_checkpoint="2"),
+            *trainings("a-brown", (1, 2), run=RunRecord(files={"tree.json": "b"})),
+            *trainings("a-tuned", (1,), run=from_base("x")),
+            experiment("a-tuned-seed2", 2, 2, run=from_base("y")),
             *(experiment(name, 1, 1) for name in ("a-again", "b")),
             *(experiment(name, None, 1) for name in ("c1", "c2")),
         ],
@@ -76,13 +90,17 @@ def test_systems_are_compared_with_the_first_one() -> None:
 @pytest.mark.parametrize(
     ("other", "fault"),
     [
-        (trainings("b", (1, 2), processor="Y"), "a-seed1 and b-seed1: processor 'X' and 'Y'; pair trainings with eq"),
+        (
+            trainings("b", (1, 2), run=on_processor("Y")),
+            "a-seed1 and b-seed1: processor 'X' and 'Y'; pair trainings with eq",
+        ),
         (trainings("b", (1, 2), dtype="bf16"), "a-seed1 and b-seed1: dtype 'fp32' and 'bf16'"),
         ([experiment("b5", 5, 1), experiment("b6", 6, 1)], "seeds 1, 2 and 5, 6; train both with the same seeds"),
     ],
 )
 def test_trainings_that_are_no_pairs_are_named(other: list[ExperimentResults], fault: str) -> None:
-    compared = compare_systems([*trainings("a", (1, 2), processor="X"), *other], ["joint"])
+    first = trainings("a", (1, 2), run=on_processor("X"))
+    compared = compare_systems([*first, *other], ["joint"])
     rows = compared.systems
     faults = compared.faults
     assert [row.difference for row in rows] == [None, None]

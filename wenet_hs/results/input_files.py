@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files from which a report is made, with their hashes."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from wenet_hs.base.files import file_sha256
+from wenet_hs.results.report_data import ReportData
+
+_FILES_OF_FOLDER = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt", "final.json")
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """A file as it was read."""
+
+    path: Path
+    changed: datetime
+    """In UTC."""
+    num_bytes: int
+    sha256: str
+
+
+def read_input_files(data: ReportData) -> list[InputFile]:
+    """The input files that exist, each once, in the order of the experiments."""
+    files = list[InputFile]()
+    for path in dict.fromkeys(_input_paths(data)):
+        if path.is_file():
+            state = path.stat()
+            changed = datetime.fromtimestamp(state.st_mtime, UTC)
+            files.append(InputFile(path, changed, state.st_size, file_sha256(path)))
+    return files
+
+
+def _input_paths(data: ReportData) -> Iterator[Path]:
+    for experiment in data.experiments:
+        yield from (experiment.folder / name for name in _FILES_OF_FOLDER)
+        yield experiment.test.record_path
+        yield from map(experiment.test.score_path, experiment.scores)
+        if data.mode is not None:
+            yield experiment.test.hypotheses_path(data.mode)
+    yield from data.stats
+    if data.data_list is not None:
+        yield data.data_list

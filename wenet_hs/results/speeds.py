@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the speeds of experiments can be compared: equal work must take equal time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+from wenet_hs.results.experiment import ExperimentResults
+
+MAX_WORK_RATIO = 1.1
+"""Largest ratio of the times of equal work on one idle machine."""
+
+
+@dataclass(frozen=True, order=True)
+class WorkTime:
+    """The time of some stages in one experiment."""
+
+    seconds: float
+    """Per second of audio."""
+    experiment: str
+
+
+@dataclass(frozen=True)
+class UnequalWork:
+    """Two experiments in which the same work took different times."""
+
+    stages: Sequence[str]
+    fast: WorkTime
+    slow: WorkTime
+
+
+def names_without_encoder_time(experiments: Sequence[ExperimentResults]) -> list[str]:
+    """The experiments with decoding times, but without the time of the encoder or the duration of the audio."""
+    return [experiment.name for experiment in experiments if experiment.speeds and not _has_encoder_time(experiment)]
+
+
+def _has_encoder_time(experiment: ExperimentResults) -> bool:
+    return bool(experiment.decoding.audio_seconds) and bool(experiment.decoding.seconds.get("encoder"))
+
+
+def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork | None:
+    """The first pair of which the load of the machine was different; None if there is none.
+
+    All with decoding times must have that of the encoder.
+    """
+    timed = [experiment for experiment in experiments if experiment.speeds]
+    for first, second in combinations(timed, 2):
+        stages = _shared_stages(first, second)
+        fast, slow = sorted((_time_of(first, stages), _time_of(second, stages)))
+        if slow.seconds > MAX_WORK_RATIO * fast.seconds:
+            return UnequalWork(stages, fast, slow)
+    return None
+
+
+def _shared_stages(first: ExperimentResults, second: ExperimentResults) -> list[str]:
+    """The recorded stages that are the same work for both.
+
+    Features and encoder are the same for each output layer, and CTC too if its settings and units are equal.
+    """
+    stages = ["features", "encoder"]
+    has_equal_settings = first.settings.get("ctc_conf") == second.settings.get("ctc_conf")
+    has_equal_units = first.run.files.get("units.txt") == second.run.files.get("units.txt")
+    if has_equal_settings and has_equal_units:
+        stages.append("ctc")
+    recorded = first.decoding.seconds.keys() & second.decoding.seconds.keys()
+    return [stage for stage in stages if stage in recorded]
+
+
+def _time_of(experiment: ExperimentResults, stages: Sequence[str]) -> WorkTime:
+    assert experiment.decoding.audio_seconds
+    seconds = sum(experiment.decoding.seconds[stage] for stage in stages)
+    return WorkTime(seconds / experiment.decoding.audio_seconds, experiment.name)
