@@ -25,11 +25,11 @@ from wenet_hs.frontends.build import build_frontend
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import AnyTree, Cmvn, build_model, state_cmvn
-from wenet_hs.model.checkpoint import MANIFEST, load_weights, read_weights, weights_path
+from wenet_hs.model.checkpoint import MANIFEST, load_weights, weights_path
 from wenet_hs.model.encoders.description import read_description, refuse_other_form
 from wenet_hs.model.encoders.kinds import differences
 from wenet_hs.model.encoders.other_forms import hub_name_of
-from wenet_hs.model.foreign_weights import check_num_units, convert_state_dict, is_wenet
+from wenet_hs.model.foreign_weights import check_num_units, read_model_weights
 from wenet_hs.model.packed import WEIGHTS, resolve_model, unpacked_models
 from wenet_hs.runs.curves import is_model_overfitted
 from wenet_hs.runs.record import RUN_FILE, RunRecord, read_run
@@ -99,21 +99,20 @@ def load_experiment(
     check_files(model_dir, run)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
-    state = read_weights(path)
+    weights = read_model_weights(path)
     if checkpoint is not None:
         check_same_model(path, config, table, model_dir)
-    if is_wenet(state):
+    if weights.is_foreign:
         check_old_convention(config, table, table_path)
-        state = convert_state_dict(state)
-    check_num_units(state, len(table), str(path), str(table_path))
+    check_num_units(weights.state, len(table), str(path), str(table_path))
     try:
-        model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+        model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(weights.state, config))
     except RuntimeError as error:  # of torch, for want of memory
         if "memory" not in str(error):
             raise
         found = f"describes a model that cannot be built ({one_line(error)})"
         raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
-    load_weights(model, state, str(path))
+    load_weights(model, weights.state, str(path))
     run = run or RunRecord()
     return Experiment(
         config=config,
