@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a training, from its run record and metrics.jsonl: step, time left, warnings, curves."""
+"""The state of a training, from its run record and metrics.jsonl: step, time left, warnings,
+curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
