@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of the section `dataset_conf`."""
+"""The settings of the section `dataset_conf`. A new frontend needs one class here, with its name in `FRONTENDS` and
+`FrontendConf`; one of an installed package has a class of settings too (docs/design/0024-extensions.md)."""
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema, field_validator
+from pydantic.json_schema import SkipJsonSchema
 
-from wenet_hs.config.section import Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section
+from wenet_hs.config.extensions import name_check, settings_class
+from wenet_hs.config.section import Count, CountOrZero, Fraction, Positive, PositiveOrZero, Section, read_section
 
 
 class FilterConf(Section):
@@ -58,6 +61,29 @@ class FbankConf(Section):
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.profile == "sherpa" and (self.frame_length, self.frame_shift) != (25.0, 10.0):
             yield "profile", "sherpa has windows of 25 ms every 10 ms; set frame_length: 25, frame_shift: 10"
+
+
+class FbankFrontendConf(Section):
+    """`frontend: fbank` has its settings in `fbank_conf`, as in WeNet."""
+
+
+FRONTENDS: dict[str, type[Section]] = {"fbank": FbankFrontendConf}
+FrontendKind = Annotated[
+    str,
+    BeforeValidator(name_check("frontend", FRONTENDS)),
+    WithJsonSchema({"type": "string", "enum": [*FRONTENDS]}),
+]
+"""A name of FRONTENDS, or a frontend of an installed package."""
+FrontendConf = FbankFrontendConf | SkipJsonSchema[SerializeAsAny[Section]]
+
+
+def read_frontend(value: Any, info: ValidationInfo) -> Any:
+    """A `frontend_conf`, read by the class that the `frontend` beside it selects."""
+    frontend = info.data.get("frontend")  # None: the name is wrong
+    if frontend is None:
+        return read_section(value, None, FRONTENDS)
+    classes = {**FRONTENDS, frontend: settings_class("frontend", FRONTENDS, frontend)}
+    return read_section(value, frontend, classes)
 
 
 class SpecAugConf(Section):
@@ -148,6 +174,10 @@ class DatasetConf(Section):
     resample_conf: ResampleConf = Field(default_factory=ResampleConf)
     speed_perturb: bool = False
     """Whether the speed of an utterance is changed at random, to 0.9, 1.0 or 1.1."""
+    frontend: FrontendKind = "fbank"
+    """What computes the features: `fbank`, or a frontend of an installed package."""
+    frontend_conf: FrontendConf = Field(default_factory=FbankFrontendConf)
+    """The settings of a frontend of an installed package."""
     fbank_conf: FbankConf = Field(default_factory=FbankConf)
     spec_aug: bool = True
     """Whether SpecAugment is used."""
@@ -169,9 +199,14 @@ class DatasetConf(Section):
     reverb_conf: ReverbConf | None = None
     """Reverberation; null: none."""
 
+    _frontend_selects = field_validator("frontend_conf", mode="before")(read_frontend)
+
     def feature_settings(self) -> dict[str, Any]:
         """The settings that decide which features a clip has; dither is noise."""
-        return {"resample_rate": self.resample_conf.resample_rate, **self.fbank_conf.model_dump(exclude={"dither"})}
+        shared = {"frontend": self.frontend, "resample_rate": self.resample_conf.resample_rate}
+        if self.frontend == "fbank":
+            return {**shared, **self.fbank_conf.model_dump(exclude={"dither"})}
+        return {**shared, **self.frontend_conf.model_dump()}
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
         if self.features_on == "device" and self.cache_features:
@@ -180,6 +215,8 @@ class DatasetConf(Section):
             yield "features_on", "device has no dither; set fbank_conf.dither: 0, or worker"
         if self.features_on == "device" and self.fbank_conf.profile == "sherpa":
             yield "features_on", "device pads before it mirrors the ends; set fbank_conf.profile: wenet, or worker"
+        if self.frontend != "fbank" and self.fbank_conf != FbankConf():
+            yield "fbank_conf", f"has no effect with frontend: {self.frontend}; remove it, or set null"
         for name, conf in {"noise_conf": self.noise_conf, "reverb_conf": self.reverb_conf}.items():
             if conf is not None and self.cache_features:
                 yield name, "cache_features would repeat the same noise; set cache_features: false"

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from wenet_hs.base.extensions import Extension, find_extensions
-from wenet_hs.config.dataset import DatasetConf, FbankConf, ResampleConf
+from wenet_hs.config.dataset import FRONTENDS, DatasetConf, FbankConf, ResampleConf
 from wenet_hs.config.encoders import (
     FEWEST_MEL_BINS,
     Activation,
@@ -301,14 +301,16 @@ class ExperimentConfig(TrainingConfig):
         yield from super().conflicts()
 
     def extensions(self) -> list[Extension]:
-        return find_extensions("head", HEADS, [self.head, self.ctc_conf.head])
+        heads = find_extensions("head", HEADS, [self.head, self.ctc_conf.head])
+        return [*heads, *find_extensions("frontend", FRONTENDS, [self.dataset_conf.frontend])]
 
     def _conflicts_of_stack(self, encoder: StackConf) -> Iterator[tuple[str, str]]:
         heads, num_bins = self.decoder_conf.attention_heads, self.dataset_conf.fbank_conf.num_mel_bins
         if self.decoder != "none" and encoder.output_size % heads:
             text = f"encoder_conf.output_size {encoder.output_size} is not divisible by {heads} heads"
             yield "decoder_conf.attention_heads", text
-        if num_bins < (fewest := FEWEST_MEL_BINS[encoder.input_layer]):
+        has_fbank = self.dataset_conf.frontend == "fbank"  # the width of another one is checked when it is built
+        if has_fbank and num_bins < (fewest := FEWEST_MEL_BINS[encoder.input_layer]):
             text = f"input_layer: {encoder.input_layer} needs at least {fewest}, got {num_bins}"
             yield "dataset_conf.fbank_conf.num_mel_bins", text
         if self.model_conf.interctc_layer >= encoder.num_blocks:
@@ -321,6 +323,8 @@ class ExperimentConfig(TrainingConfig):
             yield "cmvn", f"{own} and its normalization; remove it"
         if data.spec_aug:
             yield "dataset_conf.spec_aug", f"{own}; set false (encoder_conf.mask_time masks its frames)"
+        if data.frontend != "fbank":
+            yield "dataset_conf.frontend", f"{own}; remove it"
         if data.fbank_conf != FbankConf():
             yield "dataset_conf.fbank_conf", f"{own}; remove it"
         if data.resample_conf != ResampleConf():

@@ -122,7 +122,10 @@ class RecognitionStream:
                 "this model was trained without CTC, which gives partial texts",
                 "use another",
             )
-        assert isinstance(model.encoder, EncoderStack) and isinstance(experiment.frontend, Fbank)
+        if not isinstance(experiment.frontend, Fbank):
+            found = f"the frontend {experiment.config.dataset_conf.frontend} reads whole utterances"
+            raise ConfigError("stream", found, "use a model with the frontend fbank")
+        assert isinstance(model.encoder, EncoderStack)
         self._experiment = experiment
         self._mode = mode
         self._options = options

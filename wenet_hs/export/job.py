@@ -154,6 +154,10 @@ def check_model(experiment: Experiment, options: ExportOptions) -> None:
             raise ConfigError(to, f"has no place for an encoder of the kind {kind}", "use --for onnxruntime")
     if options.runtime == "wenet" and model.decoder is None:
         raise ConfigError(to, "WeNet's runtime loads a decoder, and this model has none", "use --for sherpa")
+    has_other_frontend = isinstance(encoder, EncoderStack) and not isinstance(frontend, Fbank)
+    if has_other_frontend and options.runtime != "onnxruntime":
+        found = f"it has no frontend {experiment.config.dataset_conf.frontend}, which computes the input of this model"
+        raise ConfigError(to, found, "use --for onnxruntime")
     if isinstance(frontend, Fbank):
         check_features(frontend, options.runtime)
 

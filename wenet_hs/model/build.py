@@ -10,7 +10,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from wenet_hs.config.encoders import ConformerConf, PretrainedConf, StackConf, TransformerConf
+from wenet_hs.config.encoders import FEWEST_MEL_BINS, ConformerConf, PretrainedConf, StackConf, TransformerConf
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import DecoderConf, ExperimentConfig
 from wenet_hs.frontends.build import build_frontend
@@ -115,7 +115,10 @@ def _memory_size(config: ExperimentConfig, pretrained: EncoderDescription | None
 
 
 def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDescription | None) -> SpeechEncoder:
-    """The encoder. Raises DataError if the statistics are of other features."""
+    """The encoder.
+
+    Raises DataError if the statistics are of other features, ConfigError if these are too few.
+    """
     conf = config.encoder_conf
     if isinstance(conf, PretrainedConf):
         assert pretrained is not None
@@ -128,6 +131,10 @@ def _encoder(config: ExperimentConfig, cmvn: Cmvn | None, pretrained: EncoderDes
         path, found = config.cmvn_conf.cmvn_file or "global_cmvn", cmvn[0].numel()
         what = f"statistics of {found} features, but the model has {feature_dim}"
         raise DataError(path, what, "compute it again with `wenet-hs cmvn`")
+    fewest = FEWEST_MEL_BINS[conf.input_layer]
+    if feature_dim < fewest:
+        too_few = f"{feature_dim} features per frame, but input_layer: {conf.input_layer} needs at least {fewest}"
+        raise ConfigError("dataset_conf.frontend_conf", too_few, "change one of them")
     return _stack(conf, feature_dim, cmvn)
 
 

@@ -209,7 +209,7 @@ def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentCon
         is_there = other_file.is_file()
         return differences(read_description(other_file), read_description(own_file)) if is_there else []
     ours, theirs = own.dataset_conf.feature_settings(), other.dataset_conf.feature_settings()
-    return [f"{name} {theirs[name]}, not {value}" for name, value in ours.items() if theirs[name] != value]
+    return [f"{name} {theirs.get(name)}, not {value}" for name, value in ours.items() if theirs.get(name) != value]
 
 
 def check_files(model_dir: Path, run: RunRecord | None) -> None:

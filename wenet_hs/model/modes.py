@@ -66,6 +66,7 @@ MODES = {
         max_ctc_weight=1.0,
     ),
 }
+"""From simple to exact: a model without the default mode has the last one that it supports (`usual_mode`)."""
 AUTO_MODES = "auto"
 """What `--modes` has for the recommended modes of a model."""
 DEFAULT_MODE = "attention_rescoring"

@@ -105,7 +105,7 @@ def _read_experiment(path: Path, name: str, test_name: str) -> ExperimentResults
         logger.warning("%s, %s", name, message)
     tree = folder.read_tree()
     decoding = test.read_record()
-    needs_no_tree = settings.get("head") == "softmax"
+    needs_no_tree = bool(settings) and "tree" not in (settings.get("head_conf") or {})
     exists = {
         "train.yaml (settings, versions)": bool(settings),
         "metrics.jsonl (training curves)": bool(curves),

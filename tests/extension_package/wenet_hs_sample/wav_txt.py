@@ -34,7 +34,7 @@ def prepare(options: Options) -> dict[str, Any]:
     checker = options.make_checker()
     usable, unusable = checker.check(utterances, "clips")
     splits = {"test": usable[:1], "dev": usable[1:2], "train": usable[2:]}
-    facts = {"corpus": "wav_txt", "options": recorded_options(options)}
+    facts: dict[str, Any] = {"corpus": "wav_txt", "options": recorded_options(options)}
     facts["num_incomplete"] = checker.count_incomplete(splits)
     langs: dict[str, dict[str, Any]] = {utterance.lang or "": {} for utterance in usable}
     return write_corpus(options.out, splits, rejected + unusable, facts, langs, max_rejected=options.max_rejected)
