@@ -120,6 +120,8 @@ def test_a_language_model_has_such_a_head_too(installed: Path, tmp_path: Path) -
     [
         ("3", "extensions: Input should be a valid tuple"),
         ("[{kind: head, name: x, package: a; rm b, version: '1'}]", "extensions.0.package: String should match"),
+        ('[{kind: head, name: "x\\n", package: a, version: "1"}]', "extensions.0.name: String should match"),
+        ("[{kind: head, name: x, package: --index-url, version: '1'}]", "extensions.0.package: String should match"),
         ("[{kind: lens, name: x, package: a, version: '1'}]", "extensions.0.kind: Input should be 'head'"),
         ("[{kind: head, name: x, package: a}]", "extensions.0.version: Field required"),
     ],

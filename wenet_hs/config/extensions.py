@@ -29,17 +29,17 @@ from wenet_hs.tree.errors import ConfigError
 
 EXTENSIONS = "extensions"
 """The key of the list in a config file."""
-PackageName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([A-Za-z0-9._-]{0,98}[A-Za-z0-9])?$")]
-"""A name that can stand in a message as an argument of `pip install`: files of others are read here."""
+Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,99}$")]
+"""A text that can stand in a message, and as an argument of `pip install`: the files are those of others."""
 
 
 class NeededExtension(Section):
     """An entry of the list."""
 
     kind: ExtensionKind
-    name: Annotated[str, Field(max_length=100)]
-    package: PackageName
-    version: Annotated[str, Field(max_length=100)]
+    name: Word
+    package: Word
+    version: Word
 
 
 class NeededExtensions(Section):
