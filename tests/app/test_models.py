@@ -199,7 +199,7 @@ def test_a_job_of_somebody_else_is_not_repeated(app: App, recipe: Path) -> None:
     folders = {"data": str(app.project / "data"), "exp": str(app.project / "exp")}
     evil = ["touch", str(app.home / "evil")]
     words = [f"--{name}={value}" for name, value in folders.items()]
-    earlier = {"kind": "train", "command": [str(recipe), *words]}  # of an earlier version
+    earlier = {"kind": "train", "command": [str(recipe), *words]}  # without details
     write_atomic(app.project / ".app/jobs/0001-train/job.json", json.dumps(earlier))
     answer = app.post("/p/first/resume", training="exp/softmax")
     assert answer.status_code == 400 and "was begun in a shell" in answer.text

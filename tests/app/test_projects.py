@@ -333,6 +333,6 @@ def test_annotations_that_are_not_used_can_be_heard_where_their_audio_exists(app
         assert soundfile.info(io.BytesIO(answer.content)).duration == pytest.approx(seconds, abs=0.2)
     for key in ("gone.eaf", "hidden.eaf", "text", "other", "../talk.wav"):
         assert app.get("/p/first/audio", params={"rejected": key}).status_code == 400
-    old = "".join("\t".join(map(str, row[:3])) + "\n" for row in rows)  # of an earlier release
-    write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\n" + old)
+    without_times = "".join("\t".join(map(str, row[:3])) + "\n" for row in rows)
+    write_atomic(app.project / "data/rejected.tsv", "key\tpath\treason\n" + without_times)
     assert app.get("/p/first/rejected").status_code == 200

@@ -138,7 +138,7 @@ def test_damaged_corrections_are_named(app: App, content: str) -> None:
     assert "not a file of corrections" in app.get("/p/first/text?name=talk").text
 
 
-def test_files_of_earlier_versions_are_read(app: App) -> None:
+def test_a_record_without_its_model_and_corrections_without_their_segments_are_read(app: App) -> None:
     write_transcript(app.project, app.home / "talk.wav")
     record = json.loads((app.project / "transcribed/talk.json").read_text())
     del record["model"]
@@ -353,7 +353,7 @@ def test_recordings_of_one_name_in_two_folders_are_two(app: App, recipe: Path) -
     assert command[-3:] == ["--", str(other), str(app.home / "talk.wav")]
     job = app.project / ".app/jobs/0001-transcribe"
     write_atomic(job / "job.json", json.dumps({"kind": "transcribe", "command": command}))
-    assert "talk.wav: " not in app.get("/p/first/transcribe").text, "a job of an earlier version"
+    assert "talk.wav: " not in app.get("/p/first/transcribe").text, "a job without details"
     details = {"model": str(model), "files": command[-2:]}
     record = {"kind": "transcribe", "command": command, "details": details}
     write_atomic(job / "job.json", json.dumps(record))

@@ -63,7 +63,7 @@ def test_details_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("others", [{}, {"details": None}, {"details": ["x"]}])
-def test_jobs_of_earlier_versions_have_no_details(others: dict[str, object], tmp_path: Path) -> None:
+def test_a_job_without_details_is_read(others: dict[str, object], tmp_path: Path) -> None:
     content = json.dumps({"kind": "train", "command": ["x"], "started": 1.0} | others)
     write_atomic(tmp_path / "0001-train/job.json", content)
     [job] = read_jobs(tmp_path)

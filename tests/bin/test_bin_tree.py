@@ -183,12 +183,6 @@ def test_nested_lists_that_are_no_tree_over_the_units(old: str, new: str, messag
     assert not Path("back.json").exists()
 
 
-def test_a_gensim_model_is_refused_with_what_to_do(capsys: Capsys) -> None:
-    assert "word2vec's text form, and give them to `tree build --kind" in error_line(
-        call(f"{IMPORT} --gensim w"), capsys
-    )
-
-
 # ---- show
 
 LIST = "--data_list list --units abc.txt"

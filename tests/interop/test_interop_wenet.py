@@ -10,7 +10,7 @@ from model_folders import wenet_state_dict
 from small_models import small_batch, small_model, wenet_reference
 
 from wenet_hs.interop.wenet import load_wenet_model
-from wenet_hs.model.foreign_weights import convert_state_dict, is_wenet
+from wenet_hs.model.foreign_weights import convert_state_dict, is_wenet, translate_weights
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -41,6 +41,16 @@ def test_our_weights_converted_to_the_names_of_wenet_and_back_are_equal() -> Non
     other.load_state_dict(convert_state_dict(wenet))
     batch = small_batch([40], [4])
     torch.testing.assert_close(other(batch).total, model(batch).total)
+
+
+def test_weights_without_a_decoder_are_known_by_the_name_of_their_ctc_layer() -> None:
+    ours = {"encoder.after_norm.weight": torch.ones(2), "ctc.head.output.bias": torch.zeros(3)}
+    theirs = {"encoder.after_norm.weight": torch.ones(2), "ctc.ctc_lo.bias": torch.zeros(3)}
+    assert not translate_weights(ours, "final.pt").is_foreign
+    translated = translate_weights(theirs, "final.pt")
+    assert translated.is_foreign
+    assert translated.original_tree is None
+    assert translated.state.keys() == ours.keys()
 
 
 def test_old_entries_without_effect_are_dropped() -> None:

@@ -341,7 +341,7 @@ def test_a_removed_plan_is_made_again(project: Experiment) -> None:
     assert project.update(size="small")[0].startswith("0.25 hours of training speech: size small")
 
 
-def test_trainings_of_an_earlier_version_get_a_plan(project: Experiment) -> None:
+def test_trainings_without_a_plan_get_one(project: Experiment) -> None:
     project.exp.mkdir()
     project.begin_training()
     assert project.update()[0] == SIZE_LINE
@@ -482,14 +482,6 @@ def test_another_machine_keeps_the_config_of_an_encoder(
     lines = project.update(encoder=other)
     assert f"made again, for --encoder {other} instead of --encoder {encoder}" in lines[0]
     assert "finetune_whisper.yaml" in lines[1], "the choice was for another encoder"
-
-
-def test_the_choice_of_an_earlier_version_is_kept(project: Experiment) -> None:
-    encoder = write_description(project.folder / "e", "hubert")
-    project.exp.mkdir()
-    (project.exp / "config_of_encoder.txt").write_text("finetune_wav2vec2.yaml\n")
-    size_line, *_ = project.update(encoder=encoder)
-    assert "size finetune_wav2vec2.yaml, 0 + 1500 steps" in size_line
 
 
 def test_processes_that_plan_at_once_wait_for_each_other(

@@ -17,9 +17,10 @@ from wenet_hs.compute.distributed import World
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.runs.record import End, FirstWeights, RunRecord, Start, read_run, write_run
 from wenet_hs.train import run_recorder, training
-from wenet_hs.train.model_folder import Hardware, prepare_folder, resolve_auto
+from wenet_hs.train.model_folder import prepare_folder, resolve_auto
 from wenet_hs.train.run_recorder import MAX_WARNINGS, RunRecorder
 from wenet_hs.train.start import find_earlier_training, read_request
+from wenet_hs.train.start_record import Hardware
 from wenet_hs.train.state import Progress
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, Stopped
 

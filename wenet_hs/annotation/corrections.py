@@ -173,7 +173,7 @@ def _read_corrections(path: Path) -> tuple[dict[int, Correction], str, str]:
     path = _corrections_path(path)
     try:
         found = json.loads(path.read_text("utf-8")) if path.is_file() else {}
-        speaker, made_for = str(found.pop("speaker", "")), str(found.pop(_SEGMENTS, ""))  # old files have none
+        speaker, made_for = str(found.pop("speaker", "")), str(found.pop(_SEGMENTS, ""))
         return {int(number): _read_correction(value) for number, value in found.items()}, speaker, made_for
     except (ValueError, AttributeError, TypeError) as error:
         raise DataError(path, "not a file of corrections", "restore it, or move it away") from error

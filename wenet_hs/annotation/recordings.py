@@ -105,7 +105,7 @@ class Record:
     source: Path
     """The file that was given: the recording, or an annotation file beside it."""
     model: str = ""
-    """The model that transcribed it: a folder, a ZIP or an address; empty in old files."""
+    """The model that transcribed it: a folder, a ZIP or an address; empty if it is not known."""
 
     def is_of(self, source: Path, model: str) -> bool:
         """Whether it is of this recording, or of an annotation file beside it, and of this model."""

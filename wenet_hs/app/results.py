@@ -146,7 +146,8 @@ def _dated(path: Path) -> _DatedFile:
 
 @lru_cache(maxsize=64)
 def _compare(project: Project, old: _DatedFile, new: _DatedFile) -> Improvement:
-    """The paired difference of two scorings. Raises DataError if they are not of the same utterances."""
+    """The paired difference of two scorings. Raises DataError if they are not of the same
+    utterances."""
     speakers = {key: clip.speaker for key, clip in read_clips(project).items()}
     old_report = read_cached(read_scores, old.path).report
     new_report = read_cached(read_scores, new.path).report

@@ -243,15 +243,11 @@ def _add_import_arguments(parser: argparse.ArgumentParser) -> None:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--nested", type=Path, metavar="FILE", help='JSON such as [["a", "b"], ["c", "d", "e"]]')
     source.add_argument("--original", type=Path, metavar="DIR", help="tree folder of the original implementation")
-    source.add_argument("--gensim", metavar="FILE", help="no longer read; the message says what to do instead")
     parser.add_argument("--units", type=Path, required=True, help="units.txt of the model")
     parser.add_argument("--out", type=Path, required=True, help="tree.json to write")
 
 
 def _import(args: argparse.Namespace) -> None:
-    if args.gensim:
-        to_do = "save its vectors in word2vec's text form, and give them to `tree build --kind embedding --embeddings`"
-        raise ConfigError(f"--gensim {args.gensim}", "models of gensim are no longer read", to_do)
     units = UnitTable.read(args.units).units
     if args.nested:
         tree = read_nested_tree(args.nested, units)

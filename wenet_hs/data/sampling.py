@@ -77,7 +77,7 @@ class UtteranceTable(Sequence[Utterance]):
 
 
 def _facts(u: Utterance) -> str:
-    """What a list states about an utterance; the digests of lists without channels are those of earlier versions."""
+    """What a list states about an utterance, for its digest."""
     channel = "" if u.channel is None else f"\t{u.channel}"
     return f"{u.key}\t{u.txt}\t{u.duration}\t{u.start}\t{u.end}{channel}"
 

@@ -9,11 +9,10 @@ from torch import Tensor
 from wenet_hs.config.load import load_config
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import build_model, state_cmvn
-from wenet_hs.model.checkpoint import load_weights, read_weights
-from wenet_hs.model.foreign_weights import convert_state_dict, state_sizes
+from wenet_hs.model.checkpoint import load_weights
+from wenet_hs.model.foreign_weights import read_model_weights, state_sizes, translate_weights
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 from wenet_hs.tree.errors import CheckpointError
-from wenet_hs.tree.original import is_original, saved_tree
 
 
 def load_wenet_model(
@@ -30,20 +29,26 @@ def load_wenet_model(
     Raises ConfigError, or CheckpointError if the weights are damaged or do not fit the config.
     """
     config = load_config(train_yaml, overrides)
-    where = "state_dict" if isinstance(final_pt, Mapping) else str(final_pt)
-    theirs = final_pt if isinstance(final_pt, Mapping) else read_weights(final_pt)
-    state = convert_state_dict(theirs)
-    num_units, _ = state_sizes(state, where)
+    if isinstance(final_pt, Mapping):
+        weights = translate_weights(final_pt, "state_dict")
+    else:
+        weights = read_model_weights(final_pt)
+    num_units, _ = state_sizes(weights.state, weights.where)
     # Its `special_tokens`, or <sos/eos> = V - 1 by its old convention.
     ids = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
     blank = ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0)
     special = SpecialIds(blank, ids.get(UNK), ids.get(SOS, num_units - 1), ids.get(EOS, num_units - 1))
     if not max(special.blank, special.sos, special.eos) < num_units:
         found = f"{num_units} units, but {train_yaml} has special ids {special}"
-        raise CheckpointError(where, found, "use the train.yaml with which these weights were trained")
-    tree = saved_tree(theirs, num_units, where) if is_original(theirs) else None
-    model = build_model(config, num_units, special, tree=tree, cmvn=state_cmvn(state, config))
-    load_weights(model, state, where)
+        raise CheckpointError(weights.where, found, "use the train.yaml with which these weights were trained")
+    model = build_model(
+        config,
+        num_units,
+        special,
+        tree=weights.original_tree,
+        cmvn=state_cmvn(weights.state, config),
+    )
+    load_weights(model, weights.state, weights.where)
     return model.eval()
 
 

@@ -19,6 +19,7 @@ from wenet_hs.lm.recurrent import RecurrentModel, RnnLm
 from wenet_hs.model.build import build_head
 from wenet_hs.model.checkpoint import load_weights, read_weights
 from wenet_hs.model.experiment import check_files, in_folder, load_trees, read_units
+from wenet_hs.runs.record import read_run
 from wenet_hs.text.tokenizer import PhoneTokenizer, SegmentingTokenizer, Tokenizer
 from wenet_hs.text.units import SPACE, UnitTable
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
@@ -44,7 +45,7 @@ def load_lm(model_dir: Path, *, device: torch.device | str = "cpu") -> LmExperim
     """
     path = in_folder(model_dir, "train.yaml", made_by=LmConfig.trained_by)
     config = load_config(path, (), LmConfig)
-    check_files(model_dir, config)
+    check_files(model_dir, read_run(model_dir))
     units = in_folder(model_dir, "units.txt", made_by=LmConfig.trained_by)
     table, tokenizer = read_units(config, units, where=str(path))
     model = build_lm(config, table, model_dir)

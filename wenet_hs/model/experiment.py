@@ -25,11 +25,11 @@ from wenet_hs.frontends.build import build_frontend
 from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import AnyTree, Cmvn, build_model, state_cmvn
-from wenet_hs.model.checkpoint import MANIFEST, load_weights, read_weights, weights_path
+from wenet_hs.model.checkpoint import MANIFEST, load_weights, weights_path
 from wenet_hs.model.encoders.description import read_description, refuse_other_form
 from wenet_hs.model.encoders.kinds import differences
 from wenet_hs.model.encoders.other_forms import hub_name_of
-from wenet_hs.model.foreign_weights import check_num_units, convert_state_dict, is_wenet
+from wenet_hs.model.foreign_weights import check_num_units, read_model_weights
 from wenet_hs.model.packed import WEIGHTS, resolve_model, unpacked_models
 from wenet_hs.runs.curves import is_model_overfitted
 from wenet_hs.runs.record import RUN_FILE, RunRecord, read_run
@@ -94,26 +94,26 @@ def load_experiment(
     model_dir = resolve_model(model_dir)
     refuse_other_model(model_dir)
     config = load_config(in_folder(model_dir, "train.yaml"), is_for_training=False)
-    table_path = find_table(model_dir, config)
-    check_files(model_dir, config)
+    run = read_run(model_dir)
+    table_path = find_table(model_dir, config, run)
+    check_files(model_dir, run)
     table, tokenizer = read_units(config, table_path, where=str(model_dir / "train.yaml"))
     path = in_folder(model_dir, weights_path(model_dir).name) if checkpoint is None else resolve_model(checkpoint)
-    state = read_weights(path)
+    weights = read_model_weights(path)
     if checkpoint is not None:
         check_same_model(path, config, table, model_dir)
-    if is_wenet(state):
+    if weights.is_foreign:
         check_old_convention(config, table, table_path)
-        state = convert_state_dict(state)
-    check_num_units(state, len(table), str(path), str(table_path))
+    check_num_units(weights.state, len(table), str(path), str(table_path))
     try:
-        model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(state, config))
+        model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(weights.state, config))
     except RuntimeError as error:  # of torch, for want of memory
         if "memory" not in str(error):
             raise
         found = f"describes a model that cannot be built ({one_line(error)})"
         raise CheckpointError(model_dir / "train.yaml", found, "check its sizes") from error
-    load_weights(model, state, str(path))
-    run = read_run(model_dir) or RunRecord()
+    load_weights(model, weights.state, str(path))
+    run = run or RunRecord()
     return Experiment(
         config=config,
         tokenizer=tokenizer,
@@ -173,22 +173,22 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
 def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, model_dir: Path) -> None:
     """Raises CheckpointError if other weights are of a model with other units, trees or inputs, by the files next to
     them: equal shapes do not show this. Files that cannot be read are no reason to refuse the weights."""
+    home = find_home(weights)
+    if home == model_dir.absolute():
+        return
     try:
-        home, table_path, other = find_files(weights)
-        their_table = None if table_path is None else UnitTable.read(table_path)
+        files = read_files_of_weights(home)
     except (ConfigError, DataError) as error:
         logger.warning("%s: whether these weights are of %s is not known (%s)", weights, model_dir, error)
         return
-    if home == model_dir.absolute():
-        return
     to_do = f"give --model_dir {home}"
-    if their_table is not None and not table.has_same_ids(their_table):
-        raise CheckpointError(weights, f"its units ({table_path}) are not those of {model_dir}", to_do)
-    if other is None:
+    if files.table is not None and not table.has_same_ids(files.table):
+        raise CheckpointError(weights, f"its units ({files.table_path}) are not those of {model_dir}", to_do)
+    if files.config is None:
         return
-    check_files(home, other)
+    check_files(home, read_run(home))
     own_trees = load_trees(config, table, model_dir)
-    for section, path in tree_paths(other).items():
+    for section, path in tree_paths(files.config).items():
         file = home / Path(path).name
         if section not in own_trees or not file.is_file():
             continue
@@ -198,7 +198,7 @@ def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, 
             is_same = is_same and np.array_equal(own.frequencies, theirs.frequencies)
         if not is_same:
             raise CheckpointError(weights, f"its tree ({file}) is not that of {model_dir}", to_do)
-    if different := _different_inputs(config, model_dir, other, home):
+    if different := _different_inputs(config, model_dir, files.config, home):
         raise CheckpointError(weights, f"a model with {list_names(different)}", to_do)
 
 
@@ -212,7 +212,7 @@ def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentCon
     return [f"{name} {theirs.get(name)}, not {value}" for name, value in ours.items() if theirs.get(name) != value]
 
 
-def check_files(model_dir: Path, config: TrainingConfig) -> None:
+def check_files(model_dir: Path, run: RunRecord | None) -> None:
     """Raises CheckpointError if a file is not that of the training or of the packing, by the sums in its run record.
 
     With other units of the same number every word would be wrong.
@@ -220,7 +220,6 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
     is_unpacked = model_dir.parent == unpacked_models()
     to_do = f"delete {model_dir} and load the ZIP again" if is_unpacked else "put the old file back"
     refuse_lfs_pointer(model_dir / WEIGHTS)
-    run = read_run(model_dir)
     sums = {} if run is None else run.files
     for name in ("units.txt", *TREE_FILES.values(), "bpe.model", "encoder.json", WEIGHTS):
         path = model_dir / name
@@ -230,23 +229,42 @@ def check_files(model_dir: Path, config: TrainingConfig) -> None:
             raise CheckpointError(path, f"changed since the training (sha256 in {RUN_FILE})", to_do)
 
 
-def find_files(path: Path) -> tuple[Path, Path | None, ExperimentConfig | None]:
-    """The folder of the model's other files, its unit table and its config.
+@dataclass(frozen=True, kw_only=True)
+class FilesOfWeights:
+    """The files that belong to weights, as they were read."""
+
+    folder: Path
+    config: ExperimentConfig | None
+    table_path: Path | None
+    table: UnitTable | None
+
+
+def find_home(weights: Path) -> Path:
+    """The folder of the files that belong to weights.
 
     It is the folder of the weights; for a checkpoint the nearest folder above with a train.yaml or a unit table.
     """
-    start = (path if path.is_dir() else path.parent).absolute()
-    is_checkpoint = start.name.startswith("step-") or (start / MANIFEST).exists()
-    for folder in (start, *start.parents[: 2 if is_checkpoint else 0]):
-        has_config = (folder / "train.yaml").is_file()
-        config = load_config(folder / "train.yaml", is_for_training=False) if has_config else None
-        named = (config and config.tokenizer_conf.symbol_table_path) or _TABLES[0]
-        for name in (Path(named).name, *_TABLES):
-            if (folder / name).is_file():
-                return folder, folder / name, config
-        if config is not None:
-            return folder, None, config
-    return start, None, None
+    folder = (weights if weights.is_dir() else weights.parent).absolute()
+    is_checkpoint = folder.name.startswith("step-") or (folder / MANIFEST).exists()
+    above = folder.parents[:2] if is_checkpoint else ()
+    for candidate in (folder, *above):
+        if any((candidate / name).is_file() for name in ("train.yaml", *_TABLES)):
+            return candidate
+    return folder
+
+
+def read_files_of_weights(home: Path) -> FilesOfWeights:
+    """The config and the unit table in the folder of `find_home`, if they are there.
+
+    Raises ConfigError or DataError if one of them is damaged.
+    """
+    config_file = home / "train.yaml"
+    config = load_config(config_file, is_for_training=False) if config_file.is_file() else None
+    named = None if config is None else config.tokenizer_conf.symbol_table_path
+    names = _TABLES if named is None else (Path(named).name, *_TABLES)
+    table_path = next((home / name for name in names if (home / name).is_file()), None)
+    table = None if table_path is None else UnitTable.read(table_path)
+    return FilesOfWeights(folder=home, config=config, table_path=table_path, table=table)
 
 
 def refuse_other_model(model_dir: Path) -> None:
@@ -284,8 +302,8 @@ def in_folder(model_dir: Path, *names: str, made_by: str = "train") -> Path:
     raise CheckpointError(model_dir / base_names[0], "no such file", to_do)
 
 
-def find_table(model_dir: Path, config: ExperimentConfig) -> Path:
-    """The unit table of a model folder.
+def find_table(model_dir: Path, config: ExperimentConfig, run: RunRecord | None) -> Path:
+    """The unit table of a model folder. `run`: the record of its training, if it is one of ours.
 
     A folder that WeNet's training wrote has none: its train.yaml names the table of the recipe, as a path from the
     folder of the recipe. It is read there if the command runs in that folder.
@@ -294,7 +312,7 @@ def find_table(model_dir: Path, config: ExperimentConfig) -> Path:
     """
     named = config.tokenizer_conf.symbol_table_path
     names = [Path(named).name] if named else []
-    if read_run(model_dir) is not None:  # one of our trainings, which copied the table
+    if run is not None:  # one of our trainings, which copied the table
         return in_folder(model_dir, *names, "units.txt")
     for name in (*names, *_TABLES):
         if (model_dir / name).is_file():

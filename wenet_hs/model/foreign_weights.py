@@ -1,26 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and sizes of the weights of WeNet's models, and of ours."""
+"""Weights of a model under our names, also of WeNet's models, and their sizes."""
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from torch import Tensor
 
+from wenet_hs.model.checkpoint import read_weights
 from wenet_hs.tree.errors import CheckpointError
-from wenet_hs.tree.original import convert_tree_head, is_original
+from wenet_hs.tree.original import convert_tree_head, is_original, saved_tree
+from wenet_hs.tree.tree import Tree
 
 _OUTPUT_LAYERS = {
     "decoder.output_layer.": "head.output.",
     "decoder.left_decoder.output_layer.": "head.output.",
     "decoder.right_decoder.output_layer.": "right_head.output.",
+    "ctc.ctc_lo.": "ctc.head.output.",
 }
+"""Prefix of an output layer in WeNet → ours."""
 _LEGACY = re.compile(r"\.pe$|\.concat_linear\d?\.")
 """Position tables (since 2024-03) and unused layers (before 2022-05); neither has an effect."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class ModelWeights:
+    """The weights of a model."""
+
+    where: str
+    """Their file, for errors."""
+    state: Mapping[str, Tensor]
+    """Under our names."""
+    is_foreign: bool
+    """Whether their file has WeNet's names."""
+    original_tree: Tree | None
+    """The tree in the file, if its head is that of the paper's original implementation."""
+
+
+def read_model_weights(path: Path | str) -> ModelWeights:
+    """Reads the weights of a model, ours or WeNet's.
+
+    Raises CheckpointError as `read_weights` and `translate_weights` do.
+    """
+    return translate_weights(read_weights(path), str(path))
+
+
+def translate_weights(state: Mapping[str, Tensor], where: str) -> ModelWeights:
+    """The weights in a state_dict of ours or of WeNet. Tensors are shared, not copied.
+
+    Raises CheckpointError with `where` if the tree of an original head is damaged.
+    """
+    is_foreign = is_wenet(state)
+    ours = convert_state_dict(state) if is_foreign else state
+    tree = None
+    if is_original(state):
+        num_units, _ = state_sizes(ours, where)
+        tree = saved_tree(state, num_units, where)
+    return ModelWeights(where=where, state=ours, is_foreign=is_foreign, original_tree=tree)
+
+
 def is_wenet(state: Mapping[str, Tensor]) -> bool:
-    """Whether a state_dict is WeNet's: the output layer is in the decoder, or it has the original tree head."""
-    return is_original(state) or any(name.startswith(prefix) for name in state for prefix in _OUTPUT_LAYERS)
+    """Whether a state_dict is WeNet's: an output layer has WeNet's name, or it has the original tree head."""
+    return is_original(state) or any(name.startswith(tuple(_OUTPUT_LAYERS)) for name in state)
 
 
 def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -29,14 +71,13 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     The vectors of the original tree head are put in our order of nodes (tree/original.py).
     """
     state = convert_tree_head(state) if is_original(state) else state
-    renames = {**_OUTPUT_LAYERS, "ctc.ctc_lo.": "ctc.head.output."}
     converted = {}
     for name, value in state.items():
-        prefix = next((theirs for theirs in renames if name.startswith(theirs)), "")
+        prefix = next((theirs for theirs in _OUTPUT_LAYERS if name.startswith(theirs)), "")
         if not _LEGACY.search(name):
             # WeNet's average_model.py also divides the counter of batches, which makes it a float.
             value = value.long() if name.endswith(".num_batches_tracked") else value
-            converted[renames.get(prefix, "") + name.removeprefix(prefix)] = value
+            converted[_OUTPUT_LAYERS.get(prefix, "") + name.removeprefix(prefix)] = value
     return converted
 
 

@@ -50,8 +50,6 @@ from wenet_hs.recipes.plan_text import first_part_text, plan_text
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError, WenetHsError
 
-CHOSEN_BY_EARLIER_VERSION = "config_of_encoder.txt"
-"""The file in which recipes kept the name of an encoder's config before there were plans."""
 PATH_SETTINGS = frozenset({*FILES_BESIDE, "encoder_conf.cache", "tokenizer_conf.bpe_path"})
 """Settings of a plan that name files of the project or beside it."""
 
@@ -183,15 +181,12 @@ def _refusal(files: PlanFiles, change: InputChange) -> ConfigError:
 
 def _chosen_before(options: PlanOptions, files: PlanFiles) -> str | None:
     """The name of the config that was chosen for the same encoder before, maybe elsewhere."""
-    if options.encoder is None:
-        return None
     record = files.read()
-    chosen = files.folder / CHOSEN_BY_EARLIER_VERSION
-    if record is not None:
-        is_same_encoder = record.inputs.encoder == relative_path(options.encoder, options.out)
-        was_chosen = is_own(Path(record.inputs.config))  # otherwise the user has named it
-        return Path(record.decisions.config).name if is_same_encoder and was_chosen else None
-    return chosen.read_text("utf-8").strip() if chosen.is_file() else None
+    if options.encoder is None or record is None:
+        return None
+    is_same_encoder = record.inputs.encoder == relative_path(options.encoder, options.out)
+    was_chosen = is_own(Path(record.inputs.config))  # otherwise the user has named it
+    return Path(record.decisions.config).name if is_same_encoder and was_chosen else None
 
 
 def _measure(draft: Draft, options: PlanOptions) -> ExpectedTime:

@@ -25,7 +25,8 @@ class Column(NamedTuple):
 
 
 def align_columns(utterance: ScoredUtterance, rules: Rules) -> Iterator[Column]:
-    """The alignment as columns: runs of one kind inside a word of letters; each word or phone is a column."""
+    """The alignment as columns: runs of one kind inside a word of letters; each word or phone is a
+    column."""
     operations = align(*utterance.split(rules))
     lengths = word_lengths(utterance.ref, rules, utterance.lang) if rules.spaces == "ignore" else []
     word_ends = set(accumulate(lengths))

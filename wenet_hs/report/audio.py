@@ -26,7 +26,8 @@ class EmbeddedAudio(NamedTuple):
 
 
 def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: int) -> EmbeddedAudio:
-    """The audio of the first utterances that fit into `max_bytes`. Keys without a clip are left out."""
+    """The audio of the first utterances that fit into `max_bytes`. Keys without a clip are left
+    out."""
     urls = dict[str, str]()
     num_omitted = 0
     num_unreadable = 0
@@ -51,7 +52,8 @@ def embed_audio(clips: Mapping[str, Utterance], keys: Iterable[str], max_bytes: 
 
 
 def encode_clip(clip: Utterance) -> bytes:
-    """The audio of one utterance as MP3, which every browser plays: mono, 16 kHz, about 4 kB per second."""
+    """The audio of one utterance as MP3, which every browser plays: mono, 16 kHz, about 4 kB per
+    second."""
     waveform = read_audio(clip.wav, start=clip.start, end=clip.end, channel=clip.channel, sample_rate=_SAMPLE_RATE)
     buffer = io.BytesIO()
     how: dict[str, Any] = {"format": "MP3", "subtype": "MPEG_LAYER_III", "bitrate_mode": "CONSTANT"}

@@ -22,7 +22,8 @@ _OVER_TIME = ("ctc_error_rate", "loss", "loss_att", "loss_ctc", "accuracy")
 _PERCENT = ("ctc_error_rate", "accuracy")
 _LINEAR = (*_PERCENT, "lr")  # the others may be logarithmic
 _LOSS_OF = {"loss_att": "loss_att", "loss_ctc": "loss_ctc", "accuracy": "loss_att"}
-"""The loss that is 0 in records where the metric was not computed, as the decoder's in `ctc_only_steps`."""
+"""The loss that is 0 in records where the metric was not computed, as the decoder's in
+`ctc_only_steps`."""
 
 
 class CurveChart(NamedTuple):

@@ -28,7 +28,8 @@ class ModeColumn(NamedTuple):
 
 
 def errors_section(data: ReportData, compared: ComparedTrainings) -> dict[str, Any]:
-    """Rates, paired differences and the interval chart of the shown mode; seeds; the rates of all modes."""
+    """Rates, paired differences and the interval chart of the shown mode; seeds; the rates of all
+    modes."""
     langs = sorted(data.shown[0].report.languages)  # the same in all: their references are equal
     has_averages = len(langs) > 1
     seeds = seed_tables(data.systems)

@@ -16,7 +16,12 @@ from wenet_hs.score.bootstrap import SEED
 
 
 def build_page(
-    data: ReportData, *, title: str, command: str, max_utterances: int = MAX_UTTERANCES, audio_mb: float = AUDIO_MB
+    data: ReportData,
+    *,
+    title: str,
+    command: str,
+    max_utterances: int = MAX_UTTERANCES,
+    audio_mb: float = AUDIO_MB,
 ) -> str:
     """The HTML of one self-contained page. Its content security policy forbids network access.
 

@@ -16,7 +16,8 @@ from wenet_hs.score.tables import format_p, format_points, format_signed
 
 
 def render_page(template: str, **values: Any) -> str:
-    """The HTML of a file in `templates/`, with its variables, the date and the version of wenet_hs."""
+    """The HTML of a file in `templates/`, with its variables, the date and the version of
+    wenet_hs."""
     date = datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z")
     return _environment().get_template(template).render(date=date, version=version("wenet_hs"), **values)
 

@@ -15,7 +15,8 @@ from wenet_hs.score.tables import format_columns, header_and_rows
 
 
 def format_summary(data: ReportData) -> str:
-    """Error rates in %, the macro average with its 95 % interval, and the real-time factor; empty without scores."""
+    """Error rates in %, the macro average with its 95 % interval, and the real-time factor; empty
+    without scores."""
     if not data.scored_modes:
         return ""
     fault = speed_fault(data.experiments)
@@ -49,7 +50,8 @@ def _find_languages(experiments: Sequence[ExperimentResults]) -> list[str]:
 
 
 def _format_rates(experiment: ExperimentResults, mode: str, langs: Sequence[str]) -> list[str]:
-    """The rate of each language, the macro average if there are several languages, and its interval."""
+    """The rate of each language, the macro average if there are several languages, and its
+    interval."""
     report = experiment.scores[mode]
     rates = [report.languages[lang].rate if lang in report.languages else None for lang in langs]
     if len(langs) > 1:
@@ -78,7 +80,8 @@ def _summarize_seeds(data: ReportData) -> Iterator[str]:
 
 
 def _warn_of_single_trainings(data: ReportData) -> Iterator[str]:
-    """The sentence of the verdict on what one training per system cannot show, where there are several systems."""
+    """The sentence of the verdict on what one training per system cannot show, where there are
+    several systems."""
     if data.mode is None:
         return
     groups = group_seeds(data.experiments, data.mode)

@@ -138,7 +138,8 @@ def _read_lm_scores(model_dir: Path) -> dict[str, _LmScore]:
 
 
 def _name_system(folder: Path, seed: int) -> str:
-    """The name of the folder without the seed, then what the option --exp of a recipe adds to `exp`."""
+    """The name of the folder without the seed, then what the option --exp of a recipe adds to
+    `exp`."""
     folder = folder.resolve()
     name = folder.name.removesuffix(f"-seed{seed}")
     added = folder.parent.name.removeprefix("exp")
@@ -146,7 +147,8 @@ def _name_system(folder: Path, seed: int) -> str:
 
 
 def _name_chunks(decoding: DecodingRecord) -> str:
-    """`-chunk16-4` for chunks of 16 frames with 4 chunks to the left; empty for whole utterances."""
+    """`-chunk16-4` for chunks of 16 frames with 4 chunks to the left; empty for whole
+    utterances."""
     size = decoding.options.get(_CHUNK_SIZE)
     num_left = decoding.options.get(_LEFT_CHUNKS)
     if size in (None, -1):
@@ -166,7 +168,8 @@ def _folder_of_recipe(model_dir: Path) -> Path:
 
 
 def _without_folders(run: RunRecord, recipe: Path) -> RunRecord:
-    """The facts of a record that belong to a study, without times and without folders of one machine.
+    """The facts of a record that belong to a study, without times and without folders of one
+    machine.
 
     Paths below the folder of the recipe are relative to it; of others only the name is kept.
     """
@@ -236,7 +239,8 @@ def _sum_hours(clips: Sequence[Utterance]) -> float | None:
 
 
 def _read_first_part(run: RunRecord) -> TrainingPart | None:
-    """The training of the folder that `--checkpoint` names; None if it is no folder of a training."""
+    """The training of the folder that `--checkpoint` names; None if it is no folder of a
+    training."""
     if run.base_name is None:
         return None
     folder = ExperimentFolder(Path(run.base_name))
@@ -256,7 +260,8 @@ def _group_by_language(report: Report) -> _ByLanguage:
 
 
 def _find_implausible(utterances: _ByLanguage, data_folders: Iterable[Path]) -> dict[str, list[int]] | None:
-    """The utterances that an implausible.tsv names, by language, as indices in the order of the keys.
+    """The utterances that an implausible.tsv names, by language, as indices in the order of the
+    keys.
 
     None if there is no such file.
     """
@@ -301,7 +306,8 @@ def _kinds_of_errors(report: Report, lang: str) -> tuple[int, int, int]:
 
 
 def _sum_feature_errors(report: Report) -> dict[str, float] | None:
-    """The sum of the phone feature distances by language; None for other units than phones, or without panphon."""
+    """The sum of the phone feature distances by language; None for other units than phones, or
+    without panphon."""
     if report.rules.metric != "per" or find_spec("panphon") is None:
         return None
     groups = _group_by_language(with_features(report))

@@ -17,7 +17,8 @@ from wenet_hs.tree.errors import DataError, list_names
 
 
 def find_stats(runs: Iterable[RunRecord]) -> list[Path]:
-    """The stats.json of each corpus of these trainings that still exists, beside the lists in the records."""
+    """The stats.json of each corpus of these trainings that still exists, beside the lists in the
+    records."""
     lists = list[str]()
     for run in runs:
         lists += run.lists.train_paths
@@ -58,7 +59,8 @@ def find_test_list(keys: Set[str], stats: Iterable[Path]) -> ListOfTest:
 
 
 def read_test_list(keys: Set[str], path: Path) -> ListOfTest:
-    """The list that was decoded. Raises DataError if it lacks one of these utterances, or is damaged."""
+    """The list that was decoded. Raises DataError if it lacks one of these utterances, or is
+    damaged."""
     clips = {clip.key: clip for clip in read_data_list(path)}
     absent = sorted(keys - clips.keys())
     if absent:

@@ -7,7 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from wenet_hs.results.folder import DEFAULT_TEST, DecodedTest, DecodingRecord, ExperimentFolder, ModeSpeed
+from wenet_hs.results.folder import (
+    DEFAULT_TEST,
+    DecodedTest,
+    DecodingRecord,
+    ExperimentFolder,
+    ModeSpeed,
+)
 from wenet_hs.results.pairing import Training, training_of
 from wenet_hs.runs.record import RunRecord
 from wenet_hs.score.error_rate import Report
@@ -19,7 +25,8 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentResults:
-    """The content of one experiment folder. Files that do not exist are empty here and listed in `absent`."""
+    """The content of one experiment folder. Files that do not exist are empty here and listed in
+    `absent`."""
 
     name: str
     """The shortest end of the folder's path that differs from all other experiments."""
@@ -61,15 +68,16 @@ class ExperimentResults:
 
     @property
     def is_pretrained_on_simulated(self) -> bool:
-        """Whether the training began from a model of simulated speech, which recipes name `…simulated…`."""
+        """Whether the training began from a model of simulated speech, which recipes name
+        `…simulated…`."""
         return "simulated" in (self.run.base_name or "")
 
 
 def read_experiments(folders: Sequence[Path], *, test: str = DEFAULT_TEST) -> list[ExperimentResults]:
     """Read experiment folders. Their decoding results are in the sub-folder `test`.
 
-    Logs a warning per mode whose scoring is outdated.
-    Raises DataError for a folder that is given twice, does not exist, has no results, or has a damaged file.
+    Logs a warning per mode whose scoring is outdated. Raises DataError for a folder that is given
+    twice, does not exist, has no results, or has a damaged file.
     """
     for folder in folders:
         if not folder.is_dir():
@@ -81,7 +89,8 @@ def read_experiments(folders: Sequence[Path], *, test: str = DEFAULT_TEST) -> li
 
 
 def _shortest_names(folders: Sequence[Path]) -> list[str]:
-    """The ends of the paths with the fewest parts that are all different. The folders are different."""
+    """The ends of the paths with the fewest parts that are all different. The folders are
+    different."""
     parts = [folder.resolve().parts for folder in folders]
     for length in range(1, max(map(len, parts)) + 1):
         names = ["/".join(part[-length:]) for part in parts]

@@ -67,7 +67,8 @@ class DecodingRecord(BaseModel):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Device, beam size, weights and all other conditions, by name, in the order of the file."""
+        """Device, beam size, weights and all other conditions, by name, in the order of the
+        file."""
         return dict(self.model_extra or {})
 
     @property
@@ -183,7 +184,8 @@ class ExperimentFolder:
         return self.settings_path.is_file()
 
     def is_language_model(self) -> bool:
-        """Whether the training is one of a language model. Raises ConfigError as `read_settings`."""
+        """Whether the training is one of a language model. Raises ConfigError as
+        `read_settings`."""
         return self.has_settings() and is_language_model(self.settings_path)
 
     def read_settings(self) -> dict[str, Any]:
@@ -196,7 +198,8 @@ class ExperimentFolder:
         return dict(read_cached(read_yaml, self.settings_path).values)
 
     def read_run(self) -> RunRecord:
-        """What the training was started with and how far it is; a record without facts if there is none.
+        """What the training was started with and how far it is; a record without facts if there is
+        none.
 
         Raises DataError if run.json is damaged or of a newer version.
         """
@@ -210,7 +213,8 @@ class ExperimentFolder:
         return read_cached(read_curves, self.curves_path, {})
 
     def read_tree(self) -> Tree | NaryTree | None:
-        """The tree of the output layer; None without tree.json. Raises DataError if it is damaged."""
+        """The tree of the output layer; None without tree.json. Raises DataError if it is
+        damaged."""
         return load_tree(self.tree_path) if self.tree_path.is_file() else None
 
     def test(self, name: str = DEFAULT_TEST) -> DecodedTest:

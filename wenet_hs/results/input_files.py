@@ -9,7 +9,14 @@ from pathlib import Path
 from wenet_hs.base.files import file_sha256
 from wenet_hs.results.report_data import ReportData
 
-_FILES_OF_FOLDER = ("train.yaml", "metrics.jsonl", "units.txt", "tree.json", "final.pt", "final.json")
+_FILES_OF_FOLDER = (
+    "train.yaml",
+    "metrics.jsonl",
+    "units.txt",
+    "tree.json",
+    "final.pt",
+    "final.json",
+)
 
 
 @dataclass(frozen=True)

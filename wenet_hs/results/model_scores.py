@@ -1,12 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scores of one model in one decoding mode: the worst utterances, confusions, and units that are seldom right."""
+"""The scores of one model in one decoding mode: the worst utterances, confusions, and units that
+are seldom right."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_hs.score.alignments import Confusion, UnitRecall, count_confusions, find_examples, list_recalls
+from wenet_hs.score.alignments import (
+    Confusion,
+    UnitRecall,
+    count_confusions,
+    find_examples,
+    list_recalls,
+)
 from wenet_hs.score.error_rate import Report, worst_first
 from wenet_hs.score.report_file import read_report
 
@@ -26,7 +33,8 @@ class ModelScores:
     pairs: Sequence[Confusion]
     """The most frequent confusions."""
     examples: dict[tuple[str | None, str | None], str]
-    """Reference and hypothesis of a confusion → the key of the utterance with the fewest other errors."""
+    """Reference and hypothesis of a confusion → the key of the utterance with the fewest other
+    errors."""
     recalls: Sequence[UnitRecall]
     """Units by rising recall."""
 

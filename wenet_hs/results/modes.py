@@ -13,6 +13,7 @@ def sort_modes(modes: Iterable[str]) -> list[str]:
 
 
 def default_modes_first(modes: Iterable[str]) -> list[str]:
-    """The default decoding mode, the other modes in the opposite order of `MODES`, then others by name."""
+    """The default decoding mode, the other modes in the opposite order of `MODES`, then others by
+    name."""
     order = [DEFAULT_MODE, *reversed(MODES)]
     return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))

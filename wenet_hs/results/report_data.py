@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a report shows: experiments on one test set, the shown mode, systems over seeds, and the data."""
+"""What a report shows: experiments on one test set, the shown mode, systems over seeds, and the
+data."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -92,13 +93,15 @@ def gather_data(
     """Collect all input of a page.
 
     Args:
-        mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most experiments have.
-            The error rates never decide: that would be a selection on the test set.
+        mode: the decoding mode to show; None: `attention_rescoring`, or another mode that most
+            experiments have. The error rates never decide: that would be a selection on the test
+            set.
         stats: the stats.json of the data; None: the files beside the lists of the trainings.
-        data_list: the list that was decoded; None: the one beside a stats.json, if it has all scored utterances.
+        data_list: the list that was decoded; None: the one beside a stats.json, if it has all
+            scored utterances.
 
-    Raises ConfigError for a mode without scores, DataError for experiments with different test sets, or for a damaged
-    file of the data.
+    Raises ConfigError for a mode without scores, DataError for experiments with different test
+    sets, or for a damaged file of the data.
     """
     keys = _keys_of_same_test(experiments)
     runs = [experiment.run for experiment in experiments]
@@ -121,7 +124,8 @@ def gather_data(
 
 
 def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None) -> str | None:
-    """The mode to show: the requested one, or the one that most experiments have; None without scores.
+    """The mode to show: the requested one, or the one that most experiments have; None without
+    scores.
 
     Of modes that equally many have it is the first one of `default_modes_first`.
     Raises ConfigError if no experiment is scored in the requested mode.
@@ -138,7 +142,8 @@ def choose_mode(experiments: Sequence[ExperimentResults], requested: str | None)
 
 
 def _keys_of_same_test(experiments: Sequence[ExperimentResults]) -> set[str]:
-    """The keys of all scorings. Raises DataError for different references, because one table shows their rates."""
+    """The keys of all scorings. Raises DataError for different references, because one table shows
+    their rates."""
     first_path = Path()
     first: dict[str, tuple[str, str]] = {}
     for experiment in experiments:

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results files: what the tables of a study need of one training, small enough to commit and without transcripts.
+"""Results files: what the tables of a study need of one training, small enough to commit and
+without transcripts.
 
-A results file is JSON. Of a recogniser it has per decoding mode the errors of every utterance, their kinds, and the
-counts of the units by their frequency in training; of a language model the perplexities. Both have the cost of the
-training, its run record, and the settings that paired trainings must share.
+A results file is JSON. Of a recogniser it has per decoding mode the errors of every utterance,
+their kinds, and the counts of the units by their frequency in training; of a language model the
+perplexities. Both have the cost of the training, its run record, and the settings that paired
+trainings must share.
 """
 
 import json
@@ -22,7 +24,13 @@ from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 FORMAT = "wenet_hs.results/3"
-BANDS = (("unseen", 0), ("1 to 9", 9), ("10 to 99", 99), ("100 to 999", 999), ("1,000 and more", None))
+BANDS = (
+    ("unseen", 0),
+    ("1 to 9", 9),
+    ("10 to 99", 99),
+    ("100 to 999", 999),
+    ("1,000 and more", None),
+)
 """Name and greatest training count of the frequency bands of units."""
 DEV_LOSS = "dev loss, nats"
 Counts = tuple[int, int, int, int]
@@ -43,7 +51,8 @@ class ModeResults:
     feature_errors: dict[str, float] | None
     """The sum of the phone feature distances by language; None if they were not computed."""
     bands: dict[str, Counts]
-    """The counts of units by their frequency in training; an insertion counts in the band of the inserted unit."""
+    """The counts of units by their frequency in training; an insertion counts in the band of the
+    inserted unit."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +66,8 @@ class TrainingPart:
     dev_loss: float | None = None
     """Of the attention decoder at the last validation, nats."""
     take_off: float | None = None
-    """How far the CTC loss came below its plateau at most, nats, see `ctc_take_off`; None if it is not recorded."""
+    """How far the CTC loss came below its plateau at most, nats, see `ctc_take_off`; None if it is
+    not recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,19 +77,22 @@ class Results(TrainingPart):
     system: str
     seed: int
     settings: dict[str, Any] = field(default_factory=dict)
-    """Settings by dotted name: those that `training_of` reads, or of a language model those without the default."""
+    """Settings by dotted name: those that `training_of` reads, or of a language model those without
+    the default."""
     run: RunRecord = RunRecord()
-    """What the training was started with; paths are relative to the recipe, two folders above the experiment."""
+    """What the training was started with; paths are relative to the recipe, two folders above the
+    experiment."""
     first: TrainingPart | None = None
     """The training whose folder `--checkpoint` names."""
     units: dict[str, list[int]] = field(default_factory=dict)
     """The reference units of each utterance by language, in the order of the keys."""
     modes: dict[str, ModeResults] = field(default_factory=dict)
     decoding: dict[str, Any] = field(default_factory=dict)
-    """The options of decoding that are not 0 or absent: beam size, weights, language model, known units. Chunks are not
-    among them: they are in the name of the system."""
+    """The options of decoding that are not 0 or absent: beam size, weights, language model, known
+    units. Chunks are not among them: they are in the name of the system."""
     implausible: dict[str, list[int]] | None = None
-    """The clips of implausible duration by language, as indices of `units`; None if `prepare` named none."""
+    """The clips of implausible duration by language, as indices of `units`; None if `prepare` named
+    none."""
     is_simulated: bool = False
     """Whether the test set is simulated speech."""
     is_pretrained_on_simulated: bool = False
@@ -108,7 +121,8 @@ class Results(TrainingPart):
         return training_of(self.name, self.settings | {"seed": self.seed}, self.run)
 
     def rates(self, mode: str, *, only_plausible: bool = False) -> dict[str, float]:
-        """The error rate of each language and of MACRO and MICRO, also without the clips of implausible duration.
+        """The error rate of each language and of MACRO and MICRO, also without the clips of
+        implausible duration.
 
         A language without units has no rate.
         """
@@ -130,7 +144,8 @@ class Results(TrainingPart):
         return rates | {MACRO: macro, MICRO: all_errors / all_units}
 
     def numbers(self, *, only_plausible: bool = False) -> dict[str, float]:
-        """The macro average of each mode in %, the loss on the dev set, and the perplexities, by name of the column."""
+        """The macro average of each mode in %, the loss on the dev set, and the perplexities, by
+        name of the column."""
         numbers = dict[str, float]()
         for mode in self.modes:
             numbers[mode] = 100 * self.rates(mode, only_plausible=only_plausible)[MACRO]
@@ -146,7 +161,8 @@ def _sum_without(values: Sequence[int], left_out: Sequence[int]) -> int:
 
 
 def write_results(results: Results, folder: Path) -> Path:
-    """Write one results file, named after the system and the seed, into a folder. Returns its path."""
+    """Write one results file, named after the system and the seed, into a folder. Returns its
+    path."""
     path = folder / f"{results.name}.json"
     defaults = asdict(Results(system="", seed=-1, steps=-1, train_hours=-1, train_seconds=-1))
     record = {key: value for key, value in asdict(results).items() if value != defaults[key]}

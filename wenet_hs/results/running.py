@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state of a training, from its run record and metrics.jsonl: step, time left, warnings, curves."""
+"""The state of a training, from its run record and metrics.jsonl: step, time left, warnings,
+curves."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -82,7 +83,7 @@ def _minutes(seconds: float | None) -> float | None:
 
 
 def _last_step(record: RunRecord, curves: Curves) -> int:
-    """The last step of the record, or for a folder of an earlier version that of the curves."""
+    """The last step of the record, or of the curves if it has no progress."""
     if record.progress is not None:
         return record.progress.step
     last_steps = [points[-1]["step"] for points in curves.values() if points]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The scores that belong to the weights of a model folder, which other weights of the folder may not have."""
+"""The scores that belong to the weights of a model folder, which other weights of the folder may
+not have."""
 
 import logging
 from dataclasses import dataclass

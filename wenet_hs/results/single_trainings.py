@@ -17,13 +17,16 @@ class ComparedTrainings:
     differences: Mapping[int, Mapping[str, Difference]]
     """By the number of the other experiment; of each language and average."""
     faults: Sequence[str]
-    """A message for each training that cannot be compared, and for each one that is not scored in the mode."""
+    """A message for each training that cannot be compared, and for each one that is not scored in
+    the mode."""
     is_over_seeds: bool
-    """Whether systems are compared over seeds. Then only trainings with the seed of the first one are compared here."""
+    """Whether systems are compared over seeds. Then only trainings with the seed of the first one
+    are compared here."""
 
 
 def compare_with_first(data: ReportData) -> ComparedTrainings:
-    """Compare the shown trainings with the first one. Takes a second per pair. At least one training must be shown."""
+    """Compare the shown trainings with the first one. Takes a second per pair. At least one
+    training must be shown."""
     first, *others = data.shown
     speakers = _known_speakers(data)
     is_over_seeds = any(system.mode == data.mode for system in data.systems)

@@ -30,7 +30,8 @@ class UnequalWork:
 
 
 def names_without_encoder_time(experiments: Sequence[ExperimentResults]) -> list[str]:
-    """The experiments with decoding times, but without the time of the encoder or the duration of the audio."""
+    """The experiments with decoding times, but without the time of the encoder or the duration of
+    the audio."""
     return [experiment.name for experiment in experiments if experiment.speeds and not _has_encoder_time(experiment)]
 
 
@@ -55,7 +56,8 @@ def find_unequal_work(experiments: Sequence[ExperimentResults]) -> UnequalWork |
 def _shared_stages(first: ExperimentResults, second: ExperimentResults) -> list[str]:
     """The recorded stages that are the same work for both.
 
-    Features and encoder are the same for each output layer, and CTC too if its settings and units are equal.
+    Features and encoder are the same for each output layer, and CTC too if its settings and units
+    are equal.
     """
     stages = ["features", "encoder"]
     has_equal_settings = first.settings.get("ctc_conf") == second.settings.get("ctc_conf")

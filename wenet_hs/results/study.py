@@ -47,15 +47,17 @@ class TableSpec(BaseModel):
     text: str = ""
     """Markdown before the numbers: the command, the data, what the paper has."""
     systems: dict[str, str] = {}
-    """System → its name in the table, in the order of the rows. The first one is the baseline. Default: all that have
-    results, under their own names."""
+    """System → its name in the table, in the order of the rows. The first one is the baseline.
+    Default: all that have results, under their own names."""
     modes: list[str] = []
-    """Decoding modes; the per-language rates are those of the first one. Default: all that the results have."""
+    """Decoding modes; the per-language rates are those of the first one. Default: all that the
+    results have."""
     comparisons: list[tuple[str, str]] | None = None
     """Pairs A, B of systems; default: the first system with each other one."""
     chart: ChartSpec | None = None
     also: list[str] = []
-    """Other folders, relative to this one, whose results of these systems belong to the table too."""
+    """Other folders, relative to this one, whose results of these systems belong to the table
+    too."""
     paper: dict[str, tuple[float, float]] = {}
     """System of language models → perplexities on valid and test in the paper."""
 
@@ -87,13 +89,15 @@ class StudyTable:
 
     @property
     def columns(self) -> list[str]:
-        """The decoding modes; of language models the names of their perplexities. See `Results.numbers`."""
+        """The decoding modes; of language models the names of their perplexities. See
+        `Results.numbers`."""
         perplexities = dict.fromkeys(name for training in self.trainings for name in training.scores)
         return self.spec.modes or [*perplexities]
 
     @property
     def common_seeds(self) -> list[int]:
-        """The seeds that all systems with results have: means over other seeds are not comparable."""
+        """The seeds that all systems with results have: means over other seeds are not
+        comparable."""
         seeds = [{*of_system} for of_system in self.results.values() if of_system]
         return sorted(set[int].intersection(*seeds))
 
@@ -117,10 +121,12 @@ class StudyTable:
 
 
 def read_table(folder: Path, published: Path | None = None) -> StudyTable:
-    """Read a table's folder. Without a `table.yaml` it is that of the folder of this name in `published`, if any.
+    """Read a table's folder. Without a `table.yaml` it is that of the folder of this name in
+    `published`, if any.
 
-    Raises ConfigError for a wrong `table.yaml`, DataError for a damaged file, a system that `table.yaml` does not name,
-    results of one system on different test sets, or results that were decoded with different options.
+    Raises ConfigError for a wrong `table.yaml`, DataError for a damaged file, a system that
+    `table.yaml` does not name, results of one system on different test sets, or results that were
+    decoded with different options.
     """
     spec_path = folder / SPEC
     if not spec_path.is_file() and published is not None:
@@ -149,7 +155,8 @@ def read_table(folder: Path, published: Path | None = None) -> StudyTable:
 
 
 def _read_spec(path: Path, title: str) -> TableSpec:
-    """The settings in a `table.yaml`; only a title without this file. Raises ConfigError if they are wrong."""
+    """The settings in a `table.yaml`; only a title without this file. Raises ConfigError if they
+    are wrong."""
     values = read_yaml(path).values if path.is_file() else {"title": title}
     try:
         return TableSpec.model_validate(values)
@@ -196,7 +203,11 @@ def _check_test_sets(trainings: Sequence[Results], mode: str) -> None:
     """Raise DataError if the trainings have different test sets in a mode that all have."""
     names = {training.modes[mode].keys: training.name for training in trainings}
     if len(names) > 1:
-        raise DataError(mode, f"{' and '.join(names.values())} have different test sets", "score them on one list")
+        raise DataError(
+            mode,
+            f"{' and '.join(names.values())} have different test sets",
+            "score them on one list",
+        )
 
 
 def _check_one_decoding(folder: Path, trainings: Sequence[Results]) -> None:
@@ -235,13 +246,15 @@ def compare_study(table: StudyTable) -> list[SystemSeeds]:
 
 
 def _scored_trainings(table: StudyTable, system: str, mode: str) -> dict[int, Results]:
-    """The trainings of a system that are scored in a mode, by seed; empty for a system without results."""
+    """The trainings of a system that are scored in a mode, by seed; empty for a system without
+    results."""
     trainings = table.results.get(system, {})
     return {seed: training for seed, training in trainings.items() if mode in training.modes}
 
 
 def _pair_errors(a: Results, b: Results, mode: str) -> Errors:
-    """Per language the errors of both and the units of each utterance, without languages that have no units.
+    """Per language the errors of both and the units of each utterance, without languages that have
+    no units.
 
     Raises DataError if the two are no pair, or have different test sets.
     """

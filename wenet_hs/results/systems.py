@@ -28,10 +28,12 @@ class _System:
 
 
 def group_seeds(experiments: Sequence[ExperimentResults], mode: str) -> dict[str, Seeds]:
-    """The experiments with a macro average in this mode by system, which is all settings and files but the seed.
+    """The experiments with a macro average in this mode by system, which is all settings and files
+    but the seed.
 
-    A system has the name of its first experiment, without the seed if this name is of one system only.
-    A second experiment with equal settings and seed is another system. Experiments without a seed are single.
+    A system has the name of its first experiment, without the seed if this name is of one system
+    only. A second experiment with equal settings and seed is another system. Experiments without a
+    seed are single.
     """
     systems: dict[object, _System] = {}
     num_equal = Counter[tuple[str, str]]()
@@ -74,7 +76,8 @@ class ComparedSystems:
     """The systems with several seeds."""
 
     systems: Sequence[SystemSeeds] = ()
-    """Each system in each mode. The difference is from the first one; p is corrected for all comparisons."""
+    """Each system in each mode. The difference is from the first one; p is corrected for all
+    comparisons."""
     faults: Sequence[str] = ()
     """A message for each system that cannot be compared with the first one."""
 

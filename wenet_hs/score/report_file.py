@@ -24,7 +24,11 @@ def report_to_json(report: Report, confusions: ConfusionReport | None = None) ->
         "name": report.name,
         "signature": report.signature,
         "rules": asdict(report.rules),
-        "bootstrap": {"num_resamples": report.num_resamples, "seed": SEED, "confidence": CONFIDENCE},
+        "bootstrap": {
+            "num_resamples": report.num_resamples,
+            "seed": SEED,
+            "confidence": CONFIDENCE,
+        },
         "macro": _group_record(report.macro),
         "micro": _group_record(report.micro),
         "missing": report.missing,
@@ -85,7 +89,12 @@ def _dump(value: object) -> str:
 
 
 def _counts_record(counts: ErrorCounts) -> dict[str, int]:
-    return {"N": counts.num_units, "S": counts.substitutions, "D": counts.deletions, "I": counts.insertions}
+    return {
+        "N": counts.num_units,
+        "S": counts.substitutions,
+        "D": counts.deletions,
+        "I": counts.insertions,
+    }
 
 
 def _group_record(score: LanguageScore | MacroScore) -> dict[str, Any]:

@@ -254,7 +254,7 @@ def read_card(options: PackOptions, published: RunRecord, license_id: str) -> st
     path = options.card or Path()
     text = "\n".join(read_lines(path)).rstrip() + "\n"
     front = _front_matter(path, text)
-    if _is_of_other_weights(text, front, published.files[WEIGHTS]):
+    if _is_of_other_weights(front, published.files[WEIGHTS]):
         raise DataError(path, "was made for other weights", "make it again with --out FILE.md, and edit it again")
     flags = {"license": options.license and license_id, "languages": [*options.languages]}
     flags |= {"datasets": [*options.datasets], "base_model": options.base_model}
@@ -271,12 +271,9 @@ def read_card(options: PackOptions, published: RunRecord, license_id: str) -> st
     return re.sub(rf"(?<![\w.-]){re.escape(draft)}\.zip(?![\w-])", lambda _: reference(options), text)
 
 
-def _is_of_other_weights(text: str, front: Mapping[str, Any], weights_sha256: str) -> bool:
-    """Whether a card names other weights. Earlier versions have their SHA-256 in the text only."""
-    if WEIGHTS_KEY in front:
-        return bool(front[WEIGHTS_KEY] != weights_sha256)
-    earlier_key = f"{SHA256_OF}{WEIGHTS}: "
-    return earlier_key in text and f"{earlier_key}{weights_sha256}" not in text
+def _is_of_other_weights(front: Mapping[str, Any], weights_sha256: str) -> bool:
+    """Whether a card names other weights."""
+    return bool(front.get(WEIGHTS_KEY, weights_sha256) != weights_sha256)
 
 
 def is_card(path: Path) -> bool:

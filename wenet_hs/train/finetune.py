@@ -20,20 +20,28 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
-from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import AnyTree, build_head
-from wenet_hs.model.checkpoint import MANIFEST, load_weights, read_weights, verification_error, weights_path
+from wenet_hs.model.checkpoint import MANIFEST, load_weights, verification_error, weights_path
 from wenet_hs.model.encoders.kinds import check_same_outputs
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
-from wenet_hs.model.experiment import TREE_FILES, check_files, check_old_convention, check_tree, find_files, head_confs
-from wenet_hs.model.foreign_weights import check_num_units, convert_state_dict, has_decoder, is_wenet, state_sizes
+from wenet_hs.model.experiment import (
+    TREE_FILES,
+    FilesOfWeights,
+    check_files,
+    check_old_convention,
+    check_tree,
+    find_home,
+    head_confs,
+    read_files_of_weights,
+)
+from wenet_hs.model.foreign_weights import ModelWeights, check_num_units, has_decoder, read_model_weights, state_sizes
+from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.errors import CheckpointError, list_names
-from wenet_hs.tree.original import is_original, saved_tree
 from wenet_hs.tree.tree import Tree, load_tree
 
 logger = logging.getLogger(__name__)
@@ -126,7 +134,7 @@ def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> F
     unit_map = UnitMap(same_ids, same_ids) if base.table is None else match_units(base.table, units)
     if base.table is None and base.num_units != len(units):
         found = f"made for {base.num_units} units, here are {len(units)}, and its unit table is not next to it"
-        raise CheckpointError(base.path, found, f"put its units.txt into {base.home}")
+        raise CheckpointError(base.where, found, f"put its units.txt into {base.files.folder}")
     own = {name: value.detach().cpu() for name, value in model.state_dict().items()}
     have_decoders = model.decoder is not None and has_decoder(base.state)
     mapped = _ALL_PREFIXES if have_decoders else (*_ALL_PREFIXES, "decoder.")
@@ -142,10 +150,10 @@ def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> F
     pairs = [(own[name], base.state[name].to(own[name].dtype)) for name in statistics]
     if any(ours.shape == theirs.shape and not torch.allclose(ours, theirs, 1e-4, 1e-5) for ours, theirs in pairs):
         found = "features are normalised with its own statistics, not with those of cmvn_conf.cmvn_file"
-        logger.warning("%s: %s: its encoder was trained on them", base.path, found)
-    load_weights(model, state, str(base.path))
+        logger.warning("%s: %s: its encoder was trained on them", base.where, found)
+    load_weights(model, state, base.where)
     if isinstance(model.encoder, PretrainedEncoder):
-        check_same_outputs(model.encoder.description, base.home / "encoder.json")
+        check_same_outputs(model.encoder.description, base.files.folder / "encoder.json")
     return _report(base, units, unit_map, counts, own)
 
 
@@ -156,8 +164,8 @@ def _report(
     kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
     old_units = units.units if base.table is None else base.table.units
     return FineTuneReport(
-        checkpoint=str(base.path),
-        unit_table=None if base.table_path is None else str(base.table_path),
+        checkpoint=base.where,
+        unit_table=None if base.files.table_path is None else str(base.files.table_path),
         units_kept=int(is_kept.sum()),
         units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
         units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
@@ -204,27 +212,35 @@ def mix_rows(own: Tensor, theirs: Tensor, mapping: RowMapping) -> tuple[Tensor, 
     return result, RowCount(int(is_taken.sum()), len(own))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BaseModel:
-    """A trained model: its weights, and the files next to them."""
+    """A trained model: its weights, which are on the CPU, and the files next to them."""
 
-    path: Path
-    """The file or checkpoint folder of the weights."""
-    state: dict[str, Tensor]
-    """The weights under our names, on the CPU."""
-    home: Path
-    """The folder of the model's other files."""
-    table_path: Path | None
-    table: UnitTable | None
-    config: ExperimentConfig | None
-    trees: dict[str, AnyTree]
+    weights: ModelWeights
+    files: FilesOfWeights
+    trees: Mapping[str, AnyTree]
     """By section of the head."""
-    is_original: bool = False
-    """Whether the decoder's head is that of the paper's original implementation; the config does not name it."""
+
+    @property
+    def where(self) -> str:
+        """The file or checkpoint folder of the weights."""
+        return self.weights.where
+
+    @property
+    def state(self) -> Mapping[str, Tensor]:
+        """The weights by our names."""
+        return self.weights.state
+
+    @property
+    def table(self) -> UnitTable | None:
+        return self.files.table
 
     @property
     def num_units(self) -> int:
-        return state_sizes(self.state, str(self.path))[0] if self.table is None else len(self.table)
+        if self.table is not None:
+            return len(self.table)
+        num_units, _ = state_sizes(self.state, self.where)
+        return num_units
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
         """A head with the structure of the trained model's head, without its weights; None if that is unknown, or if
@@ -239,8 +255,9 @@ class BaseModel:
         shapes = {name.removeprefix(prefix): v.shape for name, v in self.state.items() if name.startswith(prefix)}
         if section == "head_conf" and not has_decoder(self.state):
             return None
-        if self.config is not None and not (self.is_original and section == "head_conf"):
-            conf = head_confs(self.config)[section]
+        is_original = section == "head_conf" and self.weights.original_tree is not None
+        if self.files.config is not None and not is_original:  # the config does not name that head
+            conf = head_confs(self.files.config)[section]
         elif "inner_vector.weight" in shapes:
             conf = HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
         elif tree is None and shapes.get("output.weight", ())[:1] == (self.num_units,):
@@ -248,17 +265,17 @@ class BaseModel:
         if tree is None and (conf is None or isinstance(conf, TreeHeadConf)):
             if not same_units or _head_shapes(new) != shapes:
                 return None
-            logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.path)
+            logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.where)
             return new
         if conf is None:
             return None
         with torch.random.fork_rng(devices=[]):  # its random weights are not used
-            _, width = state_sizes(self.state, str(self.path))
+            _, width = state_sizes(self.state, self.where)
             head = build_head(conf, width, self.num_units, tree, section=section)
         if _head_shapes(head) != shapes:
-            described = f"that {self.home / 'train.yaml'} and the tree next to it describe"
+            described = f"that {self.files.folder / 'train.yaml'} and the tree next to it describe"
             found = f"its {prefix}* are not those of the {type(head).__name__} {described}"
-            raise CheckpointError(self.path, found, "put the weights and their own files together")
+            raise CheckpointError(self.where, found, "put the weights and their own files together")
         return head
 
 
@@ -271,42 +288,72 @@ def read_base_model(checkpoint: Path) -> BaseModel:
 
     Args:
         checkpoint: a file of weights, a checkpoint folder, or a model folder, ours or WeNet's.
-    Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are damaged or do not
-        belong together.
+    Raises: CheckpointError, DataError or ConfigError if the weights or the files next to them are
+        damaged or do not belong together.
     """
-    path, folder = checkpoint, checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
-    if (folder / MANIFEST).exists() and not (folder / "final.pt").exists():
-        if fault := verification_error(folder):
+    path = _find_weights(checkpoint)
+    weights = read_model_weights(path)
+    files = read_files_of_weights(find_home(path))
+    _check_files_of(weights, files)
+    trees = _read_trees(weights, files)
+    return BaseModel(weights=weights, files=files, trees=trees)
+
+
+def _find_weights(checkpoint: Path) -> Path:
+    """The file or checkpoint folder of the weights that `--checkpoint` names.
+
+    Raises CheckpointError for a damaged checkpoint and for a folder in Hugging Face's layout.
+    """
+    path = checkpoint
+    folder = checkpoint.parent if checkpoint.name == "model.pt" else checkpoint
+    is_checkpoint = (folder / MANIFEST).exists() and not (folder / "final.pt").exists()
+    if is_checkpoint:
+        fault = verification_error(folder)
+        if fault is not None:
             raise CheckpointError(f"--checkpoint {checkpoint}", fault, "use another checkpoint")
     elif checkpoint.is_dir() and not (checkpoint / "model.pt").exists():
         path = weights_path(checkpoint)
     if (checkpoint / "config.json").is_file() and not (checkpoint / "train.yaml").is_file():
         to_do = "set encoder_conf.path to it, or convert a model that was fine-tuned with CTC by `wenet-hs import`"
         raise CheckpointError(f"--checkpoint {checkpoint}", "is a folder in Hugging Face's layout", to_do)
-    raw = read_weights(path)
-    home, table_path, config = find_files(path)
-    table = None if table_path is None else UnitTable.read(table_path)
-    state = convert_state_dict(raw) if is_wenet(raw) else raw
-    if config is not None:
-        check_files(home, config)
-    if table is not None and table_path is not None:
-        check_num_units(state, len(table), str(path), str(table_path))
-        if config is not None:
-            check_special(table, config.tokenizer_conf.special_tokens, f"{home / 'train.yaml'}: tokenizer_conf")
-            if is_wenet(raw):
-                check_old_convention(config, table, table_path)
+    return path
+
+
+def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
+    """Raise CheckpointError or DataError if the files changed, or belong to other weights."""
+    if files.config is not None:
+        check_files(files.folder, read_run(files.folder))
+    if files.table is None or files.table_path is None:
+        return
+    check_num_units(weights.state, len(files.table), weights.where, str(files.table_path))
+    if files.config is None:
+        return
+    special_tokens = files.config.tokenizer_conf.special_tokens
+    check_special(files.table, special_tokens, f"{files.folder / 'train.yaml'}: tokenizer_conf")
+    if weights.is_foreign:
+        check_old_convention(files.config, files.table, files.table_path)
+
+
+def _read_trees(weights: ModelWeights, files: FilesOfWeights) -> dict[str, AnyTree]:
+    """The trees of the heads, by their sections: from files, or that in an original checkpoint.
+
+    Raises DataError if a tree is damaged or not over the units of the table.
+    """
     trees: dict[str, AnyTree] = {}
-    for section, name in TREE_FILES.items():
-        named = name if config is None else Path(getattr(head_confs(config)[section], "tree", "")).name
-        has_own_tree = section == "head_conf" and is_original(raw)
-        if named and (home / named).is_file() and not has_own_tree:
-            trees[section] = load_tree(home / named)
-            if table is not None:
-                check_tree(trees[section], table.units, home / named)
-    if is_original(raw):
-        tree = saved_tree(raw, state_sizes(state, str(path))[0], str(path))
-        trees["head_conf"] = tree if table is None else replace(tree, units=table.units)
-    return BaseModel(path, state, home, table_path, table, config, trees, is_original(raw))
+    for section, default_name in TREE_FILES.items():
+        name = default_name
+        if files.config is not None:
+            name = Path(getattr(head_confs(files.config)[section], "tree", "")).name
+        has_own_tree = section == "head_conf" and weights.original_tree is not None
+        if has_own_tree or not name or not (files.folder / name).is_file():
+            continue
+        trees[section] = load_tree(files.folder / name)
+        if files.table is not None:
+            check_tree(trees[section], files.table.units, files.folder / name)
+    tree = weights.original_tree
+    if tree is not None:
+        trees["head_conf"] = tree if files.table is None else replace(tree, units=files.table.units)
+    return trees
 
 
 def match_units(old: UnitTable, new: UnitTable) -> UnitMap:

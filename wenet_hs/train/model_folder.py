@@ -1,74 +1,68 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The experiment folder that a training writes: its files, its config, and what a resumed run may change of them."""
+"""The experiment folder that a training writes: its files, its config, what a resumed run may change."""
 
 import hashlib
 import itertools
 import json
-import logging
-import os
-import platform
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from pydantic import BaseModel
 
-from wenet_hs.base.files import file_sha256
 from wenet_hs.compute.devices import has_native_bf16, has_native_fp16
 from wenet_hs.config.encoders import PretrainedConf, UpperConf
-from wenet_hs.config.load import Config, config_changes, flatten
+from wenet_hs.config.load import AnySection, Config, config_changes, flatten
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.heads.gpu import is_gpu
-from wenet_hs.model.checkpoint import hash_weights
 from wenet_hs.model.encoders.description import read_description
-from wenet_hs.model.encoders.weights import hash_pretrained
 from wenet_hs.model.experiment import TREE_FILES
 from wenet_hs.runs.record import (
-    RUN_FILE,
-    DataFile,
-    DataLists,
-    FirstWeights,
-    RunProgress,
     RunRecord,
-    Start,
-    read_run,
-    utc_now,
 )
 from wenet_hs.text.units import UnitTable
-from wenet_hs.train.start import BasePath, EarlierTraining, ListPaths, TrainingRequest
+from wenet_hs.train.start import EarlierTraining, TrainingRequest
+from wenet_hs.train.start_record import SAME_RUN, Hardware, make_start_record
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import ConfigError
 
-logger = logging.getLogger(__name__)
-
+Change = tuple[str, Any, Any]
+"""A dotted setting, its value before and its value now."""
+CMVN_FILE = "cmvn_conf.cmvn_file"
 FOLDER_NAMES = {
-    **{"tokenizer_conf.symbol_table_path": "units.txt", "tokenizer_conf.bpe_path": "bpe.model"},
+    "tokenizer_conf.symbol_table_path": "units.txt",
+    "tokenizer_conf.bpe_path": "bpe.model",
     "encoder_conf.path": "encoder.json",
-    **{"cmvn_conf.cmvn_file": "global_cmvn", **{f"{section}.tree": name for section, name in TREE_FILES.items()}},
+    CMVN_FILE: "global_cmvn",
+    **{f"{section}.tree": name for section, name in TREE_FILES.items()},
 }
 """The settings that name files, with the names that the files get in an experiment folder."""
-_CHECKPOINTING = "gradient_checkpointing"
 FREE_TO_CHANGE = frozenset(
-    (
-        *("max_epoch", "max_minutes", "log_interval", "save_interval", "keep_checkpoints", "num_workers"),
-        *("keep_checkpoints_gb", "keep_best", "keep_best_by"),
-        *("early_stopping.metric", "early_stopping.patience", "early_stopping.min_delta"),
-        *("dataset_conf.max_bad_clips", "dataset_conf.max_unknown_units"),
-        *(f"encoder_conf.{_CHECKPOINTING}", f"decoder_conf.{_CHECKPOINTING}"),
-        f"encoder_conf.upper.{_CHECKPOINTING}",
-    )
+    {
+        "max_epoch",
+        "max_minutes",
+        "log_interval",
+        "save_interval",
+        "keep_checkpoints",
+        "keep_checkpoints_gb",
+        "keep_best",
+        "keep_best_by",
+        "num_workers",
+        "early_stopping.metric",
+        "early_stopping.patience",
+        "early_stopping.min_delta",
+        "dataset_conf.max_bad_clips",
+        "dataset_conf.max_unknown_units",
+        "encoder_conf.gradient_checkpointing",
+        "encoder_conf.upper.gradient_checkpointing",
+        "decoder_conf.gradient_checkpointing",
+    }
 )
 """Settings that a resumed run may change: they do not change what a step computes. (What ends the
-schedule of `warmup_cosine` does, see `_may_change`.)"""
+schedule of `warmup_cosine` does, see `_ends_of_schedule`.)"""
 OUTPUT_CACHE = "encoder_conf.cache"
 """A resumed run may name another folder, but not begin or end to use one: a cache rounds to float16."""
-_SAME_RUN = "a resumed run must be the same: give the earlier one again, or use another --model_dir"
 MIN_WIDTH_FOR_BF16 = 256
 """On a CPU narrower encoders gain up to 1.2× from bf16 (AMD) or train at 0.7× the speed (Intel with AMX): oneDNN
 compiles bf16 kernels for each new length (benchmarks/notes/training_speed_cpu.md)."""
@@ -93,35 +87,32 @@ def resolve_auto(
     Raises ConfigError for fp16 where the device would emulate it.
     """
     if config.matmul_precision == "auto":
-        chosen = "high" if is_gpu(device) else "highest"
+        precision = "high" if is_gpu(device) else "highest"
         if earlier is not None:
-            chosen = earlier.config.matmul_precision
-        config = config.model_copy(update={"matmul_precision": chosen})
+            precision = earlier.config.matmul_precision
+        config = config.model_copy(update={"matmul_precision": precision})
     if not isinstance(config, ExperimentConfig):
         return config
     dtype = config.dtype
     stated_in = where
-    if dtype == "auto" and earlier is not None and isinstance(earlier.config, ExperimentConfig):
+    if dtype == "auto" and earlier is not None:
+        assert isinstance(earlier.config, ExperimentConfig)
         dtype = earlier.config.dtype
         stated_in = earlier.config_file
     elif dtype == "auto":
-        conf = config.encoder_conf
-        is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
-        gains_from_bf16 = has_native_bf16(device) and (is_wide or is_gpu(device))
-        dtype = "bf16" if gains_from_bf16 else "fp32"
+        dtype = "bf16" if _gains_from_bf16(config, device) else "fp32"
     if dtype == "fp16" and not has_native_fp16(device):
         found = "dtype: fp16 is emulated by this processor, some 50 times slower than fp32"
-        raise ConfigError(stated_in, found, "use --device cuda, or bf16 or fp32 in a new --model_dir")
+        to_do = "use --device cuda, or bf16 or fp32 in a new --model_dir"
+        raise ConfigError(stated_in, found, to_do)
     return config.model_copy(update={"dtype": dtype})
 
 
-@dataclass(frozen=True, kw_only=True)
-class Hardware:
-    """What the ranks compute on."""
-
-    processors: tuple[str, ...]
-    """The kinds of processors, without repetition."""
-    ranks: int
+def _gains_from_bf16(config: ExperimentConfig, device: torch.device) -> bool:
+    """Whether bf16 is faster on this device, for an encoder of this width."""
+    conf = config.encoder_conf
+    is_wide = isinstance(conf, PretrainedConf) or conf.output_size >= MIN_WIDTH_FOR_BF16
+    return has_native_bf16(device) and (is_wide or is_gpu(device))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,16 +152,14 @@ def prepare_folder(
     model_dir = request.model_dir
     config, sources = _with_folder_names(request.config, request.config_file)
     try:
-        contents = {
-            name: read_description(source).to_json().encode() if name == "encoder.json" else source.read_bytes()
-            for name, source in sources.items()
-        }
+        contents = {name: _read_source(name, source) for name, source in sources.items()}
     except OSError as error:
         if earlier is not None:  # an override that was left out may have named the file
-            _refuse_changes(earlier, model_dir, config, {}, {})
+            _refuse_changed_settings(earlier, config)
         found = f"cannot be read ({error.strerror})"
         raise ConfigError(error.filename, found, "check the path in the config") from error
-    UnitTable.read(sources["units.txt"])  # a fault is reported with the user's path, before anything is written
+    # A fault is reported with the user's path, before anything is written.
+    UnitTable.read(sources["units.txt"])
     sums = {name: hashlib.sha256(content).hexdigest() for name, content in contents.items()}
     hashes = {**sums, "config": _hash_settings(_fixed_settings(config))}
     folder = PreparedFolder(
@@ -184,134 +173,30 @@ def prepare_folder(
     if hardware is None:
         return folder
     if earlier is not None:
-        _refuse_changes(earlier, model_dir, config, sources, contents)
-    record = _make_record(request, folder, sums, hardware, is_resumed=earlier is not None)
+        _refuse_changes(earlier, folder, sources, contents)
+    record = make_start_record(
+        request,
+        config,
+        files=sums,
+        encoder_folder=folder.encoder_folder,
+        hardware=hardware,
+        is_resumed=earlier is not None,
+    )
     for name, content in contents.items():
         if sources[name].resolve() != (model_dir / name).resolve():
             write_atomic(model_dir / name, content)
     return replace(folder, record=record)
 
 
-# ---- what the training is started with
-
-
-def _make_record(
-    request: TrainingRequest[Config],
-    folder: PreparedFolder[Config],
-    sums: Mapping[str, str],
-    hardware: Hardware,
-    *,
-    is_resumed: bool,
-) -> RunRecord:
-    """The record of this start; that of a resumed run keeps what is recorded of the starts before.
-
-    Raises ConfigError if a resumed run names other weights to start from than the first one.
-    """
-    config = folder.config
-    before = read_run(folder.path) if is_resumed else None
-    record = before or RunRecord(starts=(Start(),) if is_resumed else ())
-    is_recogniser = isinstance(config, ExperimentConfig)
-    return record.model_copy(
-        update={
-            "model": "recogniser" if is_recogniser else "language model",
-            "starts": (*record.starts, _describe_start(config, hardware)),
-            "lists": _describe_lists(request.lists, is_recogniser=is_recogniser),
-            "first_weights": _first_weights(request.base, before, folder.path, is_resumed=is_resumed),
-            "encoder_sha256": record.encoder_sha256 if is_resumed else _encoder_sha256(folder, request.base),
-            "files": dict(sums),
-            "head": config.head,
-            "ctc_head": config.ctc_conf.head if isinstance(config, ExperimentConfig) else None,
-            "seed": config.seed,
-            "resources": None,
-            "progress": _without_speed(record.progress),
-            "end": None,
-        }
-    )
-
-
-def _without_speed(progress: RunProgress | None) -> RunProgress | None:
-    """The progress of the starts before, without their speed and the time that was left."""
-    if progress is None:
-        return None
-    of_this_start = ("first_seconds_per_step", "seconds_per_step", "seconds_left", "speed")
-    return progress.model_copy(update=dict.fromkeys(of_this_start))
-
-
-def _describe_start(config: TrainingConfig, hardware: Hardware) -> Start:
-    packages = ["wenet_hs", "torch"]
-    is_pretrained = isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf)
-    if is_pretrained and find_spec("transformers"):
-        packages.append("transformers")
-    packages += [extension.package for extension in config.extensions()]
-    return Start(
-        time=utc_now(),
-        command=(Path(sys.argv[0]).name, *sys.argv[1:]),
-        processors=hardware.processors,
-        ranks=hardware.ranks,
-        machine=f"{platform.machine()}, {os.cpu_count()} cores",
-        python=platform.python_version(),
-        packages={name: version(name) for name in packages},
-        commit=_git_hash(),
-    )
-
-
-def _describe_lists(lists: ListPaths, *, is_recogniser: bool) -> DataLists:
-    return DataLists(
-        kind=lists.data_type if is_recogniser else "text",
-        train=tuple(map(_describe_file, lists.train)),
-        valid=(_describe_file(lists.valid),),
-    )
-
-
-def _describe_file(path: Path) -> DataFile:
-    return DataFile(path=str(path), sha256=file_sha256(path) if path.is_file() else None)
-
-
-def _first_weights(
-    base: BasePath | None,
-    before: RunRecord | None,
-    model_dir: Path,
-    *,
-    is_resumed: bool,
-) -> FirstWeights | None:
-    """The weights that the training starts from, or of a resumed one: that it started from.
-
-    A resumed run keeps what is recorded, which is nothing if run.json was removed, and may omit
-    --checkpoint. Raises ConfigError if it names other weights.
-    """
-    if not is_resumed:
-        if base is None:
-            return FirstWeights(kind="random")
-        return FirstWeights(kind="checkpoint", name=base.name, sha256=hash_weights(base.path))
-    recorded = None if before is None else before.first_weights
-    if base is None:
-        return recorded
-    sha256_now = hash_weights(base.path)
-    if recorded is None:
-        return FirstWeights(kind="checkpoint", name=base.name)
-    sha256_before = "none" if recorded.kind == "random" else recorded.sha256
-    if sha256_before not in (sha256_now, None):
-        found = f"sha256 of checkpoint was {sha256_before[:12]}, is now {sha256_now[:12]} ({base.path})"
-        raise ConfigError(model_dir / RUN_FILE, found, _SAME_RUN)
-    return recorded.model_copy(update={"name": base.name})
-
-
-def _encoder_sha256(folder: PreparedFolder[Config], base: BasePath | None) -> str | None:
-    """The sum of the weights of a pretrained encoder with which a new training starts.
-
-    None with --checkpoint, whose weights replace them.
-    """
-    if base is not None or not isinstance(folder.config, ExperimentConfig):
-        return None
-    conf = folder.config.encoder_conf
-    if not isinstance(conf, PretrainedConf):
-        return None
-    assert folder.encoder_folder is not None  # the config names it
-    return hash_pretrained(folder.encoder_folder, conf.adapter)
+def _read_source(name: str, source: Path) -> bytes:
+    """The content of a file of the model folder. `name`: its name there."""
+    if name == "encoder.json":
+        return read_description(source).to_json().encode()
+    return source.read_bytes()
 
 
 def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, Path]]:
-    """The config with the file names of an experiment folder, and the source of the file of each name.
+    """The config with the file names of an experiment folder, and the source of each file.
 
     A base name that is not in the working folder refers to the folder of the config, `where`.
     """
@@ -320,60 +205,137 @@ def _with_folder_names(config: Config, where: Path) -> tuple[Config, dict[str, P
         raise ConfigError(where, found, "name the units.txt that `wenet-hs units` made")
     sources: dict[str, Path] = {}
     for setting, name in FOLDER_NAMES.items():
-        *parents, key = setting.split(".")
-        if parents[0] not in type(config).model_fields:
-            continue
-        sections: list[BaseModel] = list(itertools.accumulate(parents, getattr, initial=config))
-        value = getattr(sections[-1], key, None)
-        if value is None or (key == "cmvn_file" and isinstance(config, ExperimentConfig) and config.cmvn is None):
-            continue
-        path, beside = Path(value), where.parent / value
-        sources[name] = beside if path.name == str(path) and not path.exists() and beside.exists() else path
-        changed: Any = name
-        for section, changed_key in zip(sections[::-1], (key, *parents[::-1]), strict=True):
-            changed = section.model_copy(update={changed_key: changed})
-        config = changed
+        named = _named_file(config, setting)
+        if named is not None:
+            sources[name] = _source_of(named, where.parent)
+            config = _with_setting(config, setting.split("."), name)
     return config, sources
+
+
+def _named_file(config: TrainingConfig, setting: str) -> str | None:
+    """The file that a dotted setting names.
+
+    None if this config has no such setting, or does not use it.
+    """
+    if setting == CMVN_FILE and isinstance(config, ExperimentConfig) and config.cmvn is None:
+        return None
+    value: Any = config
+    for key in setting.split("."):
+        value = getattr(value, key, None)
+    return None if value is None else str(value)
+
+
+def _source_of(named: str, config_folder: Path) -> Path:
+    """The path of a file that a config names."""
+    path = Path(named)
+    beside_config = config_folder / named
+    is_base_name = path.name == str(path)
+    if is_base_name and not path.exists() and beside_config.exists():
+        return beside_config
+    return path
+
+
+def _with_setting(section: AnySection, keys: Sequence[str], value: str) -> AnySection:
+    """The section with another value of the setting with these keys, one per level."""
+    key, *inner_keys = keys
+    changed: Any = value
+    if inner_keys:
+        changed = _with_setting(getattr(section, key), inner_keys, value)
+    return section.model_copy(update={key: changed})
+
+
+# ---- what a resumed run may change
 
 
 def _refuse_changes(
     earlier: EarlierTraining[Config],
-    model_dir: Path,
-    config: Config,
+    folder: PreparedFolder[Config],
     sources: Mapping[str, Path],
     contents: Mapping[str, bytes],
 ) -> None:
-    """Raise ConfigError with each setting and file that differs; a section whose kind differs is not compared."""
-    changes = config_changes(earlier.config, config)
-    kinds = tuple(f"{key}_conf." for key, _, _ in changes)
-    faults = [
-        f"{earlier.config_file}: {key} was {old!r}, is now {new!r}"
-        for key, old, new in changes
-        if not _may_change(key, config) and not key.startswith(kinds) and not (key == OUTPUT_CACHE and old and new)
-    ]
-    of_other_kinds = {name for section, name in TREE_FILES.items() if f"{section}.".startswith(kinds)}
+    """Raise ConfigError with each setting and file that differs from those of the earlier training."""
+    changes = config_changes(earlier.config, folder.config)
+    faults = _changed_settings(earlier, changes, folder.config)
+    other_kinds = _sections_of_other_kinds(changes)
+    section_of_tree = {name: f"{section}." for section, name in TREE_FILES.items()}
     for name, content in contents.items():
-        if name in of_other_kinds:
-            continue
-        if not (model_dir / name).is_file():
-            faults.append(f"{model_dir / name}: is missing")
-        elif (found := (model_dir / name).read_bytes()) != content:
-            pairs = enumerate(itertools.zip_longest(found.split(b"\n"), content.split(b"\n")), start=1)
-            number = next(number for number, (line, other) in pairs if line != other)
-            faults.append(f"{model_dir / name}: differs from {sources[name]} (line {number} is the first)")
+        is_of_other_kind = section_of_tree.get(name, "").startswith(other_kinds)
+        if not is_of_other_kind:
+            faults += _changed_file(folder.path / name, sources[name], content)
+    _raise_faults(faults)
+
+
+def _refuse_changed_settings(earlier: EarlierTraining[Config], config: Config) -> None:
+    """Raise ConfigError with each setting that differs from those of the earlier training."""
+    _raise_faults(_changed_settings(earlier, config_changes(earlier.config, config), config))
+
+
+def _raise_faults(faults: Sequence[str]) -> None:
     if faults:
-        raise ConfigError("\n".join(f"{fault}; {_SAME_RUN}" for fault in faults))
+        raise ConfigError("\n".join(f"{fault}; {SAME_RUN}" for fault in faults))
+
+
+def _sections_of_other_kinds(changes: Sequence[Change]) -> tuple[str, ...]:
+    """The prefixes of the settings that are not compared, as the kind of their section differs.
+
+    Such as `head_conf.` if `head` differs.
+    """
+    return tuple(f"{key}_conf." for key, _, _ in changes)
+
+
+def _changed_settings(
+    earlier: EarlierTraining[Config],
+    changes: Sequence[Change],
+    config: Config,
+) -> list[str]:
+    """A fault per setting that differs and may not."""
+    other_kinds = _sections_of_other_kinds(changes)
+    faults = list[str]()
+    for key, old, new in changes:
+        is_other_cache = key == OUTPUT_CACHE and old and new
+        if _may_change(key, config) or key.startswith(other_kinds) or is_other_cache:
+            continue
+        faults.append(f"{earlier.config_file}: {key} was {old!r}, is now {new!r}")
+    return faults
+
+
+def _changed_file(path: Path, source: Path, content: bytes) -> list[str]:
+    """The fault of a file of the folder that is missing or differs; empty if there is none."""
+    if not path.is_file():
+        return [f"{path}: is missing"]
+    before = path.read_bytes()
+    if before == content:
+        return []
+    pairs = itertools.zip_longest(before.split(b"\n"), content.split(b"\n"))
+    number = next(number for number, (old, new) in enumerate(pairs, start=1) if old != new)
+    return [f"{path}: differs from {source} (line {number} is the first)"]
 
 
 def _fixed_settings(config: TrainingConfig) -> dict[str, Any]:
-    """What a resumed run must share, without settings at their defaults: a later release may have more of them."""
-    changes, of_encoder = config_changes(type(config)(), config), dict[str, Any]()
-    changes = [one for one in changes if one[0] != "matmul_precision" or one[2] != "highest"]  # what `auto` is on a CPU
-    if isinstance(config, ExperimentConfig) and isinstance(config.encoder_conf, PretrainedConf):
-        upper = config.encoder_conf.upper and UpperConf()
-        of_encoder = flatten({"encoder_conf": PretrainedConf(path="", upper=upper).model_dump(mode="json")})
-        changes = [one for one in changes if not one[0].startswith("encoder_conf.") or one[2] != of_encoder.get(one[0])]
-    return {key: key == OUTPUT_CACHE or value for key, _, value in changes if not _may_change(key, config)}
+    """What a resumed run must share, without settings at their defaults.
+
+    A later release may have more settings.
+    """
+    encoder_defaults = _defaults_of_pretrained(config)
+    fixed: dict[str, Any] = {}
+    for key, _, value in config_changes(type(config)(), config):
+        is_default = key == "matmul_precision" and value == "highest"  # what `auto` is on a CPU
+        if encoder_defaults is not None and key.startswith("encoder_conf."):
+            is_default = value == encoder_defaults.get(key)
+        if not is_default and not _may_change(key, config):
+            fixed[key] = True if key == OUTPUT_CACHE else value
+    return fixed
+
+
+def _defaults_of_pretrained(config: TrainingConfig) -> dict[str, Any] | None:
+    """The defaults of a pretrained encoder by dotted setting; None without such an encoder."""
+    if not isinstance(config, ExperimentConfig):
+        return None
+    if not isinstance(config.encoder_conf, PretrainedConf):
+        return None
+    upper = None if config.encoder_conf.upper is None else UpperConf()
+    conf = PretrainedConf(path="", upper=upper)
+    return flatten({"encoder_conf": conf.model_dump(mode="json")})
 
 
 def _hash_settings(settings: Mapping[str, Any]) -> str:
@@ -381,19 +343,18 @@ def _hash_settings(settings: Mapping[str, Any]) -> str:
 
 
 def _may_change(setting: str, config: TrainingConfig) -> bool:
-    ends = ["max_minutes"] if config.scheduler == "warmup_cosine" else []
-    if ends and config.has_equal_epochs and config.scheduler_conf.total_steps is None and config.max_minutes is None:
-        ends.append("max_epoch")
-    return setting in FREE_TO_CHANGE and setting not in ends
+    """Whether a resumed run may change a setting.
+
+    It then changes no step, and not the end of the schedule.
+    """
+    return setting in FREE_TO_CHANGE and setting not in _ends_of_schedule(config)
 
 
-def _git_hash() -> str:
-    """The commit of the source tree, with "-dirty" if it was changed; "unknown" for an installed package."""
-    source_tree = Path(__file__).parents[2]
-    if not (source_tree / ".git").exists():  # otherwise git would describe a repository around the environment
-        return "unknown"
-    command = ["git", "-C", str(source_tree), "describe", "--always", "--dirty", "--exclude", "*"]
-    try:
-        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return "unknown"
+def _ends_of_schedule(config: TrainingConfig) -> tuple[str, ...]:
+    """The settings of FREE_TO_CHANGE at which the learning rate reaches 0."""
+    if config.scheduler != "warmup_cosine":
+        return ()
+    has_other_end = config.scheduler_conf.total_steps is not None or config.max_minutes is not None
+    if config.has_equal_epochs and not has_other_end:
+        return ("max_minutes", "max_epoch")
+    return ("max_minutes",)

@@ -118,8 +118,7 @@ class Monitor:
         self._progress = progress
         self._metrics_path = model_dir / "metrics.jsonl"
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
-        earlier = model_dir / "tensorboard"  # of a training that began when the files were there
-        self._board = EventFile(earlier if earlier.is_dir() else model_dir, step=progress.step + 1)
+        self._board = EventFile(model_dir, step=progress.step + 1)
         self._log_interval = config.log_interval
         self._device = device
         self._num_steps = 0
@@ -265,8 +264,8 @@ class Monitor:
 
     def _report_plateau(self, step: int, facts: Mapping[str, float]) -> None:
         """State the loss of CTC and the trend of its blank share; BLANK_SHARE has the rule for a warning."""
-        recorded = (*self._progress.validations, facts)  # a checkpoint of an earlier version lacks the share
-        shares = [round(one["blank_share"], 3) for one in recorded if "blank_share" in one][::-1]
+        newest_first = [facts, *reversed(self._progress.validations)]
+        shares = [round(validation["blank_share"], 3) for validation in newest_first]
         num_steady = sum(1 for _ in takewhile(lambda pair: pair[0] >= pair[1], pairwise(shares)))
         is_blank, trend, to_do = shares[0] >= BLANK_SHARE, "", ""
         level = logging.WARNING if is_blank and num_steady >= BLANK_VALIDATIONS else logging.INFO

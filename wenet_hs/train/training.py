@@ -46,7 +46,6 @@ from wenet_hs.train.average import (
 )
 from wenet_hs.train.finetune import BaseModel, read_base_model
 from wenet_hs.train.model_folder import (
-    Hardware,
     PreparedFolder,
     prepare_folder,
     resolve_auto,
@@ -55,6 +54,7 @@ from wenet_hs.train.monitor import Monitor, StepStats
 from wenet_hs.train.optim import learning_rate, matmul_precision
 from wenet_hs.train.run_recorder import RunRecorder
 from wenet_hs.train.start import EarlierTraining, ListPaths, TrainingRequest, find_earlier_training
+from wenet_hs.train.start_record import Hardware
 from wenet_hs.train.state import TrainState
 from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import CheckpointError, Stopped
@@ -168,6 +168,7 @@ class TrainingLoop:
         self._recorder = recorder
         self.config, self.state, self.world = task.config, task.state, task.state.world
         self._checkpoints = model_dir / "checkpoints"
+        self._finished = self._checkpoints / "finished.json"
         stop = self.stop  # not self: a cycle of references would keep the model beyond its process group
         self.state.wants_to_stop = lambda: stop.signal is not None
 
@@ -176,38 +177,57 @@ class TrainingLoop:
 
         A run that has ended before changes nothing: `final.pt` may have been averaged since.
         """
-        progress, final = self.state.progress, self.model_dir / "final.pt"
-        finished = self._checkpoints / "finished.json"
-        is_finished = final.exists() and finished.exists() and finished.read_text("utf-8") == self._ending
-        if self.world.any(self.world.is_first and is_finished and self._is_over()):
-            logger.info("%s: trained already (%d steps)", final, progress.step)
-            if self._recorder is not None:
-                self._recorder.confirm_end()
+        if self.world.any(self.world.is_first and self._has_ended_before()):
+            self._confirm_end()
             return
         if self._recorder is not None:
-            self._recorder.use_position(progress)
+            self._recorder.use_position(self.state.progress)
             self._recorder.begin()
         monitoring = self._monitor() if self.world.is_first else nullcontext()
-        with monitoring as monitor, self.stop, matmul_precision(self.config.matmul_precision, self.state.device):
+        precision = matmul_precision(self.config.matmul_precision, self.state.device)
+        with monitoring as monitor, self.stop, precision:
             self.task.prepare()
             if monitor is not None:
-                num_saves = -(-monitor.steps.planned // (self.config.save_interval or monitor.steps.per_epoch))
-                resources = self._find_resources(num_saves)
-                self._log_resources(resources)
-                if self._recorder is not None:
-                    self._recorder.record_plan(monitor.steps, resources, self._tree_kinds())
-            if progress.validation_due:
+                self._state_plan(monitor.steps)
+            if self.state.progress.validation_due:
                 self._save(monitor, due=True)
                 self._stop_if_asked()
             while not self._is_over():
                 self._run_epoch(monitor)
             if self.world.is_first:
-                if 0 < progress.step <= self.config.scheduler_conf.warmup_steps:
-                    message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
-                    warmup_steps = self.config.scheduler_conf.warmup_steps
-                    logger.warning(message, progress.step, warmup_steps, extra={"code": "ended_in_warmup"})
-                self._write_final()
-                write_atomic(finished, self._ending)
+                self._finish()
+
+    def _has_ended_before(self) -> bool:
+        """Whether an earlier run has written all files of this training."""
+        final = self.model_dir / "final.pt"
+        if not (final.exists() and self._finished.exists()):
+            return False
+        return self._finished.read_text("utf-8") == self._ending and self._is_over()
+
+    def _confirm_end(self) -> None:
+        final = self.model_dir / "final.pt"
+        logger.info("%s: trained already (%d steps)", final, self.state.progress.step)
+        if self._recorder is not None:
+            self._recorder.confirm_end()
+
+    def _state_plan(self, steps: Steps) -> None:
+        """Log and record how long the training is, and what it needs."""
+        interval = self.config.save_interval or steps.per_epoch
+        num_saves = -(-steps.planned // interval)
+        resources = self._find_resources(num_saves)
+        self._log_resources(resources)
+        if self._recorder is not None:
+            self._recorder.record_plan(steps, resources, self._tree_kinds())
+
+    def _finish(self) -> None:
+        """Write `final.pt` and `finished.json`. Warns if the learning rate never fell."""
+        step = self.state.progress.step
+        warmup_steps = self.config.scheduler_conf.warmup_steps
+        if 0 < step <= warmup_steps:
+            message = "training ended at step %d, in the warm-up of %d steps; lower scheduler_conf.warmup_steps"
+            logger.warning(message, step, warmup_steps, extra={"code": "ended_in_warmup"})
+        self._write_final()
+        write_atomic(self._finished, self._ending)
 
     @property
     def _ending(self) -> str:
