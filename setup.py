@@ -74,7 +74,7 @@ setup(
     cmdclass={"build_py": BuildWithConfigs},
     packages=find_packages(include=["wenet_hs", "wenet_hs.*"]),
     package_data={
-        "wenet_hs": ["py.typed"],
+        "wenet_hs": ["README.md", "py.typed"],
         "wenet_hs.app": ["texts.yaml", "templates/*", "static/*"],
         "wenet_hs.report": ["seed_spread.json", "templates/*"],
         "wenet_hs.share": ["templates/*"],

@@ -18,7 +18,6 @@ def test_a_complete_folder(tmp_path: Path) -> None:
     (experiment,) = read_experiments([write_experiment(tmp_path / "exp/a")])
     assert (experiment.name, experiment.head, experiment.absent) == ("a", "hsoftmax", ())
     assert (experiment.settings["seed"], experiment.run.last_start.commit) == (777, "1a2b3c4")
-    assert "provenance" not in experiment.settings
     assert list(experiment.scores) == ["ctc_greedy_search", "attention"]
     assert experiment.tree is not None and experiment.tree.num_units == 5
     assert [record["step"] for record in experiment.curves["valid"]] == [10, 20, 30, 40, 50]
