@@ -202,7 +202,7 @@ def test_an_interrupted_command_continues(
 ) -> None:
     out = tmp_path / "out"
     with monkeypatch.context() as patched:
-        patched.setattr(recognize_command, "write_results", Mock(side_effect=KeyboardInterrupt))
+        patched.setattr(recognize_command, "write_decoding_results", Mock(side_effect=KeyboardInterrupt))
         assert run(folder, decoded[1], out, *GREEDY) == 130
     kept = f"run the same command again: finished batches are kept in {out / 'partial'}"
     assert capsys.readouterr().err == f"wenet-hs recognize: stopped; {kept}\n"

@@ -40,9 +40,9 @@ _MODELS = {"encoder": "recogniser", "rnn": "language model"}
 # ---- reading and writing configs
 
 
-def is_language_model(path: Path | str) -> bool:
-    """Whether a YAML file is the config of a language model."""
-    return "rnn" in read_yaml(path).values
+def is_language_model(settings: Mapping[str, Any]) -> bool:
+    """Whether the settings of a YAML file are those of a language model."""
+    return "rnn" in settings
 
 
 @overload

@@ -186,7 +186,7 @@ class ExperimentFolder:
     def is_language_model(self) -> bool:
         """Whether the training is one of a language model. Raises ConfigError as
         `read_settings`."""
-        return self.has_settings() and is_language_model(self.settings_path)
+        return is_language_model(self.read_settings())
 
     def read_settings(self) -> dict[str, Any]:
         """The settings in train.yaml, nested; empty without this file.
