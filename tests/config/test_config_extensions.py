@@ -17,7 +17,7 @@ from wenet_hs.recipes.plan import without_other_heads
 from wenet_hs.tree.errors import ConfigError
 
 COSINE = "head: cosine\nhead_conf: {scale: 8}\nctc_conf: {head: cosine}\n"
-OWN_HEADS = "softmax, hsoftmax, class, adaptive"
+OWN_HEADS = ", ".join(HEADS)
 
 
 @pytest.fixture
