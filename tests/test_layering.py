@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Import rules: modules import downward, there are no cycles, chains are short, function-level imports save time."""
+"""Import rules: rooms import downward, there are no cycles, chains are short; and no two classes share a name."""
 
 import ast
 import itertools
@@ -142,3 +142,14 @@ def test_function_level_imports_save_loading_a_library() -> None:
         if _room(name) != "bin" and all_libraries(target) <= all_libraries(name)
     }
     assert not idle, "move these imports to the top of their module"
+
+
+def test_no_two_classes_share_a_name() -> None:
+    places: dict[str, list[str]] = {}
+    for name, path in FILES.items():
+        for node in ast.parse(path.read_text("utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(name)
+    shared = {name: modules for name, modules in places.items() if len(modules) > 1}
+    assert len(places) > 300
+    assert shared == {}

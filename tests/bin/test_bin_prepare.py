@@ -131,10 +131,12 @@ def test_a_corpus_of_a_package_is_imported_when_it_is_named(installed: Path, cap
 
 
 def test_a_corpus_of_a_package_that_cannot_be_used(installed: Path, tmp_path: Path, capsys: Capsys) -> None:
-    corpora = {"number": "math:pi", "absent": "absent_module"}
+    (installed / "untyped_corpus.py").write_text("def prepare(options):\n    return {}\n", "utf-8")
+    corpora = {"number": "math:pi", "absent": "absent_module", "untyped": "untyped_corpus"}
     write_metadata(installed, "broken-corpora", "1", {"wenet_hs.corpora": corpora})
-    where = "corpus number of the package broken-corpora 1: is no module with `Options` and `prepare`"
+    where = "corpus number of the package broken-corpora 1: is no module with `prepare`"
     assert (
         error_line(call("number", "--out", tmp_path), capsys) == f"{where}; install another version of broken-corpora"
     )
     assert "cannot be imported (ModuleNotFoundError" in error_line(call("absent"), capsys)
+    assert "has no `prepare(options: C)` with a dataclass C; install" in error_line(call("untyped"), capsys)

@@ -50,7 +50,7 @@ def _parse(line: str) -> tuple[ModuleType, Any]:
     parser = argparse.ArgumentParser()
     prepare.add_arguments(parser)
     args = parser.parse_args(shlex.split(line))
-    return args.module, read_options(args, args.module.Options)
+    return args.module, read_options(args, prepare.options_class(args.module))
 
 
 def read_lists(out: Path) -> dict[str, list[Utterance]]:

@@ -11,7 +11,7 @@ from annotation_forms import write_audio
 from made_up_release import prepare_line, read_lists
 
 from wenet_hs.corpus.columns import find_columns, find_near_names
-from wenet_hs.corpus.table import Options, read_entries
+from wenet_hs.corpus.table import TableOptions, read_entries
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.tree.errors import ConfigError, DataError
 
@@ -236,7 +236,7 @@ def test_a_start_without_an_end_asks_for_an_end_or_a_duration(tmp_path: Path) ->
 @pytest.mark.parametrize("name", ["'Start time'", r"Start\ time", r"Start\\ time"])
 def test_quotation_marks_around_a_name_with_spaces(tmp_path: Path, name: str) -> None:
     times = write_rows(tmp_path, "wav,Start time,End time,text", "{wav},{start},{end},{text}")
-    options = Options(corpus=tmp_path / "t.csv", out=tmp_path, columns=f"start={name} end=End time")
+    options = TableOptions(corpus=tmp_path / "t.csv", out=tmp_path, columns=f"start={name} end=End time")
     flag = '--columns "start=Start time"'
     with pytest.raises(ConfigError) as caught:
         list(read_entries(options.corpus, options))

@@ -310,7 +310,7 @@ def test_a_corpus_is_prepared_from_python_as_by_the_command(tmp_path: Path, monk
     FORMS["table"](tmp_path, rows_of(12))
     monkeypatch.chdir(tmp_path)
     tables = [path for path in Path().iterdir() if path.is_file()]
-    options = table.Options(
+    options = table.TableOptions(
         corpus=tables[0], audio_dir=Path("recordings"), lang="qaa", out=Path("python"), num_workers=0
     )
     stats = table.prepare(options)

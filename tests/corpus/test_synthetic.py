@@ -41,7 +41,7 @@ def out(sentences: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def arguments(sentences: Path, out: Path, more: str = "") -> synthetic.Options:
+def arguments(sentences: Path, out: Path, more: str = "") -> synthetic.SyntheticOptions:
     line = f"synthetic --langs 'es it' --sentences {sentences} --out {out} --hours 0.005 --num_workers 0"
     return parse_prepare(f"{line} --test_sentences 3 --dev_sentences 2 {more}")
 

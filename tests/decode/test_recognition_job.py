@@ -17,7 +17,7 @@ from thread_ranks import run_on_ranks
 from wenet_hs.decode import DecodeOptions, job
 from wenet_hs.decode.job import DecodingJob, assign_batches, recognize
 from wenet_hs.decode.partial_results import DecodedBatch, PartialResults
-from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_results
+from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_decoding_results
 from wenet_hs.decode.segments import Piece, plan_batches
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.experiment import Experiment, load_experiment
@@ -44,7 +44,7 @@ def utterances(tmp_path_factory: pytest.TempPathFactory) -> list[Utterance]:
 def results(found: Recognition | None, utterances: list[Utterance], experiment: Experiment, folder: Path) -> Any:
     """The bytes of all result files."""
     assert found is not None
-    write_results(folder, utterances, found, experiment)
+    write_decoding_results(folder, utterances, found, experiment)
     names = ["failed.tsv", *(f"{mode}/{name}" for mode in JOB.modes for name in ("text", "hyps.jsonl"))]
     return {name: (folder / name).read_bytes() for name in names}
 
@@ -237,7 +237,7 @@ def test_a_long_clip_has_the_hypotheses_of_its_segments(experiment: Experiment, 
         assert found.segments[mode]["short"] == alone.segments[mode]["short"]
         best = [alone.segments[mode][segment.key][0].nbest[0] for segment in segments]
         assert [part.nbest[0].units for part in found.segments[mode]["long"]] == [one.units for one in best]
-    write_results(tmp_path, [long, short], found, experiment)
+    write_decoding_results(tmp_path, [long, short], found, experiment)
     record = json.loads((tmp_path / "attention_rescoring" / "hyps.jsonl").read_text("utf-8").splitlines()[0])
     assert record["cuts"] == bounds[1:-1]
     assert len(record["nbest"]) == 1

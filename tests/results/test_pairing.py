@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from wenet_hs.results.experiment import read_training
-from wenet_hs.results.pairing import Training, check_pair, check_system, training_of
+from wenet_hs.results.pairing import TrainingFacts, check_pair, check_system, training_of
 from wenet_hs.runs.record import DataFile, DataLists, FirstWeights, RunRecord, Start, write_run
 from wenet_hs.tree.errors import DataError
 
@@ -44,7 +44,7 @@ def lists_without_sums(*paths: str) -> tuple[DataFile, ...]:
     return tuple(DataFile(path=path) for path in paths)
 
 
-def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **facts: Any) -> Training:
+def training(name: str = "b", *, seed: int = 1, dtype: str = "fp32", **facts: Any) -> TrainingFacts:
     return training_of(name, {"seed": seed, "dtype": dtype}, recorded(**facts))
 
 
@@ -108,7 +108,7 @@ def test_facts_that_are_not_recorded_are_named(tmp_path: Path) -> None:
 
 
 def test_trainings_with_other_ctc_heads_start_from_models_of_their_own() -> None:
-    def with_ctc(head: str, start: str, **files: str) -> Training:
+    def with_ctc(head: str, start: str, **files: str) -> TrainingFacts:
         settings = {"seed": 1, "dtype": "fp32", "ctc_conf": {"head": head}}
         flat = {"seed": 1, "dtype": "fp32", "ctc_conf.head": head}
         run = recorded(start=start, **files)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wenet_hs.score import Rules, count_errors, report_to_json, score
-from wenet_hs.score.pfer import edit_distance, substitution_costs, with_features
+from wenet_hs.score.pfer import edit_distance, substitution_costs, with_pfer
 from wenet_hs.score.tables import format_report
 
 pytest.importorskip("panphon", reason="needs the extra trees")
@@ -52,7 +52,7 @@ def test_rates_beside_the_phone_error_rates() -> None:
     reference = {"x1": "p a t", "x2": "k a", "y1": "b i", "y2": "d"}
     hypothesis = {"x1": "b a t", "x2": "k", "y1": "b i", "y2": "<unk> d"}
     langs = {key: key[0] for key in reference}
-    report = with_features(score(reference, hypothesis, rules=PER, langs=langs, num_resamples=50))
+    report = with_pfer(score(reference, hypothesis, rules=PER, langs=langs, num_resamples=50))
     near = 0.125 / 7.75
     assert [u.feature_distance for u in report.utterances.values()] == [pytest.approx(near), 1.0, 0.0, 1.0]
     assert report.languages["x"].features is not None and report.macro.features is not None
@@ -64,4 +64,4 @@ def test_rates_beside_the_phone_error_rates() -> None:
     assert header.split()[-4:] == ["PFER", "%", "95%", "interval"]
     assert json.loads(report_to_json(report))["languages"]["x"]["pfer"]["rate"] == report.languages["x"].features.rate
     with pytest.raises(ValueError, match="^PFER: the metric of the report is 'cer'; score phones with metric 'per'$"):
-        with_features(score(reference, hypothesis, rules=Rules(metric="cer"), num_resamples=0))
+        with_pfer(score(reference, hypothesis, rules=Rules(metric="cer"), num_resamples=0))

@@ -42,7 +42,7 @@ from wenet_hs.train.model_folder import FREE_TO_CHANGE
 from wenet_hs.train.optim import build_optimizer, freeze
 from wenet_hs.train.speech import compile_layers, open_output_caches
 from wenet_hs.train.speech_steps import run_epoch
-from wenet_hs.train.state import TrainState, read_progress
+from wenet_hs.train.state import TrainState, read_checkpoint_progress
 from wenet_hs.tree import Tree
 from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError
 
@@ -341,7 +341,7 @@ def test_a_training_with_bad_clips_resumes_with_the_same_bits(tmp_path: Path) ->
     whole = corpus.train(tmp_path / "whole", "dataset_conf.max_bad_clips=0.4", *shape)
     assert quarantined_keys(whole)[0] == "key" and sorted(quarantined_keys(whole)[1:]) == ["cv1", "train3"]
     assert [(record["kind"], record["bad_clips"]) for record in metrics(whole)[-2:]] == [("train", 1), ("valid", 1)]
-    progress = read_progress(whole / "checkpoints" / "step-00000004")
+    progress = read_checkpoint_progress(whole / "checkpoints" / "step-00000004")
     assert (progress.bad_clips, progress.incomplete_clips, progress.clips_drawn) == (1, 1, 10)
     resumed = cut_back(whole, tmp_path / "resumed", 2)
     corpus.train(resumed, "dataset_conf.max_bad_clips=0.5", *shape)

@@ -24,7 +24,7 @@ from wenet_hs.model.checkpoint import Content, list_checkpoints, save_checkpoint
 from wenet_hs.train import speech, training
 from wenet_hs.train.monitor import Monitor
 from wenet_hs.train.optim import build_optimizer
-from wenet_hs.train.state import TrainState, read_progress
+from wenet_hs.train.state import TrainState, read_checkpoint_progress
 from wenet_hs.tree.errors import CheckpointError, ConfigError, Stopped
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create")
@@ -184,7 +184,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
         assert run_command(command, tiny_corpus.arguments(folder, *settings)) == 143
     line = f"{newest(folder)}: stopped by SIGTERM after step 1, which is saved; run the same command again to resume"
     assert line in capsys.readouterr().err.splitlines()
-    progress = read_progress(newest(folder))
+    progress = read_checkpoint_progress(newest(folder))
     assert (progress.step, progress.interim, progress.validation_due, progress.validations) == (1, True, False, [])
     assert not (folder / "final.pt").exists()
     for number, exit_code in ((signal.SIGINT, 130), (signal.SIGUSR1, 138)):
@@ -192,7 +192,7 @@ def test_a_signal_ends_training_with_a_checkpoint_and_the_resumed_run_has_the_sa
         with in_validation, pytest.raises(Stopped, match=f"by {number.name} after step 2") as stopped:
             tiny_corpus.train(folder, *settings)
         assert stopped.value.exit_code == exit_code
-        assert (read_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
+        assert (read_checkpoint_progress(newest(folder)).validation_due, step_of(newest(folder))) == (True, 2)
     assert [signal.getsignal(number) for number in training.SIGNALS] == handlers
     with pytest.MonkeyPatch.context() as patch:  # as if another rank had received a signal
         patch.setattr(training.TrainingLoop, "_is_asked_to_stop", lambda running, **_: running.state.progress.step == 3)
@@ -283,7 +283,7 @@ def test_checkpoints_of_other_units_models_or_programs_are_refused(saved: Path, 
     for text in ("", "[]", '{"progress": {"steps": 3}}', '{"progress": 3}'):
         (tmp_path / "state.json").write_text(text)
         with pytest.raises(CheckpointError, match="state.json cannot be read; use an earlier checkpoint$"):
-            read_progress(tmp_path)
+            read_checkpoint_progress(tmp_path)
 
 
 def test_another_environment_is_reported(saved: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -112,7 +112,7 @@ def prepare_again(request: Request) -> Response:
 def show_check(request: Request) -> Response:
     """What was found in the lists; the utterances of one kind of finding."""
     project, query = project_of(request), request.query_params
-    stats, found = lists.read_stats(project), lists.read_findings(project)
+    stats, found = lists.read_project_stats(project), lists.read_findings(project)
     kinds = [(kind, len(found[kind]), kind in FAULTS, KINDS[kind]) for kind in KINDS if kind in found]
     kind = query.get("kind") or (kinds[0][0] if kinds else "")
     shown = lists.page_of(found.get(kind, ()), query.get("page", ""))

@@ -107,7 +107,7 @@ def _by_kind(path: Path) -> dict[str, list[tuple[str, str, str]]]:
     return found
 
 
-def read_stats(project: Project) -> dict[str, Any]:
+def read_project_stats(project: Project) -> dict[str, Any]:
     """The content of data/stats.json; empty if the lists are not complete."""
     return read_cached(_stats, project / "data/stats.json", {})
 

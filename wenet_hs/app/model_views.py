@@ -23,7 +23,7 @@ from wenet_hs.app.job_details import (
 from wenet_hs.app.pages import browse, form_of, go_to, project_of, render, routes_of, show_next, site_of, start, text
 from wenet_hs.app.places import Places, check_name, choose
 from wenet_hs.app.projects import Project, read_recipe_options
-from wenet_hs.app.results import find_expected_time, read_comparisons, read_results
+from wenet_hs.app.results import find_expected_time, read_comparisons, read_shown_results
 from wenet_hs.base.files import one_field, read_cached, read_lines
 from wenet_hs.base.jobs import Job
 from wenet_hs.corpus.consent import (
@@ -100,7 +100,7 @@ def stop(request: Request) -> Response:
 def show_train(request: Request) -> Response:
     project = project_of(request)
     job, values = project.last_job("train"), browse(request, project, "encoders", ())
-    values |= {"stats": lists.read_stats(project), "sizes": commands.SIZES, "trainings": project.trainings()}
+    values |= {"stats": lists.read_project_stats(project), "sizes": commands.SIZES, "trainings": project.trainings()}
     values |= {"models": find_models(project), "time_job": project.last_job("time"), "job": job}
     values["made"] = read_recipe_options(project / "data")
     of_job = read_recipe_details(job)
@@ -191,7 +191,7 @@ def show_results(request: Request) -> Response:
     project, query = project_of(request), request.query_params
     trainings = [one for one in project.trainings() if one.is_scored]
     chosen = project.training(query["training"]) if query.get("training") else next(iter(trainings), None)
-    results = read_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
+    results = read_shown_results(chosen, query.get("mode", ""), query.get("page", "")) if chosen else None
     clips = lists.read_clips(project) if results else {}
     values: dict[str, Any] = {"trainings": trainings, "chosen": chosen, "results": results, "clips": clips}
     values["comparisons"] = read_comparisons(project) if results else []
@@ -233,7 +233,7 @@ def show_transcribe(request: Request) -> Response:
     used = read_cached(read_record, first).model if first else ""
     nameless = [name for name, count in reviewed.items() if count and needs_speaker(done[name])]
     values |= {"reviewed": reviewed, "faults": faults, "nameless": nameless, "used": used}
-    values |= {"stats": lists.read_stats(project), "models": find_models(project)}
+    values |= {"stats": lists.read_project_stats(project), "models": find_models(project)}
     values |= {"added": project / "data" / ADDED, "comparisons": read_comparisons(project)}
     return render(request, "transcribe.html", **found, **values)
 

@@ -22,7 +22,7 @@ _FOLDERS_OF_RECIPE = ("data", "exp")
 
 
 @dataclass(frozen=True)
-class Training:
+class ProjectModel:
     """A model folder in exp*/ that a training writes or wrote, also one of a shell."""
 
     folder: Path
@@ -106,13 +106,13 @@ class Project:
         """The newest job of this kind."""
         return next(iter(self.jobs(kind)), None)
 
-    def trainings(self) -> list[Training]:
+    def trainings(self) -> list[ProjectModel]:
         """The model folders of all experiments, the newest first."""
         folders = [path.parent for path in self.folder.glob("exp*/*/train.yaml")]
         folders.sort(key=lambda path: path.stat().st_mtime, reverse=True)
-        return [Training(folder, lock_holder(folder)) for folder in folders]
+        return [ProjectModel(folder, lock_holder(folder)) for folder in folders]
 
-    def training(self, name: str) -> Training:
+    def training(self, name: str) -> ProjectModel:
         """The training of this name. Raises DataError if there is none."""
         return choose({one.name: one for one in self.trainings()}, name, "training")
 

@@ -8,8 +8,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from wenet_hs.app.expected_times import expected_time_file
-from wenet_hs.app.lists import PageOf, page_of, read_clips, read_stats
-from wenet_hs.app.projects import Project, Training, read_recipe_options
+from wenet_hs.app.lists import PageOf, page_of, read_clips, read_project_stats
+from wenet_hs.app.projects import Project, ProjectModel, read_recipe_options
 from wenet_hs.base.files import read_cached
 from wenet_hs.model.modes import usual_mode
 from wenet_hs.recipes.expected_record import read_expected
@@ -35,7 +35,7 @@ def find_expected_time(project: Project, options: OwnOptions) -> str:
         return ""
     with suppress(DataError):
         record = read_expected(path)
-        hours = read_stats(project)["total"]["hours"].get("train", 0.0)
+        hours = read_project_stats(project)["total"]["hours"].get("train", 0.0)
         return record.sentence if record.hours == hours else ""
     return ""
 
@@ -56,7 +56,7 @@ class ShownResults:
     """Occurrences of a unit in the test set without which its recall is not shown."""
 
 
-def read_results(training: Training, mode: str, page: str) -> ShownResults | None:
+def read_shown_results(training: ProjectModel, mode: str, page: str) -> ShownResults | None:
     """The scores in this mode, or in the usual one if it is not scored; None if nothing is scored.
 
     `page`: the number of the page of utterances.
@@ -115,7 +115,7 @@ def read_comparisons(project: Project) -> list[ComparedTraining]:
     return comparisons
 
 
-def _compare_trainings(project: Project, old: Training, new: Training) -> ComparedTraining:
+def _compare_trainings(project: Project, old: ProjectModel, new: ProjectModel) -> ComparedTraining:
     """The comparison in the usual one of the modes in which both are scored."""
     names = ComparedTraining(old=old.name, new=new.name, begun=new.begun)
     old_test = ExperimentFolder(old.folder).test()

@@ -19,7 +19,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bpe_model, main_of, read_transcripts
+from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bpe_model, main_of, read_utterances
 from wenet_hs.lm.word2vec import Architecture, EncodedText, Job, Word2VecOptions, encode_text, train_word2vec
 from wenet_hs.model.experiment import check_tree
 from wenet_hs.text.tokenizer import KINDS, count_units, make_tokenizer
@@ -62,7 +62,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     _check_flags(args)
-    transcripts = [utterance.txt for utterance in read_transcripts(args)]
+    transcripts = [utterance.txt for utterance in read_utterances(args)]
     table = _find_units(args, transcripts) if args.units is None else UnitTable.read(args.units)
     tree = None if args.tree is None else load_tree(args.tree)
     if tree is not None:

@@ -21,7 +21,7 @@ from wenet_hs.bin.main import (
     check_bpe_model,
     main_of,
     read_settings,
-    read_transcripts,
+    read_utterances,
     run_action,
 )
 from wenet_hs.compute.devices import find_device
@@ -178,7 +178,7 @@ def _ngram(args: argparse.Namespace) -> None:
         raise ConfigError(f"--out {args.out}", "the file is not compressed", f"leave out {args.out.suffix}")
     table = UnitTable.from_units(()) if args.units is None else read_unit_table(kind, args.units)
     tokenizer = make_tokenizer(kind, table, args.bpe_model)
-    utterances = read_transcripts(args)
+    utterances = read_utterances(args)
     prefix = "" if args.text else "utterance "
     sentences = ((prefix + utterance.key, tokenizer.split(utterance.txt)) for utterance in utterances)
     text = index_units((source, units) for source, units in sentences if units)

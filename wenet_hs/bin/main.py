@@ -230,7 +230,7 @@ def add_transcript_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keep_empty_lines", action="store_true", help=empty_help)
 
 
-def read_transcripts(args: argparse.Namespace) -> list[Utterance]:
+def read_utterances(args: argparse.Namespace) -> list[Utterance]:
     """The utterances of --data_list, or the sentences of --text."""
     if args.text:
         keep = args.keep_empty_lines

@@ -11,9 +11,10 @@ import argparse
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
+from dataclasses import is_dataclass
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from wenet_hs import corpus
 from wenet_hs.base.extensions import known_names, load_extension, wrong_object
@@ -30,8 +31,8 @@ def find_corpora() -> dict[str, ModuleType]:
     """The modules of `wenet_hs.corpus` that prepare a corpus, by name. A new one needs no entry anywhere.
     Those of installed packages are not among them.
 
-    Such a module has a docstring with an example, a dataclass `Options`, and `prepare(options)`, which writes the lists
-    and returns the content of stats.json.
+    Such a module has a docstring with an example, and `prepare(options)`, which writes the lists and returns the
+    content of stats.json. The type of `options` is a dataclass, from which the flags are made.
     """
     names = [module.name for module in pkgutil.iter_modules(corpus.__path__)]
     modules = {name: importlib.import_module(f"{corpus.__name__}.{name}") for name in names}
@@ -44,11 +45,17 @@ def load_corpus(name: str) -> ModuleType:
     Raises ConfigError if it cannot be imported, or is no such module.
     """
     module = load_extension("corpus", name)
-    is_corpus = isinstance(module, ModuleType) and hasattr(module, "prepare") and hasattr(module, "Options")
-    if not is_corpus:
-        raise wrong_object("corpus", name, "is no module with `Options` and `prepare`")
-    assert isinstance(module, ModuleType)
+    if not isinstance(module, ModuleType) or not hasattr(module, "prepare"):
+        raise wrong_object("corpus", name, "is no module with `prepare`")
+    if not is_dataclass(get_type_hints(module.prepare).get("options")):
+        raise wrong_object("corpus", name, "has no `prepare(options: C)` with a dataclass C")
     return module
+
+
+def options_class(module: ModuleType) -> type[Any]:
+    """The dataclass of the options of a corpus: the type of the parameter of its `prepare`."""
+    cls: type[Any] = get_type_hints(module.prepare)["options"]
+    return cls
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +72,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def _declare_flags(parser: argparse.ArgumentParser, module: ModuleType) -> None:
     parser.description = module.__doc__
     parser.set_defaults(module=module)
-    add_options(parser, module.Options)
+    add_options(parser, options_class(module))
 
 
 def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> None:
@@ -74,7 +81,7 @@ def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> Non
 
 def run(args: argparse.Namespace) -> None:
     """Prepare the corpus and print its statistics."""
-    options = read_options(args, args.module.Options)
+    options = read_options(args, options_class(args.module))
     with locked(options.out, flag="--out", work="prepare", error_class=DataError):
         stats = args.module.prepare(options)
     print_statistics(stats)

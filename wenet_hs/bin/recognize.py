@@ -46,7 +46,7 @@ from wenet_hs.data.shards import DATA_TYPES, open_lists
 from wenet_hs.decode.job import FEATURES, DecodingJob, Dtype, recognize
 from wenet_hs.decode.known_units import PLACEMENTS, limit_to_inventories
 from wenet_hs.decode.modes import ENCODER, check_options, stages_of
-from wenet_hs.decode.recognition import write_results, write_speed
+from wenet_hs.decode.recognition import write_decoding_results, write_speed
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.asr_model import AsrModel
@@ -156,7 +156,7 @@ def _decode(
         found = recognize(experiment, utterances, job, folder, settings=settings, world=world, on_progress=advance)
     if found is None:  # only rank 0 has the results
         return
-    write_results(result_dir, utterances, found, experiment)
+    write_decoding_results(result_dir, utterances, found, experiment)
     stages = {mode: (FEATURES, ENCODER, *stages_of(mode)) for mode in job.modes}
     conditions = {"device": str(world.device), "num_threads": torch.get_num_threads(), **asdict(job.options)}
     conditions |= {"dtype": job.dtype, "batch_size": job.batch_size, "max_segment_s": job.max_segment_s}

@@ -26,7 +26,7 @@ from wenet_hs.manifest.data_list import Utterance, read_data_list
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
-from wenet_hs.score.pfer import with_features
+from wenet_hs.score.pfer import with_pfer
 from wenet_hs.score.rules import NORMALIZATIONS, PUNCTUATION, SPACES
 from wenet_hs.score.tables import format_report
 from wenet_hs.score.transcript_files import (
@@ -165,7 +165,7 @@ def _exclude(args: argparse.Namespace, reference: dict[str, str], hypothesis: di
 
 def _add_groupings(report: Report, args: argparse.Namespace, utterances: Sequence[Utterance]) -> Report:
     if args.features:
-        report = with_features(report)
+        report = with_pfer(report)
     if SPEAKER in args.by:
         if not utterances:
             raise ConfigError("--by speaker", "needs the speakers", "give --data_list the data.list of the reference")

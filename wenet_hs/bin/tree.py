@@ -23,7 +23,7 @@ from wenet_hs.bin.main import (
     check_at_least,
     check_bpe_model,
     main_of,
-    read_transcripts,
+    read_utterances,
     run_action,
 )
 from wenet_hs.manifest.data_list import read_data_list
@@ -110,7 +110,7 @@ def _build(args: argparse.Namespace) -> None:
     if args.text and args.weighting == "per_language":
         to_do = "use --data_list, or --weighting pooled"
         raise ConfigError("--weighting per_language", "--text has no languages", to_do)
-    utterances = read_transcripts(args)
+    utterances = read_utterances(args)
     tokenizer = make_tokenizer(args.tokenizer, table, args.bpe_model)
     frequencies = unit_frequencies(utterances, tokenizer, args.weighting)
     flag = "text" if args.text else "data_list"

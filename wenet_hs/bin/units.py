@@ -12,7 +12,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_transcripts
+from wenet_hs.bin.main import add_transcript_arguments, check_at_least, main_of, read_utterances
 from wenet_hs.text.inventory import collect_inventories, write_inventories
 from wenet_hs.text.tokenizer import KINDS, bpe_units, count_units, cut_lines, make_tokenizer, train_bpe
 from wenet_hs.text.units import UnitTable
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError("--out", "nothing to write", "give --out or --inventory")
     check_at_least(args, 1, "min_count")
     least = args.min_count or 1
-    utterances = read_transcripts(args)
+    utterances = read_utterances(args)
     transcripts = [utterance.txt for utterance in utterances]
     left_out, source = "", f"{len(transcripts)} transcripts"
     if args.kind == "bpe":

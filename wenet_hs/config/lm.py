@@ -26,7 +26,7 @@ class RnnConf(Section):
     """Whether a step updates only the vectors of its input units; for very many units, with `optim: adam`."""
 
 
-class NoiseConf(Section):
+class NoiseUnitsConf(Section):
     """The noise units of `loss: nce` and `loss: blackout`, drawn once per batch."""
 
     num_samples: Count | None = None
@@ -58,7 +58,7 @@ class LmConfig(TrainingConfig):
     rnn_conf: RnnConf = Field(default_factory=RnnConf)
     loss: Literal["exact", "nce", "blackout"] = "exact"
     """The loss in training: of the head, or estimated from noise units with `head: softmax`. Validation is exact."""
-    sampling_conf: NoiseConf = Field(default_factory=NoiseConf)
+    sampling_conf: NoiseUnitsConf = Field(default_factory=NoiseUnitsConf)
     text_conf: TextConf = Field(default_factory=TextConf)
 
     trained_by: ClassVar[str] = "lm train"

@@ -48,7 +48,7 @@ _MOST_REMOVED = 30
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(AudioOptions):
+class CommonVoiceOptions(AudioOptions):
     """Options of `prepare commonvoice`."""
 
     langs: tuple[str, ...] = option(REQUIRED, 'languages, named as their folders: "ca es"', type=split_names)
@@ -92,7 +92,7 @@ class Language:
         self.rejected.append(Rejected(utterance.key, utterance.wav, reason, self.lang, is_fault))
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: CommonVoiceOptions) -> dict[str, Any]:
     """Write the lists of a release. Returns the content of `stats.json`.
 
     Raises DataError when a language is missing or has too many faulty clips, ConfigError for impossible hours.
@@ -317,7 +317,7 @@ def _make_no_usable_clip_error(folder: Path, language: Language) -> DataError:
     return DataError(folder, f"no clip of this language can be used ({shown})", to_do)
 
 
-def _divide(language: Language, wanted_h: float, options: Options, checker: ClipChecker) -> int:
+def _divide(language: Language, wanted_h: float, options: CommonVoiceOptions, checker: ClipChecker) -> int:
     """Make the three sets of a language: clips checked, `wanted_h` hours in train.
 
     Returns: how many test clips were wanted. Fewer are a warning.

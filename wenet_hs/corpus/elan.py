@@ -80,7 +80,7 @@ class TierOptions(RecordingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TierOptions):
+class ElanOptions(TierOptions):
     """Options of `prepare elan`."""
 
     corpus: Path = option(REQUIRED, "an .eaf file, or a folder that is searched for them with its subfolders")
@@ -91,7 +91,7 @@ class Options(TierOptions):
     speaker_from: Literal["participant", "tier", "file", "folder"] = option("participant", SPEAKER_HELP)
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: ElanOptions) -> dict[str, Any]:
     """Write the lists of ELAN files. Returns the content of `stats.json`."""
     wanted = {"name": options.tier, "kind": options.tier_type, "participant": options.participant}
     return prepare_files(options, "elan", ".eaf", read_elan, wanted)

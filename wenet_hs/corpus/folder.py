@@ -28,7 +28,7 @@ from wenet_hs.corpus.entries import Entry, find_split, prepare_entries
 from wenet_hs.corpus.labels import Label, read_labels
 from wenet_hs.corpus.output import Rejected
 from wenet_hs.corpus.speakers import SPEAKER_HELP, name_speakers
-from wenet_hs.corpus.table import TableOptions, read_entries
+from wenet_hs.corpus.table import ColumnOptions, read_entries
 from wenet_hs.corpus.table_files import decode_text
 from wenet_hs.data.containers import ADD_HEADER, RAW_SAMPLES, RAW_SUFFIXES
 from wenet_hs.data.media import ALL_SUFFIXES, choose_audio, find_files, real_path
@@ -43,7 +43,7 @@ _ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".rar", "
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TableOptions):
+class RecordingFolderOptions(ColumnOptions):
     """Options of `prepare folder`."""
 
     corpus: Path = option(REQUIRED, "folder with the audio files, also in subfolders")
@@ -64,13 +64,13 @@ class Options(TableOptions):
         object.__setattr__(self, "text_suffix", f".{self.text_suffix.lstrip('.')}")
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: RecordingFolderOptions) -> dict[str, Any]:
     """Write the lists of a folder. Returns the content of `stats.json`."""
     rows, layout = read_folder(options)
     return prepare_entries(options, "folder", rows, {"layout": layout})
 
 
-def read_folder(options: Options) -> tuple[Iterator[Entry | Rejected], str]:
+def read_folder(options: RecordingFolderOptions) -> tuple[Iterator[Entry | Rejected], str]:
     """The annotations of a folder, and whether they are `metadata` or `pairs` of files."""
     files = [path for path in find_files(options.corpus) if path.is_file()]
     audio = choose_audio(files)
@@ -80,7 +80,7 @@ def read_folder(options: Options) -> tuple[Iterator[Entry | Rejected], str]:
     return rows, "metadata" if metadata else "pairs"
 
 
-def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: Options) -> list[Path]:
+def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions) -> list[Path]:
     """Text files whose first line names an audio file, where no audio file has a transcript of its own name."""
     names = {_stem(Path(path.name), path.suffix) for path in audio}
     texts = [path for path in files if path.suffix.lower() in (".txt", ".tsv", ".csv", options.text_suffix.lower())]
@@ -99,7 +99,9 @@ def _find_listings(files: Sequence[Path], audio: Sequence[Path], options: Option
     return [path for path in texts if names_audio(path)]
 
 
-def _read_metadata(metadata: Sequence[Path], audio: Sequence[Path], options: Options) -> Iterator[Entry | Rejected]:
+def _read_metadata(
+    metadata: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
+) -> Iterator[Entry | Rejected]:
     """The rows of all tables, with the sets of their audio, and the audio files that no row names."""
     finder = options.make_finder()
     sets = {real_path(path): _split_of(options.corpus, path) for path in audio}
@@ -140,7 +142,7 @@ def _make_no_audio_error(corpus: Path, files: Sequence[Path]) -> DataError:
     return DataError(corpus, found, "--corpus is the folder with the recordings")
 
 
-def _make_transcript_error(options: Options, files: Sequence[Path], audio: Sequence[Path]) -> DataError:
+def _make_transcript_error(options: RecordingFolderOptions, files: Sequence[Path], audio: Sequence[Path]) -> DataError:
     """The error for audio files without transcripts, which may be in other files.
 
     The remedy is that of a form beside the audio, first of those that this command reads. Otherwise
@@ -218,7 +220,9 @@ class _Source:
     split: str | None
 
 
-def _read_pairs(files: Sequence[Path], audio: Sequence[Path], options: Options) -> Iterator[Entry | Rejected]:
+def _read_pairs(
+    files: Sequence[Path], audio: Sequence[Path], options: RecordingFolderOptions
+) -> Iterator[Entry | Rejected]:
     """Each audio file with the transcript beside it, and the files without the other one."""
     corpus, suffix = options.corpus, options.text_suffix
     if not audio:
@@ -285,7 +289,7 @@ def _pair(audio: Sequence[Path], texts: Sequence[Path], suffix: str) -> dict[Pat
     return {path: of_name[name] for path, name in zip(audio, names, strict=True) if name in of_name}
 
 
-def _read_transcript(text: Path, audio: Path, options: Options) -> tuple[str, list[Label]]:
+def _read_transcript(text: Path, audio: Path, options: RecordingFolderOptions) -> tuple[str, list[Label]]:
     """What is to be stated of a transcript, and its parts; one without times is one part. Raises DataError."""
     content = decode_text(text, options.encoding, _READER)[0]
     if text.suffix.lower() == ".phn" and options.unit != "phone":

@@ -92,7 +92,7 @@ def recognise(path: Path, lang: str) -> Source:
     if not has_audio:
         refuse_annotations(*files[:_MAX_SNIFFED])
         raise DataError(path, "no annotations, no table and no recordings", "choose another folder")
-    rows, _ = folder.read_folder(folder.Options(corpus=path, out=path, lang=lang))
+    rows, _ = folder.read_folder(folder.RecordingFolderOptions(corpus=path, out=path, lang=lang))
     return Source(path, "folder", [_count((one for one in rows if isinstance(one, Entry)), lang)], num_files=len(files))
 
 

@@ -50,13 +50,13 @@ _UNSUPPORTED = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(RecordingOptions):
+class KaldiOptions(RecordingOptions):
     """Options of `prepare kaldi`."""
 
     corpus: Path = option(REQUIRED, "Kaldi's data folder, or the folder of train, dev and test")
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: KaldiOptions) -> dict[str, Any]:
     """Write the lists of a Kaldi folder. Returns the content of `stats.json`."""
     entries = read_folders(options.corpus, only_sets=not options.ignore_sets)
     return prepare_entries(options, "kaldi", entries, {})

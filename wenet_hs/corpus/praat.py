@@ -28,14 +28,14 @@ _CODE = re.compile(r"\\[A-Za-z:?^'`.|][A-Za-z0-9:^'`~,.|/]")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TierOptions):
+class PraatOptions(TierOptions):
     """Options of `prepare praat`."""
 
     corpus: Path = option(REQUIRED, "a .TextGrid file, or a folder that is searched for them with its subfolders")
     speaker_from: Literal["none", "tier", "file", "folder"] = option("none", SPEAKER_HELP)
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: PraatOptions) -> dict[str, Any]:
     """Write the lists of Praat files. Returns the content of `stats.json`."""
     return prepare_files(options, "praat", ".TextGrid", read_praat, {"name": options.tier})
 

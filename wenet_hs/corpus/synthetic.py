@@ -43,7 +43,7 @@ _COLUMNS = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "g
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(SimulationOptions):
+class SyntheticOptions(SimulationOptions):
     """Options of `prepare synthetic`."""
 
     sentences: Path | None = option(
@@ -90,7 +90,7 @@ class Options(SimulationOptions):
         return low, high
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: SyntheticOptions) -> dict[str, Any]:
     """Speak the corpus in OUT/corpus and write its lists. Returns the content of `stats.json`.
 
     Raises DataError for a language that espeak-ng cannot speak.
@@ -138,7 +138,7 @@ def prepare(options: Options) -> dict[str, Any]:
     return write_corpus(options.out, lists, rejected, facts, langs)
 
 
-def hours_by_language(options: Options) -> dict[str, float]:
+def hours_by_language(options: SyntheticOptions) -> dict[str, float]:
     """Hours of training speech per language: equal, or in proportion to the paper's λ_i · hours_i of a release."""
     shares = dict.fromkeys(options.langs, 1.0)
     if options.statistics is not None:

@@ -63,7 +63,7 @@ _MIN_DOUBTFUL_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class TableOptions(RecordingOptions):
+class ColumnOptions(RecordingOptions):
     """Options of how a table is read."""
 
     columns: str = option(
@@ -76,7 +76,7 @@ class TableOptions(RecordingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(TableOptions):
+class TableOptions(ColumnOptions):
     """Options of `prepare table`."""
 
     corpus: Path = option(  # a recipe calls what it reads --corpus
@@ -84,14 +84,14 @@ class Options(TableOptions):
     )
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: TableOptions) -> dict[str, Any]:
     """Write the lists of a table. Returns the content of `stats.json`."""
     if options.corpus.is_dir():
         raise DataError(options.corpus, "a folder", "name a file in it, or give it to `wenet-hs prepare folder`")
     return prepare_entries(options, "table", read_entries(options.corpus, options), {})
 
 
-def read_entries(path: Path, options: TableOptions, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
+def read_entries(path: Path, options: ColumnOptions, finder: MediaFinder | None = None) -> Iterator[Entry | Rejected]:
     """The rows of a table. `finder`: finds the audio, by which a table without names of columns is recognised.
 
     Raises DataError when the table cannot be read or lacks a column, ConfigError for wrong --columns.
@@ -260,7 +260,7 @@ def _find_duration(written: str, folder: Path, finder: MediaFinder) -> float | N
     return None
 
 
-def _find_columns(path: Path, table: Table, options: TableOptions) -> dict[str, str]:
+def _find_columns(path: Path, table: Table, options: ColumnOptions) -> dict[str, str]:
     """Content → name of its column.
 
     Raises DataError if a column is missing, ConfigError for wrong --columns. If JSON has lists of

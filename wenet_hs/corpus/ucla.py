@@ -31,7 +31,7 @@ _AUDIO_SUFFIXES = (".wav", ".flac")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(AudioOptions):
+class UclaOptions(AudioOptions):
     """Options of `prepare ucla`."""
 
     test_langs: tuple[str, ...] = option(
@@ -62,7 +62,7 @@ class Options(AudioOptions):
             raise ValueError(f"dev_langs: {both} also in --test_langs; a language belongs to one set only")
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: UclaOptions) -> dict[str, Any]:
     """Write the lists of the corpus. Returns the content of `stats.json`.
 
     Test languages are in no other set, and dev languages neither. Raises DataError when the folder contains another
@@ -103,7 +103,7 @@ def _find_languages(corpus: Path) -> dict[str, Path]:
     return folders
 
 
-def _check_langs(options: Options, folders: dict[str, Path]) -> list[str]:
+def _check_langs(options: UclaOptions, folders: dict[str, Path]) -> list[str]:
     """The test languages that the corpus lacks.
 
     Raises DataError if it lacks all of them or a dev language.
@@ -150,7 +150,7 @@ def _read_language(folder: Path, lang: str, utterances: dict[str, Utterance], re
         rejected.append(Rejected(where if key in utterances else key, str(audio or candidates[0]), reason, lang))
 
 
-def _split(usable: Sequence[Utterance], options: Options) -> dict[str, list[Utterance]]:
+def _split(usable: Sequence[Utterance], options: UclaOptions) -> dict[str, list[Utterance]]:
     """Test: all of the test languages. Dev: all of the dev languages, or a random share of the others (at least 1)."""
     test = [utterance for utterance in usable if utterance.lang in options.test_langs]
     others = shuffled((u for u in usable if u.lang not in options.test_langs), options.seed, "dev")

@@ -210,7 +210,7 @@ class Recognition:
     """Keys of the clips that lack a little of the length in their header."""
 
 
-def write_results(
+def write_decoding_results(
     result_dir: Path, utterances: Sequence[Utterance], found: Recognition, experiment: Experiment
 ) -> None:
     """Write the hypotheses of each mode in the order of the list, and the clips that failed.

@@ -26,7 +26,7 @@ from wenet_hs.export.graphs import (
     make_graphs,
     metadata_of,
 )
-from wenet_hs.export.onnx_files import check_installed, quantize, write_graph
+from wenet_hs.export.onnx_files import check_exporter_installed, quantize, write_graph
 from wenet_hs.export.readme import make_readme
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.fbank import Fbank
@@ -93,7 +93,7 @@ def export_model(options: ExportOptions) -> list[str]:
     Raises ConfigError if the model or a package does not suit, CheckpointError if a file differs from PyTorch or its
     8-bit weights lose too much, DataError if `out` is not empty or the test list has no usable clip.
     """
-    check_installed()
+    check_exporter_installed()
     out = options.out
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise DataError(out, "is not an empty folder", "name another one, or delete it")

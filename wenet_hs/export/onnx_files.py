@@ -37,7 +37,7 @@ class Graph(NamedTuple):
     """Input → its dimensions of any size."""
 
 
-def check_installed() -> None:
+def check_exporter_installed() -> None:
     """Raises ConfigError if a package of the extra `export` is missing."""
     for name in ("onnx", "onnxscript", "onnxruntime"):
         if find_spec(name) is None:

@@ -20,7 +20,12 @@ from wenet_hs.config.encoders import PretrainedConf
 from wenet_hs.config.load import dump_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.model.checkpoint import write_final
-from wenet_hs.model.encoders.description import EncoderDescription, read_description, read_json, refuse_other_form
+from wenet_hs.model.encoders.description import (
+    EncoderDescription,
+    read_description,
+    read_encoder_json,
+    refuse_other_form,
+)
 from wenet_hs.model.encoders.kinds import make_pretrained
 from wenet_hs.model.encoders.weights import adapter_file, hash_pretrained, load_pretrained
 from wenet_hs.runs.record import RunRecord, Start, write_run
@@ -105,7 +110,7 @@ def _read_model(folder: Path) -> tuple[EncoderDescription, dict[str, Any]]:
     if description.kind == "whisper":
         found = "is Whisper, whose decoder is not used here"
         raise ConfigError(f"--hf {folder}", found, "train CTC on its encoder with encoder: pretrained")
-    return description, read_json(folder / "vocab.json", "only models with this file can be used")
+    return description, read_encoder_json(folder / "vocab.json", "only models with this file can be used")
 
 
 def _config(folder: Path, description: EncoderDescription, lang: str | None) -> ExperimentConfig:
@@ -160,7 +165,7 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
     Raises: DataError if the tokens are not those of the rows, or cannot be units.
     """
     paths = (folder / "special_tokens_map.json", folder / "tokenizer_config.json")
-    of_map, config = (read_json(path) if path.exists() else {} for path in paths)
+    of_map, config = (read_encoder_json(path) if path.exists() else {} for path in paths)
     # As in transformers: the config counts more than the map only if it describes the added tokens.
     merged = of_map | config if "added_tokens_decoder" in config else config | of_map
     settings = {key: _content(value) for key, value in merged.items()}
@@ -203,7 +208,7 @@ def read_vocabulary(folder: Path, ids: Mapping[str, int], blank: int | None, num
 def _tokens_by_id(folder: Path, ids: Mapping[str, int], more: Mapping[str, Any], num_rows: int) -> dict[int, str]:
     """The token of each row. One that was added to those of `vocab.json` counts if it has a row."""
     path = folder / "added_tokens.json"
-    added = {number: token for token, number in (read_json(path) if path.exists() else {}).items()}
+    added = {number: token for token, number in (read_encoder_json(path) if path.exists() else {}).items()}
     try:
         added |= {int(number): _content(token) for number, token in more.items()}
         added = {number: str(token) for number, token in added.items() if isinstance(number, int)}

@@ -37,7 +37,7 @@ class Command:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class LoggedTraining:
     """A command that runs beside others and writes to a log."""
 
     command: Command
@@ -48,7 +48,7 @@ class Training:
 class Trainings:
     """Trainings that run side by side; all of them end before the next step."""
 
-    trainings: tuple[Training, ...]
+    trainings: tuple[LoggedTraining, ...]
     model_dirs: tuple[Path, ...]
     """The model folders of all trainings of the stage, for the time that is left of all."""
 
@@ -348,7 +348,7 @@ def _training_steps(options: OwnOptions) -> Iterator[Step]:
     yield Trainings(trainings=tuple(second_part), model_dirs=model_dirs)
 
 
-def _first_part(options: OwnOptions, seed: int) -> Training:
+def _first_part(options: OwnOptions, seed: int) -> LoggedTraining:
     """The training by CTC only, from which all heads of a seed start."""
     name = experiment_name(options, BASE_NAME, seed)
     return _training(options, name, FIRST_PART, seed, ("--head", "softmax"))
@@ -359,7 +359,7 @@ def _second_part(
     head: str,
     seed: int,
     checkpoint: Path | None,
-) -> Training:
+) -> LoggedTraining:
     """The training of a head. `checkpoint`: folder of the first weights; None: random ones.
 
     The plan has the settings of --override; a training that goes on may have others.
@@ -380,7 +380,7 @@ def _training(
     config: str,
     seed: int,
     arguments: tuple[str, ...],
-) -> Training:
+) -> LoggedTraining:
     """A training into a folder of this name, with a config in the folder of the experiment."""
     command = Command(
         arguments=(
@@ -395,7 +395,7 @@ def _training(
         ),
         is_shared=True,
     )
-    return Training(command=command, log=options.exp / f"{name}.log")
+    return LoggedTraining(command=command, log=options.exp / f"{name}.log")
 
 
 # ---- stages 5 to 8

@@ -24,9 +24,9 @@ from wenet_hs.recipes.own import (
     PROGRAM,
     Command,
     KeptOptions,
+    LoggedTraining,
     Stage,
     Step,
-    Training,
     Trainings,
     check_command,
     own_stages,
@@ -191,7 +191,7 @@ class _Runner:
             self._show_progress(step.model_dirs)
         self._wait_until_fewer_run_than(1)
 
-    def _start_training(self, training: Training) -> None:
+    def _start_training(self, training: LoggedTraining) -> None:
         """The log of an earlier run is kept as NAME.log.old."""
         log = training.log
         log.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from wenet_hs.runs.record import DataFile, FirstWeights, RunRecord, Start
 from wenet_hs.runs.sentences import escape_bytes
 from wenet_hs.score.edit_distance import align
 from wenet_hs.score.error_rate import Report, ScoredUtterance
-from wenet_hs.score.pfer import with_features
+from wenet_hs.score.pfer import with_pfer
 from wenet_hs.score.rules import split_units
 from wenet_hs.tree.errors import DataError
 
@@ -310,7 +310,7 @@ def _sum_feature_errors(report: Report) -> dict[str, float] | None:
     without panphon."""
     if report.rules.metric != "per" or find_spec("panphon") is None:
         return None
-    groups = _group_by_language(with_features(report))
+    groups = _group_by_language(with_pfer(report))
     sums = dict[str, float]()
     for lang, group in groups.items():
         sums[lang] = round(sum(scored.feature_distance or 0.0 for scored in group.values()), 3)

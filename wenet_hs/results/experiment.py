@@ -14,7 +14,7 @@ from wenet_hs.results.folder import (
     ExperimentFolder,
     ModeSpeed,
 )
-from wenet_hs.results.pairing import Training, training_of
+from wenet_hs.results.pairing import TrainingFacts, training_of
 from wenet_hs.runs.record import RunRecord
 from wenet_hs.score.error_rate import Report
 from wenet_hs.tree.errors import DataError
@@ -57,7 +57,7 @@ class ExperimentResults:
         return str(settings.get("head", "unknown"))
 
     @property
-    def training(self) -> Training:
+    def training(self) -> TrainingFacts:
         """What two paired trainings must have in common."""
         return training_of(self.name, self.settings, self.run)
 
@@ -143,7 +143,7 @@ def _find_outdated(test: DecodedTest, scores: Mapping[str, Report]) -> list[str]
     return [f"{mode}: {fault}" for mode, report in scores.items() if test.is_outdated(mode, report)]
 
 
-def read_training(hypothesis: Path) -> Training | None:
+def read_training(hypothesis: Path) -> TrainingFacts | None:
     """The training that decoded MODEL_DIR/<test>/<mode>/text; None if MODEL_DIR has no train.yaml.
 
     Raises ConfigError or DataError if a file of MODEL_DIR is damaged.

@@ -28,7 +28,7 @@ _SHOWN_DIGITS = 12
 
 
 @dataclass(frozen=True)
-class Training:
+class TrainingFacts:
     """What two paired trainings must have in common; None where it is not recorded."""
 
     name: str
@@ -44,7 +44,7 @@ class Training:
         return self.facts["seed"]
 
 
-def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -> Training:
+def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -> TrainingFacts:
     """The facts in the settings, nested or by dotted name, and in the run record of a training."""
     run = run or RunRecord()
     processors = run.processors
@@ -62,7 +62,7 @@ def training_of(name: str, settings: Mapping[str, Any], run: RunRecord | None) -
     }
     several = {"processor": processors, "number of ranks": rank_numbers, "torch": run.torch_versions}
     settings_of_ctc = [item for item in flatten(settings).items() if item[0].startswith("ctc_conf.")]
-    return Training(
+    return TrainingFacts(
         name=name,
         facts={what: text or None for what, text in texts.items()},
         ctc=repr((sorted(settings_of_ctc), run.files.get("ctc_tree.json"))),
@@ -84,7 +84,7 @@ def _describe_first_weights(run: RunRecord) -> str | None:
     return None if weights.sha256 is None else weights.sha256[:_SHOWN_DIGITS]
 
 
-def check_pair(a: Training, b: Training, only: Collection[str] | None = None) -> list[str]:
+def check_pair(a: TrainingFacts, b: TrainingFacts, only: Collection[str] | None = None) -> list[str]:
     """What could not be checked, because one of the two does not record it.
 
     Raises DataError if the two trainings are no pair: other seeds, processors, dtypes, training lists, units, versions
@@ -107,9 +107,9 @@ def check_pair(a: Training, b: Training, only: Collection[str] | None = None) ->
     return [what for what, values in both.items() if None in values]
 
 
-def check_system(trainings: Sequence[Training]) -> None:
+def check_system(trainings: Sequence[TrainingFacts]) -> None:
     """Raise DataError if two trainings of one system have the same seed."""
-    first: dict[str, Training] = {}
+    first: dict[str, TrainingFacts] = {}
     for training in trainings:
         other = first.setdefault(training.seed or training.name, training)
         if other is not training:

@@ -16,7 +16,7 @@ from statistics import fmean
 from typing import Any
 
 from wenet_hs.base.files import read_json
-from wenet_hs.results.pairing import Training, training_of
+from wenet_hs.results.pairing import TrainingFacts, training_of
 from wenet_hs.runs.curves import TAKE_OFF_NATS
 from wenet_hs.runs.record import RunRecord
 from wenet_hs.score.compare import MACRO, MICRO
@@ -116,7 +116,7 @@ class Results(TrainingPart):
         return max(distances) < TAKE_OFF_NATS if distances else None
 
     @property
-    def training(self) -> Training:
+    def training(self) -> TrainingFacts:
         """What two paired trainings must have in common."""
         return training_of(self.name, self.settings | {"seed": self.seed}, self.run)
 

@@ -19,7 +19,7 @@ from wenet_hs.score.error_rate import Report, summarize
 from wenet_hs.text.articulatory import phone_features
 
 
-def with_features(report: Report) -> Report:
+def with_pfer(report: Report) -> Report:
     """The report of phones with feature distances, and PFER beside the phone error rates.
 
     Raises ConfigError if panphon is not installed, ValueError if the report is not one of phones.

@@ -49,7 +49,7 @@ _WRITE_TEXT = "write `key transcript` lines"
 
 
 @dataclass(frozen=True)
-class TextLine:
+class NumberedLine:
     """A line with content."""
 
     where: str
@@ -134,17 +134,17 @@ def parse_transcripts(path: Path, content: Sequence[str]) -> dict[str, str]:
     return parse_text(path, content)
 
 
-def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[TextLine]:
+def _iterate_nist(path: Path, content: Iterable[str]) -> Iterator[NumberedLine]:
     """The lines of a file of NIST without comments and empty lines."""
     for number, text in enumerate(content, start=1):
         if text.strip() and not text.startswith(_COMMENT):
-            yield TextLine(f"{path}:{number}", text)
+            yield NumberedLine(f"{path}:{number}", text)
 
 
 # ---- the form of a file
 
 
-def _find_timed_form(path: Path, lines: Sequence[TextLine]) -> TimedForm | None:
+def _find_timed_form(path: Path, lines: Sequence[NumberedLine]) -> TimedForm | None:
     """CTM or STM, if most of the first lines of a file have this form; None for a .trn."""
     suffix = suffix_of(path)
     if suffix == ".trn":
@@ -176,7 +176,7 @@ def _refuse_names_of_columns(path: Path, content: Sequence[str]) -> None:
         raise DataError(f"{path}:1", found, "remove this line")
 
 
-def _refuse_suffix_of_nist(path: Path, lines: Sequence[TextLine]) -> None:
+def _refuse_suffix_of_nist(path: Path, lines: Sequence[NumberedLine]) -> None:
     """Raise DataError if a file is named as one of NIST's, and its lines have another form."""
     suffix = suffix_of(path)
     forms: dict[str, tuple[str, MatchLine]] = {
@@ -194,7 +194,7 @@ def _refuse_suffix_of_nist(path: Path, lines: Sequence[TextLine]) -> None:
             raise DataError(line.where, found, f"{to_do}; otherwise correct them")
 
 
-def _is_trn(path: Path, lines: Sequence[TextLine]) -> bool:
+def _is_trn(path: Path, lines: Sequence[NumberedLine]) -> bool:
     """Whether most of the first lines of a file end with a key in brackets.
 
     They must not be `key transcript` lines at the same time, unless the file is named .trn.
@@ -223,11 +223,11 @@ def _is_trn(path: Path, lines: Sequence[TextLine]) -> bool:
     return False
 
 
-def _count_first_words(lines: Iterable[TextLine]) -> int:
+def _count_first_words(lines: Iterable[NumberedLine]) -> int:
     return len({line.first_word for line in lines})
 
 
-def _refuse_repeated_first_words(lines: Iterable[TextLine]) -> None:
+def _refuse_repeated_first_words(lines: Iterable[NumberedLine]) -> None:
     """Raise DataError if two of these lines, which end with brackets, begin with the same word.
 
     That word is no key then, unless it is like one, and what is in the brackets may be one.
@@ -288,7 +288,7 @@ def _names_in_last_brackets(transcripts: Mapping[str, str]) -> set[str]:
 # ---- reading of one form
 
 
-def _read_trn(lines: Iterable[TextLine]) -> dict[str, str]:
+def _read_trn(lines: Iterable[NumberedLine]) -> dict[str, str]:
     transcripts: dict[str, str] = {}
     for line in lines:
         match = _TRN.fullmatch(line.text)
@@ -305,7 +305,7 @@ def _read_trn(lines: Iterable[TextLine]) -> dict[str, str]:
     return transcripts
 
 
-def _read_ctm(lines: Iterable[TextLine]) -> Iterator[NistSegment]:
+def _read_ctm(lines: Iterable[NumberedLine]) -> Iterator[NistSegment]:
     for line in lines:
         _refuse_alternatives_of_ctm(line)
         match = _match(CTM, line)
@@ -320,7 +320,7 @@ def _read_ctm(lines: Iterable[TextLine]) -> Iterator[NistSegment]:
         )
 
 
-def _read_stm(lines: Sequence[TextLine]) -> Iterator[NistSegment]:
+def _read_stm(lines: Sequence[NumberedLine]) -> Iterator[NistSegment]:
     """The segments without their labels."""
     matches = [_match(STM, line) for line in lines]
     label = _find_label_pattern([match["text"] or "" for match in matches])
@@ -352,7 +352,7 @@ def _find_label_pattern(texts: Sequence[str]) -> re.Pattern[str]:
     return _STM_LABEL if all(map(_STM_LABEL.match, texts)) else _CLEAR_STM_LABEL
 
 
-def _match(form: TimedForm, line: TextLine) -> re.Match[str]:
+def _match(form: TimedForm, line: NumberedLine) -> re.Match[str]:
     """The parts of a line. Raises DataError if it does not have the form of the others."""
     match = form.match(line.text)
     if match is None:
@@ -369,7 +369,7 @@ def _refuse_alternatives(where: str, text: str) -> None:
             raise DataError(where, found, "write one of them")
 
 
-def _refuse_alternatives_of_ctm(line: TextLine) -> None:
+def _refuse_alternatives_of_ctm(line: NumberedLine) -> None:
     """Raise DataError for one of the lines between which the alternatives of a ctm stand."""
     if "<ALT" in line.text and _ALTERNATIVES_OF_CTM.fullmatch(line.text.strip()):
         mark = line.text.split()[4]

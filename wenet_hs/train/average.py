@@ -19,7 +19,7 @@ from wenet_hs.model.checkpoint import (
     read_frozen,
     verification_error,
 )
-from wenet_hs.train.state import Progress, read_progress
+from wenet_hs.train.state import Progress, read_checkpoint_progress
 from wenet_hs.tree.errors import CheckpointError
 
 logger = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ def checkpoints_to_keep(folder: Path, config: TrainingConfig) -> set[Path]:
     known: dict[Path, Progress] = {}
     for path in list_checkpoints(folder):
         try:
-            known[path] = read_progress(path)
+            known[path] = read_checkpoint_progress(path)
         except CheckpointError:
             known[path] = Progress()
     regular = [path for path, progress in known.items() if not progress.interim]
@@ -109,7 +109,7 @@ def choose_checkpoints(model_dir: Path, num: int, by: str) -> list[Path]:
     for path in list_checkpoints(folder):
         fault = verification_error(path)
         if fault is None:
-            known[path] = read_progress(path)
+            known[path] = read_checkpoint_progress(path)
         else:
             logger.warning("checkpoint %s: %s; not averaged", path, fault)
     if not known and any(model_dir.glob("epoch_*.pt")):
@@ -165,4 +165,4 @@ def average_weights(paths: Sequence[Path]) -> dict[str, torch.Tensor]:
 
 def read_validations(checkpoints: Sequence[Path]) -> dict[Path, Mapping[str, float]]:
     """Each checkpoint with the metrics that its validation measured."""
-    return {path: read_progress(path).measured() for path in checkpoints}
+    return {path: read_checkpoint_progress(path).measured() for path in checkpoints}

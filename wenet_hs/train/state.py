@@ -253,7 +253,7 @@ class TrainState(Generic[Model]):
         Raises CheckpointError if it is damaged, does not fit the model, or is of a training with other units or data.
         """
         check_intact(path)
-        progress = read_progress(path)
+        progress = read_checkpoint_progress(path)
         record = json.loads((path / "state.json").read_text("utf-8"))
         for name, sha256 in self.fingerprint.items():
             if record["fingerprint"].get(name) != sha256:
@@ -308,7 +308,7 @@ def _intern_names(value: Any) -> Any:
     return [*map(_intern_names, value)] if isinstance(value, list) else value
 
 
-def read_progress(path: Path) -> Progress:
+def read_checkpoint_progress(path: Path) -> Progress:
     """The progress stored in a checkpoint folder, without reading the weights. Raises CheckpointError."""
     try:
         return Progress(**json.loads((path / "state.json").read_text("utf-8"))["progress"])

@@ -14,11 +14,11 @@ from wenet_hs.manifest.data_list import Utterance
 
 
 @dataclass(frozen=True, kw_only=True)
-class Options(AudioOptions):
+class WavTxtOptions(AudioOptions):
     """The options of `prepare wav_txt`."""
 
 
-def prepare(options: Options) -> dict[str, Any]:
+def prepare(options: WavTxtOptions) -> dict[str, Any]:
     """Write the lists: the first clips for dev and test, the rest for training. Returns the content of stats.json."""
     utterances = list[Utterance]()
     rejected = list[Rejected]()

@@ -154,13 +154,13 @@ def read_description(path: Path) -> EncoderDescription:
     """
     refuse_other_form(path)
     file = path / "config.json" if path.is_dir() else path
-    content, preprocessor = read_json(file), file
+    content, preprocessor = read_encoder_json(file), file
     try:
         if not path.is_dir():
             return EncoderDescription(content["config"], content["preprocessor"], file)
         names = ("preprocessor_config.json", "processor_config.json")  # the second one of transformers 5
         preprocessor = next((path / name for name in names if (path / name).exists()), path / names[0])
-        found = read_json(preprocessor) if preprocessor.exists() else None
+        found = read_encoder_json(preprocessor) if preprocessor.exists() else None
         if found is None and content.get("model_type") in WAVEFORM_KINDS:
             to_do = "download it too: it says whether the encoder was trained on normalized waveforms"
             raise CheckpointError(preprocessor, "no such file", to_do)
@@ -177,7 +177,7 @@ def refuse_other_form(path: Path) -> None:
         raise CheckpointError(path, other.found, other.to_do)
 
 
-def read_json(
+def read_encoder_json(
     path: Path, to_do: str = "encoder_conf.path is a folder in Hugging Face's layout, with config.json and weights"
 ) -> dict[str, Any]:
     """The object in a file. Raises CheckpointError, which says what to do without the file."""
