@@ -64,9 +64,9 @@ import sys
 sys.path.insert(0, {str(installed)!r})
 from wenet_hs.recipes.conf_files import OWN, conf_file, conf_folder, shipped_name
 from wenet_hs.recipes.config_choice import is_own
-from wenet_hs.recipes.sizes import read_sizes
+from wenet_hs.recipes.sizes import read_size_table
 print(conf_folder(), shipped_name(conf_file(OWN)), is_own(conf_file(OWN)))
-print(read_sizes().names)
+print(read_size_table().names)
 """
     lines = run(sys.executable, "-P", "-c", code, cwd=packages).splitlines()
     assert lines[0] == f"{installed}/wenet_hs/conf own.yaml True"

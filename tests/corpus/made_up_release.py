@@ -1,19 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Write a made-up Common Voice release: tables of any size, clips that are empty files or short tones."""
 
-import argparse
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
 
 import numpy as np
 import soundfile
-
-from wenet_hs.base.options import read_options
-from wenet_hs.bin import prepare
-from wenet_hs.manifest.data_list import Utterance, read_data_list
 
 HEADER_11 = ("client_id", "path", "sentence", "up_votes", "down_votes", "age", "gender", "accents", "locale", "segment")
 HEADER_17 = (
@@ -26,36 +18,6 @@ OFFICIAL_HOURS = {
     "ba": 256.49, "ky": 37.57, "tr": 83.67, "tt": 29.76, "uz": 96.86,
 }  # fmt: skip
 """Validated hours of release 11.0 in the paper's 15 languages."""
-
-
-def parse_prepare(line: str) -> Any:
-    """The options of a command line after `wenet-hs prepare`."""
-    return _parse(line)[1]
-
-
-def prepare_line(line: str) -> dict[str, Any]:
-    """Prepare the corpus of a command line after `wenet-hs prepare`; the content of stats.json."""
-    module, options = _parse(line)
-    stats: dict[str, Any] = module.prepare(options)
-    return stats
-
-
-def rejected(out: Path) -> dict[str, str]:
-    """Name → reason of what `prepare` left out."""
-    rows = [line.split("\t") for line in (out / "rejected.tsv").read_text("utf-8").splitlines()[1:]]
-    return {key: reason for key, _, reason, *_ in rows}
-
-
-def _parse(line: str) -> tuple[ModuleType, Any]:
-    parser = argparse.ArgumentParser()
-    prepare.add_arguments(parser)
-    args = parser.parse_args(shlex.split(line))
-    return args.module, read_options(args, prepare.options_class(args.module))
-
-
-def read_lists(out: Path) -> dict[str, list[Utterance]]:
-    """The lists that `prepare` wrote."""
-    return {name: read_data_list(out / name / "data.list") for name in ("train", "dev", "test")}
 
 
 @dataclass(frozen=True)

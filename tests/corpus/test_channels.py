@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
 from praatio.data_classes.interval_tier import IntervalTier
+from prepared import prepare_line, read_lists, rejected
 from pympi import Eaf
 
 from wenet_hs.corpus.audio_check import ClipChecker

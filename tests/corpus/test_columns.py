@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists
+from prepared import prepare_line, read_lists
 
 from wenet_hs.corpus.columns import find_columns, find_near_names
 from wenet_hs.corpus.table import TableOptions, read_entries

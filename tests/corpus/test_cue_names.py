@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists
+from prepared import prepare_line, read_lists
 
 from wenet_hs.corpus.cue_names import is_general_name
 from wenet_hs.manifest.data_list import Utterance

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import soundfile
 from annotation_forms import Annotation, write_audio, write_table
-from made_up_release import prepare_line, read_lists, rejected
+from prepared import prepare_line, read_lists, rejected
 
 from wenet_hs.corpus.edits import ADDED, EXCLUDED, leave_out_held, read_added, write_added
 from wenet_hs.manifest.data_list import Utterance

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from annotation_forms import Annotation, write_audio, write_elan
 from form_examples import EXAMPLES
-from made_up_release import prepare_line, read_lists
+from prepared import prepare_line, read_lists
 
 from wenet_hs.corpus.forms import recognise
 from wenet_hs.data.audio import read_duration

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from made_up_release import prepare_line, read_lists
+from prepared import prepare_line, read_lists
 
 from wenet_hs.corpus.languages import describe_language, find_language, resolve_languages, suggest_languages
 from wenet_hs.manifest.data_list import Utterance

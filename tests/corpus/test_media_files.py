@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists, rejected
+from prepared import prepare_line, read_lists, rejected
 from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_eaf

@@ -16,8 +16,8 @@ import pytest
 from annotation_forms import FORMS, Annotation, write_audio, write_elan, write_table
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
+from prepared import prepare_line, read_lists, rejected
 from pympi import Eaf
 
 from wenet_hs.annotation.eaf import read_elan

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists, rejected
 from praatio import textgrid
+from prepared import prepare_line, read_lists, rejected
 from pympi import Eaf
 
 from wenet_hs.corpus.intervals import join_tiers

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import soundfile
-from made_up_release import parse_prepare
+from prepared import parse_prepare
 
 from wenet_hs.corpus import espeak, phones, recording, synthetic
 from wenet_hs.corpus.espeak_ipa import PhoneSpelling, split_label

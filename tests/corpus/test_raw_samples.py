@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import prepare_line, rejected
+from prepared import prepare_line, rejected
 
 from wenet_hs.data.audio import AudioError, read_audio, read_duration
 from wenet_hs.tree.errors import DataError

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import soundfile
 from annotation_forms import write_audio
-from made_up_release import Row, prepare_line, write_language
+from made_up_release import Row, write_language
+from prepared import prepare_line
 
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import KINDS, check_lists

@@ -13,7 +13,8 @@ import pytest
 import soundfile
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_up_release import HEADER_11, parse_prepare, read_lists
+from made_up_release import HEADER_11
+from prepared import parse_prepare, read_lists
 
 from wenet_hs.corpus import espeak, synthetic
 from wenet_hs.corpus.espeak import voice_name

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists
+from prepared import prepare_line, read_lists
 
 from wenet_hs.corpus.table_files import read_table_file
 from wenet_hs.manifest.data_list import Utterance, read_data_list

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 from annotation_forms import write_audio
-from made_up_release import prepare_line, read_lists
 from praatio import textgrid
+from prepared import prepare_line, read_lists
 from pympi import Eaf
 
 from wenet_hs.corpus.intervals import join_tiers

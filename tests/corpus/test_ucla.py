@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_release import parse_prepare, read_lists
+from prepared import parse_prepare, read_lists
 
 from wenet_hs.corpus import ucla
 from wenet_hs.manifest.data_list import Utterance

@@ -55,7 +55,7 @@ def test_names_of_modes(installed: Path) -> None:
     assert list(names) == [*MODES, "auto", "confident"]
     assert all(name in names for name in names)
     assert "confidence" not in names
-    with pytest.raises(ValueError, match=r"^mode 'confidence': must be one of ctc_greedy_.*, joint, confident$"):
+    with pytest.raises(ValueError, match=r"^mode 'confidence': must be one of ctc_greedy_.*, confident$"):
         find_mode("confidence")
 
 

@@ -79,7 +79,7 @@ def split_names(text: str) -> tuple[str, ...]:
 def check_langs(langs: Sequence[str]) -> None:
     """Raise ValueError if there is no language, or one is named twice."""
     if not langs:
-        raise ValueError('langs: no language named; name at least one, such as --langs "ca es"')
+        raise ValueError("langs: no language named; name at least one")
     twice = sorted(lang for lang, count in Counter(langs).items() if count > 1)
     if twice:
         raise ValueError(f"langs: {' '.join(twice)} named twice; name each language once")
@@ -99,8 +99,10 @@ def write_corpus(
 
     Args:
         splits: utterances of each set; a set that is not wanted is omitted.
-        facts, langs: what `stats.json` contains about the corpus and each language besides their counts.
-        max_rejected: accepted share of faulty clips.
+        facts: what `stats.json` contains about the corpus besides its counts. Needed: `corpus`, its name. Usual:
+            `options` (`recorded_options`), `licence` (shown in reports), `num_incomplete` (clips that are cut off).
+        langs: by `Utterance.lang`, what `stats.json` contains about each language besides its counts; may be empty.
+        max_rejected: accepted share of faulty clips (`Rejected.is_fault`).
         unit: what a transcript contains: characters, or phones with spaces between them.
 
     Raises: DataError when more clips are faulty, two utterances have the same key, or a set is empty.

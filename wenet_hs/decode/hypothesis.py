@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 
 from wenet_hs.base.options import check_values, option
+from wenet_hs.model.modes import MODES
 from wenet_hs.nn.layers import Chunk
 
 DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
@@ -35,6 +36,10 @@ class Hypothesis:
     """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into the frames."""
 
 
+_LENGTH_MODES = ", ".join(name for name, mode in MODES.items() if mode.has_length_options)
+_GREEDY_MODES = ", ".join(name for name, mode in MODES.items() if mode.is_greedy)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeOptions:
     """Options of the searches. Each field is a flag of the commands that decode."""
@@ -50,7 +55,7 @@ class DecodeOptions:
     )
     length_penalty: float = option(
         0.0,
-        "attention, joint: the score is divided by (number of units) ** length_penalty, which favours long texts; at "
+        f"{_LENGTH_MODES}: the score is divided by (number of units) ** length_penalty, which favours long texts; at "
         "least 0",
     )
     reverse_weight: float = option(
@@ -62,17 +67,17 @@ class DecodeOptions:
         "about 1, otherwise short texts win (default: they stay in the beam, as in WeNet)",
     )
     max_len_ratio: float = option(
-        1.0, "attention, joint: maximum number of units per encoder frame, above 0; one unit is always allowed"
+        1.0, f"{_LENGTH_MODES}: maximum number of units per encoder frame, above 0; one unit is always allowed"
     )
     min_len_ratio: float = option(
-        0.0, "attention, joint: minimum number of units per encoder frame, from 0 to max_len_ratio"
+        0.0, f"{_LENGTH_MODES}: minimum number of units per encoder frame, from 0 to max_len_ratio"
     )
     lm_weight: float = option(
-        0.0, "weight of the language model's log-probability, in all modes except ctc_greedy_search; needed with --lm"
+        0.0, f"weight of the language model's log-probability, in all modes except {_GREEDY_MODES}; needed with --lm"
     )
     length_bonus: float = option(
         0.0,
-        "added to the score per unit, in all modes except ctc_greedy_search; compensates for the short texts that a "
+        f"added to the score per unit, in all modes except {_GREEDY_MODES}; compensates for the short texts that a "
         "language model favours",
     )
     decoding_chunk_size: int | None = option(

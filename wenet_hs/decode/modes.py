@@ -37,7 +37,7 @@ from wenet_hs.tree.errors import CheckpointError, ConfigError
 logger = logging.getLogger(__name__)
 
 NBests = list[list[Hypothesis]]
-"""Per utterance its hypotheses, best first."""
+"""Per utterance its hypotheses, best first; at most `beam_size`, and at most `nbest` if that is set."""
 
 ENCODER, ALIGNMENT = "encoder", "alignment"
 """Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all modes."""
@@ -146,7 +146,7 @@ SEARCHES: dict[str, Search] = {
     "attention_rescoring": _rescoring,
     "joint": _joint,
 }
-"""The search of each mode of MODES."""
+"""The search of each mode of MODES, in the same order."""
 
 
 def search_of(mode: str) -> Search:
@@ -222,12 +222,14 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
     length_options = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
     given = [name for name in length_options if getattr(options, name) != getattr(default, name)]
     if given and not any(find_mode(mode).has_length_options for mode in modes):
-        readers = " and ".join(name for name, mode in MODES.items() if mode.has_length_options)
+        readers = ", ".join(name for name, mode in MODES.items() if mode.has_length_options)
         logger.warning("%s: read only by %s, no effect on %s", ", ".join(given), readers, ", ".join(modes))
-    if "attention" in modes and options.finished_list and not options.length_penalty:
+    biased_modes = [mode for mode in modes if find_mode(mode).favours_short_texts]
+    if biased_modes and options.finished_list and not options.length_penalty:
         logger.warning(
-            "attention with finished_list and length_penalty 0 favours short texts and returns many empty ones; set "
-            "length_penalty to about 1"
+            "%s with finished_list and length_penalty 0 favours short texts and returns many empty ones; set "
+            "length_penalty to about 1",
+            ", ".join(biased_modes),
         )
 
 

@@ -47,7 +47,8 @@ class Utterance:
     txt: str
     """Transcript, NFC."""
     lang: str | None = None
-    """The corpus's own language code (Common Voice's locale, UCLA's ISO 639-3)."""
+    """Language code. Rules of normalisation are chosen by it (`text/normalize.py`), so a language that they know needs
+    its ISO 639 code. Otherwise it is the code of the corpus (Common Voice's locale, UCLA's ISO 639-3)."""
     duration: float | None = None
     """Length of the utterance in seconds."""
     speaker: str | None = None

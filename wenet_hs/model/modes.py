@@ -27,12 +27,14 @@ class Mode:
     """The branches of a model that it uses."""
     stages: tuple[str, ...] = ()
     """The stages of the time table that it needs besides the encoder and its own search."""
-    is_recommended: bool = True
+    is_recommended: bool = False
     """Whether `--modes auto` has it."""
     is_greedy: bool = False
     """It returns one hypothesis and uses no language model."""
     has_length_options: bool = False
     """It reads finished_list, length_penalty, max_len_ratio or min_len_ratio."""
+    favours_short_texts: bool = False
+    """With finished_list, it returns texts that are too short unless a length_penalty is set."""
     max_ctc_weight: float = math.inf
 
 
@@ -41,32 +43,39 @@ MODES = {
         help="best CTC unit per frame, fastest",
         branches=frozenset({"ctc"}),
         stages=(CTC_STAGE,),
+        is_recommended=True,
         is_greedy=True,
     ),
     "ctc_prefix_beam_search": Mode(
         help="CTC, summed over alignments",
         branches=frozenset({"ctc"}),
         stages=(CTC_STAGE,),
+        is_recommended=True,
     ),
     "attention": Mode(
         help="attention decoder only, WeNet's rules",
         branches=frozenset({"decoder"}),
-        is_recommended=False,
         has_length_options=True,
+        favours_short_texts=True,
     ),
     "attention_rescoring": Mode(
         help="n-best of ctc_prefix_beam_search, rescored by the decoder",
         branches=frozenset({"ctc", "decoder"}),
         stages=(CTC_STAGE, "ctc_prefix_beam_search"),
+        is_recommended=True,
     ),
     "joint": Mode(
         help="decoder and CTC in one pass",
         branches=frozenset({"ctc", "decoder"}),
+        is_recommended=True,
         has_length_options=True,
         max_ctc_weight=1.0,
     ),
 }
-"""From simple to exact: a model without the default mode has the last one that it supports (`usual_mode`)."""
+"""From simple to exact: a model without the default mode has the last one that it supports (`usual_mode`).
+
+Results and messages have this order too.
+"""
 AUTO_MODES = "auto"
 """What `--modes` has for the recommended modes of a model."""
 DEFAULT_MODE = "attention_rescoring"
