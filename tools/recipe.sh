@@ -52,9 +52,9 @@ shared_options() {  # declares the options of every recipe
   option stage 0 "the first stage that runs"
   option stop_stage 8 "the last one"
   option head "softmax hsoftmax" \
-    "softmax, hsoftmax, class, adaptive: one experiment per head and seed"
+    "output layers (wenet-hs train --help): one experiment per head and seed"
   option tree huffman \
-    "of heads other than softmax: a kind (wenet-hs tree build --help), or the path of a tree.json"
+    "of heads that have one: a kind (wenet-hs tree build --help), or the path of a tree.json"
   option unit char "char, phone, or bpe:N with N pieces"
   option seeds 777 \
     'of training; several, as in "777 778 779", train every head once per seed'

@@ -250,13 +250,13 @@ def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
 
 
 SETTING_FLAGS = {
-    "head": ("head", "output layer: softmax, hsoftmax, class, adaptive"),
-    "tree": ("head_conf.tree", "tree.json of the output layer; softmax does not use it"),
+    "head": ("head", "output layer"),
+    "tree": ("head_conf.tree", "tree.json of the output layer, if it has a tree"),
     "tokenizer": ("tokenizer", "what a unit is: char, phone, bpe, word"),
     "units": ("tokenizer_conf.symbol_table_path", "units.txt"),
     "bpe_model": ("tokenizer_conf.bpe_path", "sentencepiece model, for units of bpe"),
     "ctc_head": ("ctc_conf.head", "output layer of CTC, like --head"),
-    "ctc_tree": ("ctc_conf.head_conf.tree", "tree.json of the output layer of CTC; softmax does not use it"),
+    "ctc_tree": ("ctc_conf.head_conf.tree", "tree.json of the output layer of CTC, if it has a tree"),
     "cmvn": (
         "cmvn_conf.cmvn_file",
         "feature statistics of `wenet-hs cmvn`; a pretrained encoder does not use them",
@@ -268,9 +268,14 @@ SETTING_FLAGS = {
 
 def add_setting_arguments(parser: argparse.ArgumentParser, names: Iterable[str] = SETTING_FLAGS) -> None:
     """--override_config, and flags for the settings that every recipe gives."""
+    from wenet_hs.config.heads import HEADS  # takes 0.1 s, which other commands do not need
+
     group = parser.add_argument_group("settings, instead of those of the YAML")
     for name in names:
-        group.add_argument(f"--{name}", metavar=name.rpartition("_")[2].upper(), help=SETTING_FLAGS[name][1])
+        _, help_text = SETTING_FLAGS[name]
+        if name == "head":
+            help_text = f"{help_text}: {', '.join(known_names('head', HEADS))}"
+        group.add_argument(f"--{name}", metavar=name.rpartition("_")[2].upper(), help=help_text)
     help_text = "any other setting; it also replaces what the flags above give"
     group.add_argument("--override_config", nargs="*", action="extend", default=[], metavar="KEY=VALUE", help=help_text)
 

@@ -19,6 +19,7 @@ import sys
 from collections.abc import Sequence
 
 from wenet_hs.bin.main import main_of
+from wenet_hs.config.heads import HEADS
 from wenet_hs.recipes.own import PROGRAM
 from wenet_hs.recipes.own_options import OPTION_NAMES, OwnOptions, option_texts, parse_own_options
 from wenet_hs.recipes.run_stages import StageFailed, find_programs, run_own
@@ -38,12 +39,12 @@ HELP = {
     "base": "folder of a trained model to start from, instead of the first part of training",
     "encoder": "folder of a pretrained encoder; config and steps follow from it (docs/pretrained.md)",
     "only_time": "yes: stage 4 only measures how long a training takes on this computer, in about 20 s",
-    "head": "softmax, hsoftmax, class, adaptive: one experiment per head and seed",
+    "head": f"{', '.join(HEADS)}: one experiment per head and seed",
     "modes": "of decoding (wenet-hs recognize --help); auto: of CTC, and with a decoder attention_rescoring and joint",
     "config": "YAML of the experiment (default: conf/own.yaml of wenet_hs)",
     "stage": "the first stage that runs",
     "stop_stage": "the last one",
-    "tree": "of heads other than softmax: a kind (wenet-hs tree build --help), or the path of a tree.json",
+    "tree": "of heads that have one: a kind (wenet-hs tree build --help), or the path of a tree.json",
     "unit": "char, phone, or bpe:N with N pieces",
     "seeds": 'of training; several, as in "777 778 779", train every head once per seed',
     "data_seed": "of the random choices that stage 0 makes",

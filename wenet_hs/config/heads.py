@@ -15,7 +15,7 @@ from wenet_hs.config.section import Count, Section, read_section
 
 
 class SoftmaxHeadConf(Section):
-    """`head: softmax` has no settings."""
+    """`head: softmax`: a softmax over all units. It has no settings."""
 
 
 class TreeHeadConf(Section):

@@ -161,7 +161,7 @@ class TrainingConfig(Section):
     """The settings that trainings of recognisers and of language models have in common."""
 
     head: HeadKind = "softmax"
-    """Output layer: softmax over all units, binary tree (`hsoftmax`), tree of classes (`class`), adaptive softmax."""
+    """Output layer. The sections `head_conf` describe each kind; docs/heads.md says when to use which."""
     head_conf: HeadConf = Field(default_factory=SoftmaxHeadConf)
     tokenizer: Literal["char", "phone", "bpe", "word"] = "char"
     """What a unit is: characters (of units.txt the longest that fits), a phone (text between spaces), a piece of a

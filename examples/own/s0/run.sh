@@ -41,7 +41,7 @@ option encoder "" \
   "folder of a pretrained encoder; config and steps follow from it (docs/pretrained.md)"
 option only_time "" \
   "yes: stage 4 only measures how long a training takes on this computer, in about 20 s"
-option head softmax "softmax, hsoftmax, class, adaptive: one experiment per head and seed"
+option head softmax "output layers (wenet-hs train --help): one experiment per head and seed"
 option modes auto \
   "of decoding (wenet-hs recognize --help);" \
   "auto: of CTC, and with a decoder attention_rescoring and joint"
