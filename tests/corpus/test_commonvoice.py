@@ -337,7 +337,7 @@ def test_a_released_set_without_rows_is_named_with_what_works(tmp_path: Path, na
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ("--langs ''", '--langs: no language named; name at least one'),
+        ("--langs ''", "--langs: no language named; name at least one"),
         ("--langs 'ca ca'", "--langs: ca named twice; name each language once"),
         ("--test_fraction 1", "--test_fraction 1: must be between 0 and 1; the paper uses 0.1"),
         ("--max_test 0", "--max_test 0: must be at least 1"),

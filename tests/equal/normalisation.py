@@ -275,7 +275,7 @@ RULES = (
     ),
     Rule(
         name="version of wenet_hs",
-        pattern=r"(wenet_hs\"?:? \"?|\|v:)\d+\.\d+\.\d+",
+        pattern=r"(wenet_hs\"?:? \"?|\|v:)\d+\.\d+\.\d+(?:\.dev\d+)?",
         replacement=r"\1VERSION",
         reason="a release changes it",
     ),
