@@ -36,6 +36,7 @@ COMMANDS = {
     "cmvn": "compute the global feature statistics",
     "shards": "pack a data list into tars",
     "check-options": "check the options of a recipe before its first stage",
+    "heads-without-tree": "print which output layers of a recipe are built without a tree",
     "keep-options": "write into a folder of a recipe with which options it is made",
     "plan": "decide size, steps and settings of a training, and how long it takes here",
     "train": "train a model",
@@ -282,19 +283,14 @@ def add_setting_arguments(parser: argparse.ArgumentParser, names: Iterable[str] 
 
 def read_settings(args: argparse.Namespace) -> list[str]:
     """The overrides that the flags of `add_setting_arguments` give."""
+    from wenet_hs.config.heads import is_without_tree
+
     given = {name: getattr(args, name) for name in SETTING_FLAGS if getattr(args, name, None) is not None}
     for head, tree in (("head", "tree"), ("ctc_head", "ctc_tree")):
-        if head in given and tree in given and _is_without_tree(given[head]):
+        if head in given and tree in given and is_without_tree(given[head]):
             logger.info("--%s %s: not used, a %s has no tree", tree, given.pop(tree), given[head])
     implied = ["tokenizer=bpe"] if "bpe_model" in given and "tokenizer" not in given else []
     return [*implied, *(f"{SETTING_FLAGS[name][0]}={value}" for name, value in given.items()), *args.override_config]
-
-
-def _is_without_tree(head: str) -> bool:
-    """Whether there is such a head, and it has no tree. A wrong name is refused with the other settings."""
-    from wenet_hs.config.heads import HEADS, has_tree
-
-    return head in known_names("head", HEADS) and not has_tree(head)
 
 
 def print_failures(failed: Mapping[str, str]) -> None:

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
+from wenet_hs.base.extensions import known_names
 from wenet_hs.config.extensions import name_check, settings_class
 from wenet_hs.config.section import Count, Section, read_section
 
@@ -86,6 +87,14 @@ def head_settings(head: str) -> type[Section]:
 def has_tree(head: str) -> bool:
     """Whether a head is built from a tree. Raises ConfigError as `head_settings`."""
     return issubclass(head_settings(head), TreeHeadConf)
+
+
+def is_without_tree(head: str) -> bool:
+    """Whether there is such a head, and it has no tree. False for a wrong name, which `read_head` refuses.
+
+    Raises ConfigError if the package of the head cannot be imported, or has no such class.
+    """
+    return head in known_names("head", HEADS) and not has_tree(head)
 
 
 def read_head(value: Any, info: ValidationInfo) -> Any:
