@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A stub of `wenet-hs` and `python`: records its arguments and makes files that recipes look for.
+"""A stub of `wenet-hs` and `python`: records its arguments, and makes files and lines that recipes read.
 
 Called as `stub_program.py NAME ARGUMENT…`. It appends one JSON object per call to the file
 $STUB_RECORD. It imports nothing of the project, so it starts in a few milliseconds.
@@ -11,6 +11,8 @@ import sys
 
 HOURS = 1.0
 """Hours of training speech in the lists that `prepare` makes."""
+HEADS_WITHOUT_TREE = ("softmax", "cosine")
+"""`cosine` is of the package in tests/extension_package."""
 
 
 def main() -> None:
@@ -23,6 +25,14 @@ def main() -> None:
     }
     append_line(os.environ["STUB_RECORD"], json.dumps(record))
     write_outputs(arguments)
+    if arguments[0] == "heads-without-tree":
+        print_heads_without_tree(arguments[1:])
+
+
+def print_heads_without_tree(heads: list[str]) -> None:
+    for head in heads:
+        if head in HEADS_WITHOUT_TREE:
+            sys.stdout.write(f"{head}\n")
 
 
 def append_line(path: str, line: str) -> None:

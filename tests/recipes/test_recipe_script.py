@@ -29,7 +29,8 @@ def checkout(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, tmp_path / name)
     (tmp_path / "conf").symlink_to(ROOT / "conf")
     # One write per call: trainings run side by side.
-    set_command(tmp_path, f'line=$(printf "%q " "$@"); echo "$line" >> {tmp_path}/calls.txt')
+    answer = 'case $1 in heads-without-tree) [[ " $* " != *" softmax "* ]] || echo softmax ;; esac'
+    set_command(tmp_path, f'line=$(printf "%q " "$@"); echo "$line" >> {tmp_path}/calls.txt\n{answer}')
     return tmp_path
 
 
@@ -49,7 +50,8 @@ def checked(checkout: Path, forked: Path) -> Path:
 
 def set_checked_command(checkout: Path, forked: Path, script: str) -> None:
     """A `wenet-hs` whose commands about options are the real ones; the others run `script`."""
-    set_command(checkout, f'case $1 in check-options | keep-options) exec {forked}/wenet-hs "$@" ;; esac\n{script}')
+    names = "check-options | heads-without-tree | keep-options"
+    set_command(checkout, f'case $1 in {names}) exec {forked}/wenet-hs "$@" ;; esac\n{script}')
 
 
 def set_command(checkout: Path, script: str) -> None:
@@ -68,7 +70,7 @@ def call(checkout: Path, recipe: str, *options: str, code: int = 0) -> tuple[str
     done = subprocess.run([script, *options], capture_output=True, text=True, env=environment, timeout=60, check=False)
     assert done.returncode == code, done.stderr
     lines = (checkout / "calls.txt").read_text("utf-8").replace(f"{script.parent}/", "").splitlines()
-    not_of_a_stage = ("check-options", "keep-options", "progress")
+    not_of_a_stage = ("check-options", "heads-without-tree", "keep-options", "progress")
     return done.stderr, [words for words in map(shlex.split, lines) if words[0] not in not_of_a_stage]
 
 
