@@ -130,6 +130,7 @@ read_options() {  # ARGUMENT…: sets the options of the command line
   find_programs
   list_option_values
   set_command_flags
+  find_heads_without_tree
   name_experiments
 }
 
@@ -196,6 +197,17 @@ set_command_flags() {  # sets variables that have parts of commands
   fi
 }
 
+find_heads_without_tree() {  # sets heads_without_tree: those of --head that have no tree
+  local names
+  heads_without_tree=()
+  # Only the names of other trees than the default stand in names of experiments.
+  if [ "$tree" != huffman ]; then
+    # shellcheck disable=SC2086  # a list of names
+    names=$(wenet-hs heads-without-tree $head)
+    mapfile -t heads_without_tree <<< "$names"
+  fi
+}
+
 name_experiments() {  # sets experiments: a folder per head and seed; and flags of the report
   local seed
   local head_name
@@ -242,15 +254,20 @@ experiment_name() {  # HEAD SEED: softmax, or hsoftmax-brown-seed778 with anothe
   local tree_name=${tree##*/}
   tree_name=${tree_name#tree-}
   tree_name=${tree_name%.json}
-  case $1 in
-    softmax | base) ;;  # have no tree
-    *)
-      if [ "$tree" != huffman ]; then
-        name=$1-$tree_name
-      fi
-      ;;
-  esac
+  if [ "$tree" != huffman ] && has_tree "$1"; then
+    name=$1-$tree_name
+  fi
   echo "$name$(seed_suffix "$2")"
+}
+
+has_tree() {  # HEAD: whether it is built from a tree; HEAD is also `base`, which is not
+  local name
+  for name in base "${heads_without_tree[@]}"; do
+    if [ "$name" = "$1" ]; then
+      return 1
+    fi
+  done
+  return 0
 }
 
 # ---- stages

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sample_extension import importable, install_sample
 from stub_commands import Command, RecipeRun, make_checkout, read_command, run_recipe
 
 from wenet_hs.bin import check_options, keep_options
@@ -17,7 +18,7 @@ from wenet_hs.bin.main import run_command
 from wenet_hs.bin.own import translate_arguments
 from wenet_hs.recipes.conf_files import OWN, conf_file
 from wenet_hs.recipes.folder_options import portable_values, read_folder_options
-from wenet_hs.recipes.own import check_command
+from wenet_hs.recipes.own import check_command, experiments
 from wenet_hs.recipes.own_options import OwnOptions, parse_own_options
 from wenet_hs.recipes.prepare_words import split_words
 from wenet_hs.recipes.run_stages import Programs, run_own
@@ -209,3 +210,27 @@ def test_own_and_run_sh_accept_folders_of_each_other(
     elan = folder / "my/elan"  # recordings stay where they are
     check = check_command(replace(options, elan=elan)).arguments[1:]
     assert run_command(check_options, check) == 0, "after a move"
+
+
+# ---- heads without a tree
+
+
+def test_experiments_of_heads_without_a_tree_are_not_named_after_one(
+    checkout: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`cosine` is a head of another package, for which the stub of run.sh answers."""
+    line = "--corpus my.tsv --head 'cosine softmax class' --tree brown --stage 5 --stop_stage 5"
+    folders = ["exp/cosine", "exp/softmax", "exp/class-brown"]
+    script = run_recipe(checkout, "own", *shlex.split(line))
+    with importable(install_sample(tmp_path / "site")):
+        own = run_own_with_stubs(checkout, read_options(line, checkout), monkeypatch)
+    for run in (script, own):
+        averaged = [command.arguments for command in run.stage_commands()]
+        assert averaged == [("average", "--model_dir", folder, "--num", "5") for folder in folders]
+
+
+def test_a_wrong_head_is_refused_by_the_check_and_not_by_its_name(checkout: Path) -> None:
+    options = read_options("--corpus my.tsv --head sofmax --tree brown", checkout)
+    assert experiments(options) == [Path("exp/sofmax-brown")]

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from wenet_hs.config.heads import is_without_tree
 from wenet_hs.recipes.own_options import DEFAULT_SEED, FORMS, LAST_STAGE, OwnOptions, option_texts
 from wenet_hs.recipes.plan_names import BASE_NAME, FIRST_PART, PLAN
 from wenet_hs.tree.errors import ConfigError
@@ -142,9 +143,14 @@ def has_own_tree(options: OwnOptions) -> bool:
 
 
 def experiment_name(options: OwnOptions, head: str, seed: int) -> str:
-    """Such as softmax, or hsoftmax-brown-seed778 with another tree than the default."""
+    """Such as softmax, or hsoftmax-brown-seed778 with another tree than the default.
+
+    `head`: also `base`, the first part of the trainings of a seed.
+
+    Raises ConfigError as `is_without_tree`.
+    """
     name = head
-    has_tree = head not in ("softmax", BASE_NAME)
+    has_tree = head != BASE_NAME and not is_without_tree(head)
     if has_tree and options.tree != "huffman":
         tree_name = Path(options.tree).name.removeprefix("tree-").removesuffix(".json")
         name = f"{head}-{tree_name}"
