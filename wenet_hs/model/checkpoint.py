@@ -375,8 +375,16 @@ def _is_parameter(item: tuple[object, object]) -> bool:
 
 
 def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> None:
-    """Copies a state_dict into a model. Raises CheckpointError with the first names and shapes that do not fit."""
-    own = model.state_dict()
+    """Copies a state_dict into a model. Raises CheckpointError as `check_weights` does."""
+    check_weights(model.state_dict(), state, where)
+    model.load_state_dict(dict(state), strict=True)
+
+
+def check_weights(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
+    """Raises CheckpointError with the first names and shapes of `state` that are not those of `own`.
+
+    `where`: the file of `state`.
+    """
     given = {name: value for name, value in own.items() if name in state}
     wrong_shapes = [
         f"{name} {tuple(state[name].shape)}, expected {tuple(value.shape)}"
@@ -392,7 +400,6 @@ def load_weights(model: nn.Module, state: Mapping[str, Tensor], where: str) -> N
         if [*filter(None, found.values())] == [missing]:
             to_do += ", or, for a copy of a model.pt, give its checkpoint folder, because frozen weights are beside it"
         raise CheckpointError(where, f"weights of another model: {faults}", to_do)
-    model.load_state_dict(dict(state), strict=True)
 
 
 def write_final(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Weights of a model under our names, also of WeNet's models, and their sizes."""
+"""Weights of a model under our names, also of WeNet's models, and the number of their units."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -55,8 +55,7 @@ def translate_weights(state: Mapping[str, Tensor], where: str) -> ModelWeights:
     ours = convert_state_dict(state) if is_foreign else state
     tree = None
     if is_original(state):
-        num_units, _ = state_sizes(ours, where)
-        tree = saved_tree(state, num_units, where)
+        tree = saved_tree(state, count_units(ours, where), where)
     return ModelWeights(where=where, state=ours, is_foreign=is_foreign, original_tree=tree)
 
 
@@ -86,23 +85,52 @@ def has_decoder(state: Mapping[str, Tensor]) -> bool:
     return any(name.startswith("decoder.") for name in state)
 
 
-def state_sizes(state: Mapping[str, Tensor], where: str) -> tuple[int, int]:
-    """The size of the output layer, V, and the width of the heads' input, D, of a state_dict.
+def is_softmax(parameters: Set[str]) -> bool:
+    """Whether the names of a head's parameters are those of a softmax. Classes have the same names."""
+    return parameters == {"output.weight", "output.bias"}
 
-    Without a decoder they are those of CTC's head; V is right there for a softmax and a binary tree only.
+
+def is_binary_tree(parameters: Set[str]) -> bool:
+    """Whether the names of a head's parameters are those of a binary tree."""
+    return parameters - {"inner_vector.bias"} == {"inner_vector.weight"}
+
+
+def find_num_units(state: Mapping[str, Tensor]) -> int | None:
+    """The number of units of a state_dict, V; None if the weights do not tell it.
+
+    It is the number of rows of the decoder's embedding. Without a decoder only a softmax and a
+    binary tree of CTC tell it; classes are taken for a softmax, which has another number of rows.
     """
-    of_decoder = ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight")
-    for name in (*of_decoder, *(f"ctc.head.{one}.weight" for one in ("inner_vector", "output", "adaptive.head"))):
-        if name in state and state[name].dim() == 2:
-            num_rows, width = state[name].shape
-            return num_rows + name.endswith("inner_vector.weight"), width
-    found = "contains no decoder embedding, and no output layer of CTC"
-    raise CheckpointError(where, found, "give the weights of a model of this toolkit or WeNet")
+    for name in ("decoder.embed.0.weight", "decoder.left_decoder.embed.0.weight"):
+        if name in state:
+            return len(state[name])
+    prefix = "ctc.head."
+    rows = {
+        name.removeprefix(prefix): len(value)
+        for name, value in state.items()
+        if name.startswith(prefix) and value.dim() > 0
+    }
+    if is_softmax(rows.keys()):
+        return rows["output.weight"]
+    if is_binary_tree(rows.keys()):
+        return rows["inner_vector.weight"] + 1  # a binary tree has V - 1 inner nodes
+    return None
+
+
+def count_units(state: Mapping[str, Tensor], where: str) -> int:
+    """The number of units of a state_dict, V. Raises CheckpointError if the weights do not tell it."""
+    num_units = find_num_units(state)
+    if num_units is None:
+        fault = "contains no decoder embedding, and no output layer of CTC that tells the number of units"
+        raise CheckpointError(where, fault, "give the weights of a model of this toolkit or WeNet")
+    return num_units
 
 
 def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
     """Raises CheckpointError if a state_dict with a decoder has another number of units than the file `other`."""
-    found, _ = state_sizes(state, where)
-    if found != num_units and has_decoder(state):
-        fault = f"trained with {found} units, but {other} has {num_units}"
+    if not has_decoder(state):
+        return
+    num_trained = count_units(state, where)
+    if num_trained != num_units:
+        fault = f"trained with {num_trained} units, but {other} has {num_units}"
         raise CheckpointError(where, fault, "use the same units.txt")

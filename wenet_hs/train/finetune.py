@@ -19,13 +19,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from wenet_hs.config.heads import HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
+from wenet_hs.config.heads import HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf, TreeHeadConf
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.hsoftmax import HSoftmaxHead
 from wenet_hs.heads.softmax import SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import AnyTree, build_head
-from wenet_hs.model.checkpoint import MANIFEST, load_weights, verification_error, weights_path
+from wenet_hs.model.checkpoint import MANIFEST, check_weights, load_weights, verification_error, weights_path
 from wenet_hs.model.encoders.kinds import check_same_outputs
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import (
@@ -38,7 +38,15 @@ from wenet_hs.model.experiment import (
     head_confs,
     read_files_of_weights,
 )
-from wenet_hs.model.foreign_weights import ModelWeights, check_num_units, has_decoder, read_model_weights, state_sizes
+from wenet_hs.model.foreign_weights import (
+    ModelWeights,
+    check_num_units,
+    find_num_units,
+    has_decoder,
+    is_binary_tree,
+    is_softmax,
+    read_model_weights,
+)
 from wenet_hs.runs.record import read_run
 from wenet_hs.text.units import UnitTable, check_special
 from wenet_hs.tree.errors import CheckpointError, list_names
@@ -139,6 +147,7 @@ def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> F
     have_decoders = model.decoder is not None and has_decoder(base.state)
     mapped = _ALL_PREFIXES if have_decoders else (*_ALL_PREFIXES, "decoder.")
     state = {name: value for name, value in base.state.items() if not name.startswith(mapped)}
+    _check_encoder(own, state, base.where)
     counts: dict[str, RowCount] = {}
     mappings = _map_parameters(model, base, unit_map)
     for name, value in own.items():
@@ -155,6 +164,16 @@ def load_base_weights(model: AsrModel, base: "BaseModel", units: UnitTable) -> F
     if isinstance(model.encoder, PretrainedEncoder):
         check_same_outputs(model.encoder.description, base.files.folder / "encoder.json")
     return _report(base, units, unit_map, counts, own)
+
+
+def _check_encoder(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where: str) -> None:
+    """Raise CheckpointError if the weights are of another encoder.
+
+    The heads are compared after it: then they have one width, that of the encoder's output.
+    """
+    own_encoder = {name: value for name, value in own.items() if name.startswith("encoder.")}
+    encoder = {name: value for name, value in state.items() if name.startswith("encoder.")}
+    check_weights(own_encoder, encoder, where)
 
 
 def _report(
@@ -237,46 +256,65 @@ class BaseModel:
 
     @property
     def num_units(self) -> int:
+        """Raises CheckpointError if neither a unit table nor the weights tell it."""
         if self.table is not None:
             return len(self.table)
-        num_units, _ = state_sizes(self.state, self.where)
+        num_units = find_num_units(self.state)
+        if num_units is None:
+            fault = "its number of units is not known, and its unit table is not next to it"
+            raise CheckpointError(self.where, fault, f"put its units.txt into {self.files.folder}")
         return num_units
 
     def head(self, section: str, new: OutputHead, *, same_units: bool) -> OutputHead | None:
         """A head with the structure of the trained model's head, without its weights; None if that is unknown, or if
         the trained model has no decoder, which would have this head.
 
-        Without a train.yaml only a softmax and a binary tree head are recognized. Without its tree a head is assumed to
-        have the structure of the new one, if the shapes are equal and `same_units`.
+        Without a train.yaml only a softmax and a binary tree head are recognized. Another head, or one without its
+        tree, is assumed to have the structure of the new one, if the shapes are equal and `same_units`. A warning says
+        that this is assumed, or that a head is not recognized.
+
+        `new`: the head of the new model, over an encoder of the same width.
 
         Raises: CheckpointError if the train.yaml or the tree next to the weights does not belong to them.
         """
-        prefix, tree, conf = _HEAD_PREFIXES[section][0], self.trees.get(section), None
-        shapes = {name.removeprefix(prefix): v.shape for name, v in self.state.items() if name.startswith(prefix)}
         if section == "head_conf" and not has_decoder(self.state):
             return None
-        is_original = section == "head_conf" and self.weights.original_tree is not None
-        if self.files.config is not None and not is_original:  # the config does not name that head
-            conf = head_confs(self.files.config)[section]
-        elif "inner_vector.weight" in shapes:
-            conf = HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
-        elif tree is None and shapes.get("output.weight", ())[:1] == (self.num_units,):
-            conf = SoftmaxHeadConf()
-        if tree is None and (conf is None or isinstance(conf, TreeHeadConf)):
-            if not same_units or _head_shapes(new) != shapes:
+        prefix = _HEAD_PREFIXES[section][0]
+        shapes = {name.removeprefix(prefix): v.shape for name, v in self.state.items() if name.startswith(prefix)}
+        conf = self._head_conf(section, shapes)
+        tree = self.trees.get(section)
+        may_be_new = tree is None and same_units and _head_shapes(new) == shapes
+        if conf is None:
+            to_do = "it is assumed to be that of the new model" if may_be_new else "nothing of it is taken"
+            logger.warning("%s: no train.yaml next to %s; its head is not recognized: %s", section, self.where, to_do)
+            return new if may_be_new else None
+        if tree is None and isinstance(conf, TreeHeadConf):
+            if not may_be_new:
                 return None
             logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.where)
             return new
-        if conf is None:
-            return None
         with torch.random.fork_rng(devices=[]):  # its random weights are not used
-            _, width = state_sizes(self.state, self.where)
-            head = build_head(conf, width, self.num_units, tree, section=section)
+            head = build_head(conf, new.dim, self.num_units, tree, section=section)
         if _head_shapes(head) != shapes:
             described = f"that {self.files.folder / 'train.yaml'} and the tree next to it describe"
             found = f"its {prefix}* are not those of the {type(head).__name__} {described}"
             raise CheckpointError(self.where, found, "put the weights and their own files together")
         return head
+
+    def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
+        """The settings of a head: of the train.yaml, or else of the head that has parameters of these names.
+
+        None if there is no train.yaml and the names are of no softmax and no binary tree.
+        """
+        is_original = section == "head_conf" and self.weights.original_tree is not None
+        if self.files.config is not None and not is_original:  # the config does not name that head
+            return head_confs(self.files.config)[section]
+        if is_binary_tree(shapes.keys()):
+            return HSoftmaxHeadConf(tree=TREE_FILES[section], bias="inner_vector.bias" in shapes)
+        has_row_per_unit = is_softmax(shapes.keys()) and shapes["output.weight"][0] == self.num_units
+        if has_row_per_unit and section not in self.trees:  # classes have the same names
+            return SoftmaxHeadConf()
+        return None
 
 
 def _head_shapes(head: OutputHead) -> dict[str, torch.Size]:
