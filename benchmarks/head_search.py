@@ -77,7 +77,7 @@ def table(records: list[Facts]) -> str:
         row = [f"{record['units']:,}", str(record["rows"]), str(record["weights"]), number(1e3 * ms[BASELINE])]
         row.append(number(1e3 * ms["tree"]))
         rows.append(row + [f"{number(ratio[side])}×" for side in SIDES[1:]])
-    names = ["softmax head", "tree", "class", "adaptive"]
+    names = ["softmax head", *SIDES[2:]]
     return markdown_table(["V", "rows", "weights", "flat, µs", "tree, µs", *names], rows)
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The promises of every output head, tested for each head over trees of different shape.
 
-A new head needs one line in `make_head` and in `MAIN`, and its decisions in `decisions`.
+A new head needs one line in `make_head` and in `MAIN`, and a branch in `decisions` if a unit has several on its path.
 
 Dimension key: N rows, D width, V units, K best, B batch, T frames, L labels.
 """

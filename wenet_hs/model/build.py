@@ -62,7 +62,7 @@ def build_model(
 
     Args:
         num_units: size of the output layer, V.
-        tree: for every `head` except the softmax; a binary tree or a class tree over the same units.
+        tree: for a `head` that is built from one; a binary tree or a class tree over the same units.
         ctc_tree: the same for `ctc_conf.head`.
         cmvn: statistics for `encoder.global_cmvn`, or None.
         pretrained: for `encoder: pretrained`.
