@@ -6,7 +6,7 @@ Dimension key: B batch, T frames, F features, D width, V units.
 
 import json
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ from pretrained_models import write_pretrained
 from small_models import NUM_BINS, small_model
 from torch import Tensor
 
-from wenet_hs.config.heads import HeadKind
+from wenet_hs.config.heads import HEADS
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import _chunk_inputs, chunk_window
 from wenet_hs.export.job import ExportOptions, export_model
@@ -60,8 +60,8 @@ def head_sections(kind: str) -> dict[str, Any]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kind", get_args(HeadKind))
-def test_heads_of_confident_models(kind: HeadKind, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", list(HEADS))
+def test_heads_of_confident_models(kind: str, tmp_path: Path) -> None:
     """Scores as large as those of a trained model: log(sigmoid) of onnxruntime lost all digits there."""
     head = small_model(**head_sections(kind)).ctc.head
     for parameter in head.parameters():

@@ -4,8 +4,9 @@
 import pickle
 from pathlib import Path
 
+from wenet_hs.base.files import too_many_files
 from wenet_hs.data.audio import AudioError, ClipError
-from wenet_hs.tree.errors import ConfigError, DataError, Stopped, WenetHsError, too_many_files
+from wenet_hs.tree.errors import ConfigError, DataError, Stopped, WenetHsError
 
 
 def test_the_line_has_the_three_fields() -> None:

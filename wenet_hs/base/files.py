@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-from wenet_hs.tree.errors import CheckpointError, DataError, WenetHsError, one_line
+from wenet_hs.tree.errors import CheckpointError, ConfigError, DataError, WenetHsError, one_line
 
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Error numbers of a full disk: no space, quota exceeded, file too large."""
@@ -80,6 +80,11 @@ _BINARY = (
     (0, b"mmap lm http://kheafield.com/", "a binary language model of KenLM; decompress it and give it to --lm"),
 )
 """Position, content there, and what such a file is and what to do."""
+
+
+def too_many_files(where: str) -> ConfigError:
+    """The error of a process that has as many open files as it may have."""
+    return ConfigError(where, "too many open files", "raise their limit with `ulimit -n 65536`, or lower num_workers")
 
 
 def refuse_lfs_pointer(path: Path) -> None:

@@ -16,7 +16,7 @@ have all units. They are listed on stderr, and the exit code is 2. All others ar
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
+from wenet_hs.bin.main import MODEL_HELP, add_device_argument, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import add_batch_size, progress_bar
 from wenet_hs.compute.devices import find_device
 from wenet_hs.data.audio import describe_incomplete
@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     elan_help = "also write DIR/NAME.eaf per recording for ELAN: tiers of utterances, words and confidence"
     add("--elan", type=Path, metavar="DIR", help=elan_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
-    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_device_argument(parser)
     add_batch_size(parser)
 
 

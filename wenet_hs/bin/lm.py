@@ -15,6 +15,8 @@ from pathlib import Path
 
 from wenet_hs.bin.main import (
     add_actions,
+    add_device_argument,
+    add_model_dir_arguments,
     add_setting_arguments,
     add_transcript_arguments,
     check_at_least,
@@ -71,10 +73,8 @@ def _add_train_arguments(parser: argparse.ArgumentParser) -> None:
     text_help = "text files to train on, one sentence per line; .gz, .xz and .bz2 are decompressed"
     add("--train_text", type=Path, required=True, nargs="+", metavar="FILE", help=text_help)
     add("--valid_text", type=Path, required=True, metavar="FILE", help="text for validation")
-    add("--model_dir", type=Path, required=True, help="experiment folder to write")
-    resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
-    add("--resume", default="auto", help=f"{resume_help} (default: auto)")
-    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_model_dir_arguments(parser)
+    add_device_argument(parser)
     add_setting_arguments(parser, ("head", "tree", "tokenizer", "units", "bpe_model", "seed"))
 
 
@@ -98,7 +98,7 @@ def _add_score_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model_dir", type=Path, required=True, help="folder of the language model")
     add("--text", type=Path, required=True, nargs="+", metavar="FILE", help="text files, one sentence per line")
     add("--json", type=Path, metavar="FILE", help="write the scores")
-    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_device_argument(parser)
 
 
 def _score(args: argparse.Namespace) -> None:

@@ -20,10 +20,11 @@ from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
 from wenet_hs.base.extensions import known_names
+from wenet_hs.base.files import too_many_files
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
 from wenet_hs.manifest.data_list import Utterance, read_data_list, read_sentences
-from wenet_hs.tree.errors import ConfigError, WenetHsError, too_many_files
+from wenet_hs.tree.errors import ConfigError, WenetHsError
 
 logger = logging.getLogger(__name__)
 
@@ -248,6 +249,18 @@ def check_bpe_model(tokenizer: str, bpe_model: Path | None) -> None:
     if tokenizer != "bpe" and bpe_model is not None:
         found = f"tokenizer {tokenizer} does not use it"
         raise ConfigError("--bpe_model", found, "add --tokenizer bpe, or leave it out")
+
+
+def add_model_dir_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags --model_dir and --resume of the commands that train."""
+    parser.add_argument("--model_dir", type=Path, required=True, help="experiment folder to write")
+    resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
+    parser.add_argument("--resume", default="auto", help=f"{resume_help} (default: auto)")
+
+
+def add_device_argument(parser: argparse.ArgumentParser) -> None:
+    """The flag --device; `find_device` reads its value."""
+    parser.add_argument("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
 
 
 SETTING_FLAGS = {

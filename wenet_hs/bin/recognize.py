@@ -30,7 +30,7 @@ from typing import Any, get_args
 import torch
 
 from wenet_hs.base.files import file_sha256, locked
-from wenet_hs.bin.main import MODEL_HELP, check_at_least, main_of, print_failures
+from wenet_hs.bin.main import MODEL_HELP, add_device_argument, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import (
     MODES_HELP,
     ModeNames,
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     place_help = "place units of --inventory that the model does not have beside the phone with the nearest features"
     add("--place_unseen", choices=PLACEMENTS, help=place_help)
     add("--checkpoint", type=Path, help="weights (default: final.pt of model_dir)")
-    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_device_argument(parser)
     dtype_help = (
         "of encoder and decoder (default: fp32); bf16 and fp16 are faster where the device multiplies them, and "
     )

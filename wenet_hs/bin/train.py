@@ -11,7 +11,13 @@ WeNet's flags are read as ours, or the message says what to do instead (docs/fro
 import argparse
 from pathlib import Path
 
-from wenet_hs.bin.main import add_setting_arguments, main_of, read_settings
+from wenet_hs.bin.main import (
+    add_device_argument,
+    add_model_dir_arguments,
+    add_setting_arguments,
+    main_of,
+    read_settings,
+)
 from wenet_hs.compute.distributed import is_first_rank
 from wenet_hs.data.shards import DATA_TYPES
 from wenet_hs.train.speech import train
@@ -24,12 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--train_data", type=Path, required=True, nargs="+", help="data.list files to train on")
     add("--cv_data", type=Path, required=True, help="data.list for validation")
     add("--data_type", choices=DATA_TYPES, default="raw", help="the lists contain JSON lines or tars (default: raw)")
-    add("--model_dir", type=Path, required=True, help="experiment folder to write")
-    resume_help = "auto: resume from the newest intact checkpoint in model_dir, if any; never; or a checkpoint folder"
-    add("--resume", default="auto", help=f"{resume_help} (default: auto)")
+    add_model_dir_arguments(parser)
     checkpoint_help = "start from these weights: a file, a checkpoint, a model folder (or WeNet's), a packed model"
     add("--checkpoint", type=Path, help=checkpoint_help)
-    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_device_argument(parser)
     divide_help = "divide the size of batches by the number of ranks; a step keeps its speech"
     add("--divide_batch", action="store_true", help=divide_help)
     add_setting_arguments(parser)

@@ -39,7 +39,7 @@ from wenet_hs.annotation.recordings import (
 )
 from wenet_hs.annotation.textgrid import write_textgrid
 from wenet_hs.annotation.tiers import DEFAULT_LOW_CONFIDENCE, DEFAULT_TIER, TranscribedRecording, make_tiers
-from wenet_hs.bin.main import MODEL_HELP, main_of
+from wenet_hs.bin.main import MODEL_HELP, add_device_argument, main_of
 from wenet_hs.bin.search_flags import MODES_HELP, ModeNames, add_search_arguments, progress_bar, search_options
 from wenet_hs.bin.stream_audio import print_stream
 from wenet_hs.data.audio import read_duration
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rate", type=int, metavar="HZ", help="samples per second of raw samples in - (default: 16000)")
     silence_help = "seconds of silence that end a segment of --stream, which --max_segment_s (20) ends too (default: 1)"
     add("--silence_s", type=float, metavar="S", help=silence_help)
-    add("--device", default="auto", help="cpu, cuda, cuda:1 … (default: cuda if there is one)")
+    add_device_argument(parser)
     add_search_arguments(parser)
     parser.set_defaults(max_segment_s=None)
 

@@ -20,7 +20,8 @@ from typing import TypeVar
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from wenet_hs.tree.errors import WenetHsError, too_many_files
+from wenet_hs.base.files import too_many_files
+from wenet_hs.tree.errors import WenetHsError
 
 AHEAD = 2
 """Values computed ahead by the thread, or by each worker process."""

@@ -37,6 +37,7 @@ class Hypothesis:
 
 
 _LENGTH_MODES = ", ".join(name for name, mode in MODES.items() if mode.has_length_options)
+_NOT_NEGATIVE = "a finite number of at least 0"
 _GREEDY_MODES = ", ".join(name for name, mode in MODES.items() if mode.is_greedy)
 
 
@@ -100,14 +101,15 @@ class DecodeOptions:
 
     def __post_init__(self) -> None:
         check_values(self)
-        weights = ("ctc_weight", "length_penalty", "lm_weight")
         max_nbest = f"from 1 to beam_size, which is {self.beam_size}"
         size, left = self.decoding_chunk_size, self.num_decoding_left_chunks
         max_ratio = f"from 0 to max_len_ratio, which is {self.max_len_ratio:g}"
         checks = (
             ("beam_size", self.beam_size >= 1, "at least 1"),
             ("nbest", self.nbest is None or 1 <= self.nbest <= self.beam_size, max_nbest),
-            *((name, 0 <= getattr(self, name) < math.inf, "a finite number of at least 0") for name in weights),
+            ("ctc_weight", 0 <= self.ctc_weight < math.inf, _NOT_NEGATIVE),
+            ("length_penalty", 0 <= self.length_penalty < math.inf, _NOT_NEGATIVE),
+            ("lm_weight", 0 <= self.lm_weight < math.inf, _NOT_NEGATIVE),
             ("reverse_weight", 0 <= self.reverse_weight <= 1, "from 0 to 1"),
             ("max_len_ratio", 0 < self.max_len_ratio < math.inf, "above 0"),
             ("min_len_ratio", 0 <= self.min_len_ratio <= self.max_len_ratio, max_ratio),

@@ -533,9 +533,8 @@ def _draw_chart(table: StudyTable, spec: ChartSpec) -> bytes:
     shown_means = list[float]()
     for number, (label, systems) in enumerate(spec.lines.items()):
         points = _points_of_line(table, systems)
-        shifted = [
-            point.x * 0.98**number for point in points
-        ]  # so that intervals of several lines are beside each other
+        shift = 0.98**number  # so that intervals of several lines are beside each other
+        shifted = [point.x * shift for point in points]
         means = [point.mean for point in points]
         deviations = [point.deviation for point in points]
         axes.errorbar(shifted, means, deviations, label=label, marker="o", markersize=4, capsize=2)

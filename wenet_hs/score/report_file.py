@@ -73,10 +73,7 @@ def read_report(path: Path | str) -> Report:
             micro=_read_group(record["micro"]),
             missing=tuple(record["missing"]),
             extra=tuple(record["extra"]),
-            utterances={
-                key: ScoredUtterance(found["lang"], found["ref"], found["hyp"], _read_counts(found))
-                for key, found in record["utterances"].items()
-            },
+            utterances={key: _read_utterance(value) for key, value in record["utterances"].items()},
             num_resamples=record["bootstrap"]["num_resamples"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
@@ -114,6 +111,10 @@ def _utterance_record(utterance: ScoredUtterance) -> dict[str, Any]:
     if utterance.feature_distance is not None:
         record["feature_distance"] = utterance.feature_distance
     return record | {"ref": utterance.ref, "hyp": utterance.hyp}
+
+
+def _read_utterance(record: dict[str, Any]) -> ScoredUtterance:
+    return ScoredUtterance(record["lang"], record["ref"], record["hyp"], _read_counts(record))
 
 
 def _read_counts(record: dict[str, Any]) -> ErrorCounts:

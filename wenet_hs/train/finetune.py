@@ -179,18 +179,27 @@ def _check_encoder(own: Mapping[str, Tensor], state: Mapping[str, Tensor], where
 def _report(
     base: "BaseModel", units: UnitTable, unit_map: UnitMap, counts: Mapping[str, RowCount], own: Mapping[str, Tensor]
 ) -> FineTuneReport:
+    """What was taken.
+
+    Args:
+        counts: rows of the parameters of heads and embeddings, in all and taken; all others are taken whole.
+        own: the parameters of the new model.
+    """
     is_kept = (unit_map.inputs >= 0) | (unit_map.outputs >= 0)
     kept_ids = {*unit_map.inputs.tolist(), *unit_map.outputs.tolist()}
     old_units = units.units if base.table is None else base.table.units
+    table_path = base.files.table_path
+    incomplete = {name: count for name, count in counts.items() if count.taken < count.rows}
+    in_part = {name: count for name, count in incomplete.items() if count.taken > 0}
     return FineTuneReport(
         checkpoint=base.where,
-        unit_table=None if base.files.table_path is None else str(base.files.table_path),
+        unit_table=None if table_path is None else str(table_path),
         units_kept=int(is_kept.sum()),
         units_new=[unit for unit, kept in zip(units.units, is_kept, strict=True) if not kept],
         units_dropped=[unit for unit_id, unit in enumerate(old_units) if unit_id not in kept_ids],
-        parameters_taken=len(own) - sum(count.taken < count.rows for count in counts.values()),
-        parameters_in_part={name: count for name, count in counts.items() if 0 < count.taken < count.rows},
-        parameters_new=[name for name, count in counts.items() if count.taken == 0 < count.rows],
+        parameters_taken=len(own) - len(incomplete),
+        parameters_in_part=in_part,
+        parameters_new=[name for name in incomplete if name not in in_part],
         parameters_dropped=[name for name in base.state if name not in own],
     )
 

@@ -55,11 +55,6 @@ class Stopped(WenetHsError):
         self.exit_code = exit_code
 
 
-def too_many_files(where: str) -> ConfigError:
-    """The error of a process that has as many open files as it may have."""
-    return ConfigError(where, "too many open files", "raise their limit with `ulimit -n 65536`, or lower num_workers")
-
-
 def list_names(names: Sequence[str], separator: str = ", ", *, most: int = 5) -> str:
     """The first names, at most `most`, and the number of the others, for a message of one line."""
     shown = separator.join(names[:most])

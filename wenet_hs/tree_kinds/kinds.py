@@ -168,6 +168,31 @@ def _classes(source: TreeSource) -> NaryTree:
 _SEED = KindOption(
     "random, permuted, and embedding if it trains: seed; other kinds ignore it (default: 0)", limits=lambda _: (0, None)
 )
+_EMBEDDING_OPTIONS = {
+    "seed": _SEED,
+    "embeddings": KindOption(
+        "embedding: file of vectors in word2vec's text form (default: skip-gram with hierarchical softmax is "
+        "trained on the transcripts)",
+        Path,
+        "FILE",
+    ),
+    "checkpoint": KindOption(
+        "embedding: use the output rows of this trained softmax model, ours or WeNet's", Path, "MODEL_DIR_OR_PT"
+    ),
+    "save_embeddings": KindOption(
+        "embedding: write the trained vectors into this file, in word2vec's text format for --embeddings",
+        Path,
+        "FILE",
+    ),
+}
+_CLASSES_OPTIONS = {
+    "num_classes": KindOption("classes: children of the root (default: √V)", metavar="C", limits=lambda v: (2, v)),
+    "by": KindOption(
+        "classes: bins of equal frequency, or the top of a binary tree of KIND (default: frequency)",
+        str,
+        ("frequency|top-of", "KIND"),
+    ),
+}
 KINDS: dict[str, TreeKind] = {
     "huffman": TreeKind(
         lambda s: Tree.huffman(s.frequencies, s.units, s.options.get("max_depth")),
@@ -187,38 +212,13 @@ KINDS: dict[str, TreeKind] = {
     "embedding": TreeKind(
         _embedding,
         "their embeddings are similar",
-        {
-            "seed": _SEED,
-            "embeddings": KindOption(
-                "embedding: file of vectors in word2vec's text form (default: skip-gram with hierarchical softmax is "
-                "trained on the transcripts)",
-                Path,
-                "FILE",
-            ),
-            "checkpoint": KindOption(
-                "embedding: use the output rows of this trained softmax model, ours or WeNet's", Path, "MODEL_DIR_OR_PT"
-            ),
-            "save_embeddings": KindOption(
-                "embedding: write the trained vectors into this file, in word2vec's text format for --embeddings",
-                Path,
-                "FILE",
-            ),
-        },
+        _EMBEDDING_OPTIONS,
         needs="vectors",
     ),
     "articulatory": TreeKind(_articulatory, "they are pronounced alike (phones in IPA)"),
     "classes": TreeKind(
         _classes,
         "bins of equal frequency, or the top of a binary tree",
-        {
-            "num_classes": KindOption(
-                "classes: children of the root (default: √V)", metavar="C", limits=lambda v: (2, v)
-            ),
-            "by": KindOption(
-                "classes: bins of equal frequency, or the top of a binary tree of KIND (default: frequency)",
-                str,
-                ("frequency|top-of", "KIND"),
-            ),
-        },
+        _CLASSES_OPTIONS,
     ),
 }
