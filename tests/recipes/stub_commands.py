@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 STUB = Path(__file__).with_name("stub_program.py")
-RECIPES = ("mini", "ucla", "commonvoice", "own", "wikitext")
+RECIPES = tuple(sorted(path.parts[-3] for path in ROOT.glob("examples/*/s0/run.sh")))
 NOT_OF_A_STAGE = ("check-options", "heads-without-tree", "keep-options", "progress")
 """Commands about the options of a recipe, and the live line; the others are its stages."""
 

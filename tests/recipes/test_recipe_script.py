@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 from forked_commands import forked_commands
+from stub_commands import RECIPES
 
 from wenet_hs.bin import check_options
 from wenet_hs.bin.main import run_command
 from wenet_hs.config.heads import HEADS
 
 ROOT = Path(__file__).parents[2]
-RECIPES = ("mini", "ucla", "commonvoice", "own", "wikitext")
 
 
 @pytest.fixture
