@@ -167,6 +167,13 @@ RULES = (
         file="*/run.json",
     ),
     Rule(
+        name="time in the run record of a packed model",
+        pattern=rf'(?m)^  "seconds": {NUMBER}',
+        replacement='  "seconds": TIME',
+        reason="the clock",
+        file="*.zip",
+    ),
+    Rule(
         name="commit of a training",
         pattern=r'("commit": ?)"[^"]*"',
         replacement=r'\1"COMMIT"',

@@ -100,6 +100,9 @@ EXAMPLES = {
     "time in metrics.jsonl and state.json": Example(
         METRICS, '"seconds": 0.02, "audio_seconds": 4.2', '"seconds": TIME, "audio_seconds": 4.2'
     ),
+    "time in the run record of a packed model": Example(
+        "s/packed.zip", '{\n  "seconds": 0.82,', '{\n  "seconds": TIME,'
+    ),
     "memory in metrics.jsonl": Example(
         METRICS,
         '"peak_memory_mb": 524.1',
