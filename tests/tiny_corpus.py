@@ -16,6 +16,7 @@ import torch
 import yaml
 
 from wenet_hs.compute.distributed import World
+from wenet_hs.config.heads import has_tree
 from wenet_hs.config.load import load_config
 from wenet_hs.data.cmvn import global_sums, write_cmvn
 from wenet_hs.frontends import build_frontend
@@ -42,7 +43,9 @@ class TinyCorpus:
 
     def options(self, model_dir: Path, *overrides: str, head: str = "softmax", **flags: Any) -> TrainOptions:
         """The flags of a training with this corpus; `overrides` as for --override_config."""
-        chosen = () if head == "softmax" else (f"head={head}", f"head_conf.tree={self.folder / 'tree.json'}")
+        chosen = [f"head={head}"] if head != "softmax" else []
+        if has_tree(head):
+            chosen.append(f"head_conf.tree={self.folder / 'tree.json'}")
         values: dict[str, Any] = {"config": self.config, "train_data": (self.train_data,), "cv_data": self.cv_data}
         values |= {"model_dir": model_dir, "override_config": (*chosen, *overrides), "device": "cpu"}
         return TrainOptions(**{**values, **flags})

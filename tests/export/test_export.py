@@ -12,7 +12,7 @@ from small_models import CTC_ONLY, NUM_BINS, NUM_UNITS, small_model
 from torch import Tensor, nn
 from torch.export import Dim
 
-from wenet_hs.config.heads import HEADS
+from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.heads.base import OutputHead
 from wenet_hs.heads.ctc import Ctc
 from wenet_hs.model.asr_model import AsrModel
@@ -123,7 +123,7 @@ def test_decoders_of_both_directions_with_their_heads(strict: bool) -> None:
 
 def head(kind: str) -> dict[str, Any]:
     """The sections of a config with this head, also as CTC."""
-    conf = {} if kind == "softmax" else {"tree": "tree.json"}
+    conf = {"tree": "tree.json"} if has_tree(kind) else {}
     return {"head": kind, "head_conf": conf, "ctc_conf": {"head": kind, "head_conf": conf}}
 
 

@@ -16,7 +16,7 @@ from pretrained_models import write_pretrained
 from small_models import NUM_BINS, small_model
 from torch import Tensor
 
-from wenet_hs.config.heads import HEADS
+from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.export.compare import greedy_ids
 from wenet_hs.export.graphs import _chunk_inputs, chunk_window
 from wenet_hs.export.job import ExportOptions, export_model
@@ -55,7 +55,7 @@ STREAMS: dict[str, dict[str, Any]] = {
 
 
 def head_sections(kind: str) -> dict[str, Any]:
-    conf = {} if kind == "softmax" else {"tree": "tree.json"}
+    conf = {"tree": "tree.json"} if has_tree(kind) else {}
     return {"head": kind, "head_conf": conf, "ctc_conf": {"head": kind, "head_conf": conf}}
 
 

@@ -13,10 +13,11 @@ import yaml
 from model_folders import HSOFTMAX, TABLE, write_model_folder
 from small_models import NUM_BINS, NUM_UNITS, SPECIAL, small_batch, small_config, small_model
 
+from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.load import dump_config, load_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.data.cmvn import write_cmvn
-from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
+from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead
 from wenet_hs.model.asr_model import AsrModel, LossWeights
 from wenet_hs.model.build import AnyTree, build_model
 from wenet_hs.model.encoders.stack import EncoderStack
@@ -70,7 +71,8 @@ def test_all_heads_of_one_seed_have_the_same_other_weights_and_random_state(deco
         decoder=decoder, **({"decoder_conf": {"r_num_blocks": 1}} if decoder != "transformer" else {})
     )
     trees = [of(range(NUM_UNITS)) for of in (Tree.huffman, Tree.random, Tree.balanced)]
-    heads = [("softmax", None), *(("hsoftmax", tree) for tree in trees), ("class", trees[0]), ("adaptive", trees[0])]
+    heads: list[tuple[str, Tree | None]] = [("hsoftmax", tree) for tree in trees[1:]]
+    heads += [(head, trees[0] if has_tree(head) else None) for head in HEADS]
     found = []
     for head, tree in heads:
         torch.manual_seed(7)
@@ -277,12 +279,12 @@ COUNTS = [9.0, 0.0, 30.0, 25.0, 4.0, 17.0, 3.0, 8.0, 1.0, 2.0, 6.0]
 BINARY = Tree.huffman(COUNTS, units=TABLE.units)
 CLASSES = NaryTree.frequency_bins(COUNTS, 3, units=TABLE.units)
 TREES: dict[str, AnyTree] = {"binary": BINARY, "classes": CLASSES}
-HEADS = {"softmax": SoftmaxHead, "hsoftmax": HSoftmaxHead, "class": ClassHead, "adaptive": AdaptiveHead}
 
 
 def with_head(kind: str, section: str = "head_conf", **settings: Any) -> ExperimentConfig:
     """A small config with this head for the decoder (`head_conf`) or for CTC."""
-    head = {"head": kind, "head_conf": {"tree": "t.json", **settings}}
+    tree = {"tree": "t.json"} if has_tree(kind) else {}
+    head = {"head": kind, "head_conf": {**tree, **settings}}
     return small_config(**(head if section == "head_conf" else {"ctc_conf": head}))
 
 
@@ -294,10 +296,10 @@ def built(config: ExperimentConfig, tree: AnyTree | None = None, ctc_tree: AnyTr
 @pytest.mark.parametrize("tree", TREES)
 @pytest.mark.parametrize("kind", HEADS)
 def test_any_head_takes_any_tree(kind: str, tree: str) -> None:
-    head = {"head": kind, "head_conf": {} if kind == "softmax" else {"tree": "t"}}
+    head = {"head": kind, "head_conf": {"tree": "t"} if has_tree(kind) else {}}
     more = {"decoder": "bitransformer", "decoder_conf": {"r_num_blocks": 1}}
     model = built(small_config(**head, ctc_conf=head, **more), TREES[tree], TREES[tree])
-    assert {type(one) for one in (model.head, model.right_head, model.ctc.head)} == {HEADS[kind]}
+    assert type(model.head) is type(model.right_head) is type(model.ctc.head)
     losses = model(small_batch([40, 33], [5, 2]))
     losses.total.backward()
     for value in (*model.head.parameters(), *model.ctc.head.parameters()):

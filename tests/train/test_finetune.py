@@ -19,6 +19,7 @@ from small_models import CTC_ONLY, SPECIAL, small_config
 from tiny_corpus import TinyCorpus, cut_back, newest, outcome, weights_of, write_tiny_corpus
 
 from wenet_hs.base.files import file_sha256
+from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.load import dump_config
 from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, OutputHead, SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
@@ -52,9 +53,9 @@ Weights = dict[str, torch.Tensor]
 def sections(kind: str, ctc_kind: str = "softmax", **more: Any) -> dict[str, Any]:
     """Settings of the two heads, with their trees in a folder."""
     conf, ctc_conf = ({"tree": f"{name}.json"} for name in ("tree", "ctc_tree"))
-    ctc = {"head": ctc_kind, "head_conf": {} if ctc_kind == "softmax" else ctc_conf}
+    ctc = {"head": ctc_kind, "head_conf": ctc_conf if has_tree(ctc_kind) else {}}
     one_layer = {"encoder_conf": {"num_blocks": 1}, "decoder_conf": {"num_blocks": 1}}
-    return {"head": kind, "head_conf": {} if kind == "softmax" else conf, "ctc_conf": ctc, **one_layer, **more}
+    return {"head": kind, "head_conf": conf if has_tree(kind) else {}, "ctc_conf": ctc, **one_layer, **more}
 
 
 SOFTMAX = sections("softmax")
@@ -98,11 +99,11 @@ def same_names(state: Weights, theirs: Weights) -> list[str]:
     return [name for name, value in state.items() if torch.equal(value, theirs.get(name, torch.empty(0)))]
 
 
-@pytest.mark.parametrize("kind", ["softmax", "hsoftmax", "class", "adaptive"])
+@pytest.mark.parametrize("kind", HEADS)
 def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
     tmp_path: Path, kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    trees: Trees = (None, None) if kind == "softmax" else (BINARY, OTHER)
+    trees: Trees = (BINARY, OTHER) if has_tree(kind) else (None, None)
     chosen = sections(kind, kind)
     theirs = write_base(tmp_path / "exp", trees, chosen)
     step = tmp_path / "exp" / "checkpoints" / "step-00000001"
@@ -117,7 +118,7 @@ def test_an_equal_model_is_copied_completely_and_another_tree_in_part(
         is_assumed = checkpoint.name == "other.pt" and kind != "softmax"
         warning = re.search(r"ctc_conf\.head_conf: no (tree of it|train\.yaml) next to .*other\.pt; ", caplog.text)
         assert (warning is not None) == is_assumed
-    if kind != "softmax":
+    if has_tree(kind):
         state, report = loaded(tmp_path / "exp", (OTHER, OTHER), chosen)
         changed = set(theirs) - set(same_names(state, theirs))
         assert changed and all(name.startswith("head.") for name in changed)
@@ -166,9 +167,9 @@ def test_new_and_dropped_units_of_a_bidirectional_decoder(tmp_path: Path) -> Non
     assert read["unit_table"] == str(tmp_path / "exp" / "units.txt")
 
 
-@pytest.mark.parametrize("kind", ["softmax", "hsoftmax", "class", "adaptive"])
+@pytest.mark.parametrize("kind", HEADS)
 def test_between_models_with_and_without_a_decoder(tmp_path: Path, kind: str) -> None:
-    trees: Trees = (None, None if kind == "softmax" else BINARY)
+    trees: Trees = (None, BINARY if has_tree(kind) else None)
     both, none = sections("softmax", kind), sections("softmax", kind, **CTC_ONLY)
     theirs = {name: write_base(tmp_path / name, trees, of) for name, of in (("both", both), ("none", none))}
     of_decoder = [name for name in theirs["both"] if name.startswith(("decoder.", "head."))]
