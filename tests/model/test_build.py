@@ -186,6 +186,31 @@ def test_files_next_to_other_weights_that_say_nothing(tmp_path: Path, caplog: py
         caplog.clear()
 
 
+@pytest.mark.parametrize("name", ["run.json", "tree.json"])
+def test_damaged_files_next_to_other_weights_are_a_warning(
+    name: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = write_model_folder(tmp_path / "a", **HSOFTMAX)
+    other = write_model_folder(tmp_path / "b", **HSOFTMAX)
+    (other / name).write_text("{")
+    same_losses(load_experiment(folder, checkpoint=other).model, small_model(seed=5, **HSOFTMAX))
+    (record,) = caplog.records
+    line = record.getMessage()
+    assert line.startswith(f"{other}: whether these weights are of {folder} is not known (")
+    assert f"{other / name}: " in line
+
+
+def test_other_units_are_refused_also_beside_a_damaged_record(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "a")
+    other = write_model_folder(tmp_path / "b")
+    (other / "run.json").write_text("{")
+    UnitTable.from_units("▁abcdefh").write(other / "units.txt")
+    with pytest.raises(CheckpointError, match="its units .* are not those of .*a; give --model_dir"):
+        load_experiment(folder, checkpoint=other)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
