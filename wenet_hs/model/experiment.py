@@ -108,7 +108,13 @@ def load_experiment(
         check_same_model(path, config, table, model_dir)
     if weights.is_foreign:
         check_old_convention(config, table, table_path)
-    check_num_units(weights.state, len(table), str(path), str(table_path))
+    check_num_units(
+        weights.state,
+        len(table),
+        str(path),
+        str(table_path),
+        ctc_head=config.ctc_conf.head,
+    )
     try:
         model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(weights.state, config))
     except RuntimeError as error:  # of torch, for want of memory

@@ -85,6 +85,10 @@ def has_decoder(state: Mapping[str, Tensor]) -> bool:
     return any(name.startswith("decoder.") for name in state)
 
 
+COUNTABLE_HEADS = ("softmax", "hsoftmax")
+"""Heads whose weights tell the number of units. Those of other heads may have the same names."""
+
+
 def is_softmax(parameters: Set[str]) -> bool:
     """Whether the names of a head's parameters are those of a softmax. Classes have the same names."""
     return parameters == {"output.weight", "output.bias"}
@@ -126,11 +130,27 @@ def count_units(state: Mapping[str, Tensor], where: str) -> int:
     return num_units
 
 
-def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
-    """Raises CheckpointError if a state_dict with a decoder has another number of units than the file `other`."""
-    if not has_decoder(state):
-        return
-    num_trained = count_units(state, where)
-    if num_trained != num_units:
+def check_num_units(
+    state: Mapping[str, Tensor],
+    num_units: int,
+    where: str,
+    other: str,
+    *,
+    ctc_head: str | None,
+) -> None:
+    """Raises CheckpointError if a state_dict has another number of units than the file `other`.
+
+    Without a decoder nothing is checked if the head of CTC is not one of `COUNTABLE_HEADS`.
+
+    Args:
+        where: the file of the weights.
+        ctc_head: the head of CTC by the config of the weights; None: there is no config.
+    """
+    num_trained = None
+    if has_decoder(state):
+        num_trained = count_units(state, where)
+    elif ctc_head in COUNTABLE_HEADS:
+        num_trained = find_num_units(state)  # None for a tree that is not binary
+    if num_trained is not None and num_trained != num_units:
         fault = f"trained with {num_trained} units, but {other} has {num_units}"
         raise CheckpointError(where, fault, "use the same units.txt")
