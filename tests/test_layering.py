@@ -30,6 +30,21 @@ class Module:
     at_top: list[str] = field(default_factory=list)
     in_functions: list[str] = field(default_factory=list)
     libraries: set[str] = field(default_factory=set)
+    faults: list[tuple[int, str]] = field(default_factory=list)
+    """Line, and what is wrong: imports whose module is not known."""
+
+    def add(self, target: str, line: int, place: str) -> None:
+        """Add an import of a module by its full name. `place`: as `_imports` gives it."""
+        package, _, name = target.partition(".")
+        if package == "wenet_hs":
+            if name not in FILES:
+                self.faults.append((line, f"{target} is no module of the package"))
+                return
+            self.imports[name] = line
+            if place != "typing":
+                (self.in_functions if place else self.at_top).append(name)
+        elif not place and package not in sys.stdlib_module_names:
+            self.libraries.add(package)
 
 
 FILES = {
@@ -37,6 +52,27 @@ FILES = {
     for path in sorted(ROOT.rglob("*.py"))
     if path != ROOT / "__init__.py"
 }
+
+
+COMPUTED_IMPORTS = {
+    "bin.main": "the module of a command, by the name of the command",
+    "bin.prepare": "the module of a corpus, by the name of the corpus",
+}
+"""Modules that import others by computed names, and which. Both are in the room at the top."""
+CALL_OF_IMPORT = re.compile(r"\b(import_module|__import__)$")
+
+
+def _read_public_names() -> dict[str, str]:
+    """Names of `wenet_hs` itself → the modules they come from: the table that loads them, and the version."""
+    for node in ast.parse((ROOT / "__init__.py").read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_MODULES":
+            modules = ast.literal_eval(node.value)
+            names = {name: module.removeprefix("wenet_hs.") for name, module in modules.items()}
+            return {**names, "__version__": "version"}
+    raise AssertionError("wenet_hs/__init__.py has no table _MODULES")
+
+
+PUBLIC_NAMES = _read_public_names()
 
 
 def _imports(parent: ast.AST, place: str = "") -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
@@ -53,22 +89,57 @@ def _imports(parent: ast.AST, place: str = "") -> Iterator[tuple[ast.Import | as
                 yield from _imports(node, place)
 
 
-def _module(name: str) -> Module:
+def _module_of_name(name: str) -> str | None:
+    """The module that `from wenet_hs import name` loads; None: there is no such name."""
+    if name in FILES:
+        return name
+    return PUBLIC_NAMES.get(name)
+
+
+def _modules_of_statement(node: ast.Import | ast.ImportFrom) -> Iterator[str]:
+    """The full names of the modules that an import loads. A name of a room is its module."""
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            yield alias.name
+        elif node.module == "wenet_hs":
+            yield f"wenet_hs.{_module_of_name(alias.name) or alias.name}"
+        else:
+            inner = f"{node.module}.{alias.name}"
+            is_module = inner.removeprefix("wenet_hs.") in FILES
+            yield inner if is_module else f"{node.module}"
+
+
+def _calls_of_import_module(tree: ast.Module) -> Iterator[tuple[ast.Call, str]]:
+    """The calls of `import_module` and `__import__`, and whether they are in a `function`."""
+    in_functions = set[ast.AST]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            in_functions.update(ast.walk(node))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and CALL_OF_IMPORT.search(ast.unparse(node.func)):
+            yield node, "function" if node in in_functions else ""
+
+
+def read_module(source: str, name: str) -> Module:
+    """What a source imports. `name`: of its module, without `wenet_hs.`."""
     module = Module()
-    for node, place in _imports(ast.parse(FILES[name].read_text("utf-8"))):
-        start = f"{node.module}." if isinstance(node, ast.ImportFrom) else ""
-        for package, _, rest in ((start + alias.name).partition(".") for alias in node.names):
-            target = rest if rest in FILES else rest.rpartition(".")[0]  # `from a.b import c`: a.b.c, or a.b
-            if package == "wenet_hs" and target:  # not `from wenet_hs import __version__`
-                module.imports[target] = node.lineno
-                if place != "typing":
-                    (module.in_functions if place else module.at_top).append(target)
-            elif not place and package not in {"wenet_hs", *sys.stdlib_module_names}:
-                module.libraries.add(package)
+    tree = ast.parse(source)
+    for node, place in _imports(tree):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            module.faults.append((node.lineno, "a relative import; write its full name"))
+            continue
+        for target in _modules_of_statement(node):
+            module.add(target, node.lineno, place)
+    for call, place in _calls_of_import_module(tree):
+        argument = call.args[0] if call.args else None
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            module.add(argument.value, call.lineno, place)
+        elif name not in COMPUTED_IMPORTS:
+            module.faults.append((call.lineno, "an import of a computed name; write an import"))
     return module
 
 
-MODULES = {name: _module(name) for name in FILES}
+MODULES = {name: read_module(path.read_text("utf-8"), name) for name, path in FILES.items()}
 RANK = {room: rank for rank, row in enumerate(reversed(LAYERS)) for room in row}
 
 
@@ -94,6 +165,49 @@ def test_imports_point_downward() -> None:
         if _room(target) != _room(name) and RANK[_room(target)] >= RANK[_room(name)]
     ]
     assert not faults, "\n".join(faults)
+
+
+def test_the_module_of_every_import_is_known() -> None:
+    faults = [f"{FILES[name]}:{line}: {fault}" for name, module in MODULES.items() for line, fault in module.faults]
+    assert not faults, "\n".join(faults)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("from wenet_hs import load_model", "recognizer"),
+        ("from wenet_hs import __version__", "version"),
+        ("from wenet_hs import corpus", "corpus"),
+        ("def f():\n    from wenet_hs import DecodeOptions", "decode"),
+        ("from wenet_hs.report import page", "report.page"),
+        ("from wenet_hs.report.page import write_page", "report.page"),
+        ("import wenet_hs.report.page", "report.page"),
+        ("import importlib\nimportlib.import_module('wenet_hs.report.page')", "report.page"),
+        ("def f():\n    return import_module('wenet_hs.report.page')", "report.page"),
+        ("page = __import__('wenet_hs.report.page')", "report.page"),
+    ],
+)
+def test_every_form_of_an_import_is_found(source: str, target: str) -> None:
+    module = read_module(source, "tree.tree")
+    assert [*module.imports] == [target]
+    assert module.faults == []
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("from . import page", "a relative import; write its full name"),
+        ("from ..report.page import write_page", "a relative import; write its full name"),
+        ("def f(name):\n    import_module(name)", "an import of a computed name; write an import"),
+        ("from wenet_hs import no_such", "wenet_hs.no_such is no module of the package"),
+        ("import wenet_hs", "wenet_hs is no module of the package"),
+        ("import_module('wenet_hs.report.no_such')", "wenet_hs.report.no_such is no module of the package"),
+    ],
+)
+def test_imports_of_unknown_modules_are_refused(source: str, fault: str) -> None:
+    module = read_module(source, "tree.tree")
+    assert (module.imports, module.libraries) == ({}, set())
+    assert [text for _, text in module.faults] == [fault]
 
 
 def test_chains_of_rooms_are_short() -> None:
