@@ -55,7 +55,7 @@ def translate_weights(state: Mapping[str, Tensor], where: str) -> ModelWeights:
     ours = convert_state_dict(state) if is_foreign else state
     tree = None
     if is_original(state):
-        tree = saved_tree(state, count_units(ours, where), where)
+        tree = saved_tree(state, require_num_units(ours, where), where)
     return ModelWeights(where=where, state=ours, is_foreign=is_foreign, original_tree=tree)
 
 
@@ -121,7 +121,7 @@ def find_num_units(state: Mapping[str, Tensor]) -> int | None:
     return None
 
 
-def count_units(state: Mapping[str, Tensor], where: str) -> int:
+def require_num_units(state: Mapping[str, Tensor], where: str) -> int:
     """The number of units of a state_dict, V. Raises CheckpointError if the weights do not tell it."""
     num_units = find_num_units(state)
     if num_units is None:
@@ -148,7 +148,7 @@ def check_num_units(
     """
     num_trained = None
     if has_decoder(state):
-        num_trained = count_units(state, where)
+        num_trained = require_num_units(state, where)
     elif ctc_head in COUNTABLE_HEADS:
         num_trained = find_num_units(state)  # None for a tree that is not binary
     if num_trained is not None and num_trained != num_units:

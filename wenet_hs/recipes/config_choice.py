@@ -27,7 +27,7 @@ WAVEFORM_CONFIG = "finetune_wav2vec2.yaml"
 CONFIG_BY_KIND = {"whisper": FROZEN_CONFIG, "wav2vec2-bert": "finetune_w2vbert.yaml"}
 """Kind of a trained encoder → its config; WAVEFORM_CONFIG is that of the others."""
 
-Start = Literal["random weights", "trained model", "pretrained encoder"]
+WeightsOrigin = Literal["random weights", "trained model", "pretrained encoder"]
 """What the first weights of a training are."""
 
 
@@ -41,7 +41,7 @@ class ConfigChoice:
     """What the YAML has. It is read once."""
     settings: tuple[str, ...] = ()
     """The settings that follow from the encoder, as `key=value`."""
-    start: Start
+    start: WeightsOrigin
     reason: str
     """Why this YAML, as a part of a sentence."""
 

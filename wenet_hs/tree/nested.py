@@ -12,7 +12,7 @@ import numpy as np
 
 from wenet_hs.tree.errors import DataError, list_names
 from wenet_hs.tree.text_file import read_utf8
-from wenet_hs.tree.tree import NaryTree, Options, Tree
+from wenet_hs.tree.tree import NaryTree, Tree, TreeOptions
 
 NESTED = "nested"
 """The kind of these trees. They have no counts: all frequencies are 0."""
@@ -23,7 +23,7 @@ def nested_tree(
     units: Sequence[str],
     *,
     where: Path | str = "nested lists",
-    options: Options = None,
+    options: TreeOptions = None,
 ) -> Tree | NaryTree:
     """The tree over `units` whose inner nodes are the lists; lists have two or more members.
 
