@@ -18,7 +18,7 @@ from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import DecodingJob, decode_pieces
 from wenet_hs.decode.modes import check_options, warn_about_options
-from wenet_hs.decode.recognition import Alternative, Segment, join_segments, mean_confidence, timed_parts
+from wenet_hs.decode.recognition import Segment, join_segments, mean_confidence, timed_parts
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
     DEFAULT_MAX_SEGMENT_S,
@@ -35,6 +35,7 @@ from wenet_hs.decode.stream import RecognitionStream
 from wenet_hs.lm.language_model import AnyLanguageModel
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.model.experiment import Experiment, load_experiment
+from wenet_hs.runs.hypotheses import Alternative
 from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
