@@ -117,6 +117,12 @@ def test_names_that_cannot_be_used(
         assert str(error.value) == f"{where}: {fault}; install another version of {package}"
 
 
+def test_control_characters_of_a_name_are_not_printed(installed: Path) -> None:
+    write_metadata(installed, "odd", "1", {"wenet_hs.heads": {"bell\x07": "absent:Conf"}})
+    with pytest.raises(ConfigError, match=r"^head bell\\x07 of the package odd 1: the name must be of"):
+        find_extension("head", "bell\x07")
+
+
 def test_known_names(installed: Path) -> None:
     assert is_known_name("head", ["softmax"], "softmax") and is_known_name("head", ["softmax"], "cosine")
     assert not is_known_name("head", ["softmax"], "sine")

@@ -73,6 +73,14 @@ def test_right_options_print_nothing(options: str, capsys: Capsys) -> None:
             "--encoder encoder --override_config encoder_conf.output_size=3",
             "--override_config encoder_conf.output_size=3: encoder_conf.output_size: not a key",
         ),
+        (
+            "--override_config model_conf.ctc_weight=1.0 --modes ctc_greedy_search attention",
+            "model_conf.ctc_weight 1, --modes attention: must be one of ctc_greedy_search, ctc_prefix_beam_search",
+        ),
+        (
+            "--override_config model_conf.ctc_weight=0 --modes auto joint",
+            "model_conf.ctc_weight 0, --modes joint: must be one of attention",
+        ),
         ("--modes all", "--modes all: must be one of ctc_greedy_search, "),
     ],
 )

@@ -14,6 +14,7 @@ from small_models import SPECIAL, row_of, small_batch, small_model
 
 from wenet_hs.decode import MODES, DecodeOptions, Hypothesis, decode, rescoring
 from wenet_hs.decode.modes import (
+    EncodedBatch,
     StageTimes,
     check_options,
     pad_features,
@@ -22,6 +23,7 @@ from wenet_hs.decode.modes import (
 )
 from wenet_hs.interop.wenet import load_wenet_model
 from wenet_hs.model.asr_model import AsrModel
+from wenet_hs.model.modes import Branch, Mode, beam_search_instead, modes_reading
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 VARIANTS = {
@@ -211,7 +213,61 @@ def test_warnings_about_short_texts_and_unused_options(caplog: pytest.LogCapture
     warn_about_options(model, DecodeOptions(length_penalty=1.0), ["ctc_greedy_search"])
     first, second = caplog.messages
     assert first.startswith("attention with finished_list and length_penalty 0 favours short texts")
-    assert second.startswith("length_penalty: read only by attention, joint, no effect on ctc_greedy_search")
+    readers = ", ".join(modes_reading("length_penalty"))
+    assert second == f"length_penalty: read only by {readers}, no effect on ctc_greedy_search"
+    assert {"attention", "joint"} <= set(modes_reading("length_penalty"))
+
+
+def test_a_warning_about_each_option_that_no_mode_reads(caplog: pytest.LogCaptureFixture) -> None:
+    options = DecodeOptions(min_len_ratio=0.1, finished_list=True, length_penalty=1.0)
+    warn_about_options(small_model(), options, ["attention_rescoring", "ctc_greedy_search"])
+    assert [message.partition(":")[0] for message in caplog.messages] == [
+        "finished_list",
+        "length_penalty",
+        "min_len_ratio",
+    ]
+    assert all(message.endswith("no effect on attention_rescoring, ctc_greedy_search") for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("ctc_weight", "modes", "warning"),
+    [
+        (
+            1.0,
+            ["ctc_greedy_search", "attention", "joint"],
+            "attention, joint: the decoder of this model was not trained",
+        ),
+        (0.0, ["attention", "ctc_greedy_search"], "ctc_greedy_search: the CTC layer of this model was not trained"),
+    ],
+)
+def test_a_warning_about_modes_whose_branches_were_not_trained(
+    ctc_weight: float, modes: list[str], warning: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = small_model(model_conf={"ctc_weight": ctc_weight})
+    warn_about_options(model, DecodeOptions(), modes)
+    assert caplog.messages == [f"{warning} (ctc_weight {ctc_weight:g}), so its scores are random"]
+
+
+@pytest.mark.parametrize(("greedy", "instead"), [("ctc", "ctc_prefix_beam_search"), ("decoder", "attention")])
+def test_the_beam_search_in_place_of_a_greedy_mode(greedy: Branch, instead: str) -> None:
+    mode = Mode(help="", branches=frozenset({greedy}), is_greedy=True)
+    assert beam_search_instead(mode) == instead
+
+
+def test_a_search_reads_only_the_stages_that_its_mode_lists() -> None:
+    """Otherwise its time would lack them, and its beam would depend on the other modes."""
+    batch = EncodedBatch(
+        small_model(), torch.zeros(1, 3, 16), torch.tensor([3]), DecodeOptions(), None, [*MODES], StageTimes()
+    )
+    batch.current_mode = "ctc_greedy_search"
+    assert batch.ctc_best[0].shape == (1, 3, 10)
+    with pytest.raises(
+        RuntimeError, match=r"^mode ctc_greedy_search: its search reads 'ctc_prefix_beam_search', which"
+    ):
+        _ = batch.prefixes
+    batch.current_mode = "attention"
+    with pytest.raises(RuntimeError, match=r"^mode attention: its search reads 'ctc', which its `stages` do not list"):
+        _ = batch.ctc_best
 
 
 def test_settings_out_of_range() -> None:

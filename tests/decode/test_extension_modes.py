@@ -44,7 +44,7 @@ def test_a_mode_of_a_package_needs_its_branches(installed: Path) -> None:
     text += "MODE = SearchMode(search=print, help='', branches=frozenset({'decoder'}))\n"
     (installed / "sharp.py").write_text(text, "utf-8")
     model = small_model(**CTC_ONLY)
-    assert model.supports("confident") and not model.has_branches_of("sharp")
+    assert model.supports("confident") and not model.supports("sharp")
     with pytest.raises(ConfigError, match="^sharp: needs a decoder, and this model has none; use ctc_greedy_search or"):
         check_options(model, DecodeOptions(), ["sharp"])
     with pytest.raises(ConfigError, match="nbest 2: confident has only one hypothesis"):

@@ -17,7 +17,6 @@ from functools import cache
 from importlib.metadata import Distribution, EntryPoint, EntryPoints, entry_points
 from typing import Any, Literal
 
-from wenet_hs.base.files import one_field
 from wenet_hs.tree.errors import ConfigError, WenetHsError, list_names, one_line
 
 logger = logging.getLogger(__name__)
@@ -88,7 +87,7 @@ def warn_about_clash(kind: ExtensionKind, name: str) -> None:
     """Log each package that declares a name of ours."""
     for entry in _find_entries(kind, name):
         message = "%s: not used; wenet_hs has a %s of this name"
-        logger.warning(message, _describe(kind, entry), kind)
+        logger.warning(message, _escaped(_describe(kind, entry)), kind)
 
 
 # ---- packages
@@ -103,7 +102,7 @@ def find_extension(kind: ExtensionKind, name: str) -> Extension:
     extension = _describe(kind, _find_entry(kind, name))
     fault = _name_fault(extension)
     if fault is not None:
-        raise _wrong_extension(extension, fault)
+        raise _wrong_extension(_escaped(extension), fault)
     return extension
 
 
@@ -117,6 +116,13 @@ def _name_fault(extension: Extension) -> str | None:
             rule = "letters, digits and . _ + ! -, at most 100, the first a letter or digit"
             return f"the {what} must be of {rule}"
     return None
+
+
+def _escaped(extension: Extension) -> Extension:
+    """The same with escapes for characters that may act on a terminal."""
+    texts = {"name": extension.name, "package": extension.package, "version": extension.version}
+    shown = {what: text.encode("unicode_escape").decode("ascii") for what, text in texts.items()}
+    return Extension(kind=extension.kind, **shown)
 
 
 def _describe(kind: ExtensionKind, entry: EntryPoint) -> Extension:
@@ -170,8 +176,7 @@ def wrong_object(kind: ExtensionKind, name: str, found: str) -> ConfigError:
 
 
 def _wrong_extension(extension: Extension, found: str) -> ConfigError:
-    to_do = f"install another version of {extension.package}"
-    return ConfigError(one_field(str(extension)), found, one_field(to_do))
+    return ConfigError(str(extension), found, f"install another version of {extension.package}")
 
 
 def is_installed(extension: Extension) -> bool:

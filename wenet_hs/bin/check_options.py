@@ -11,7 +11,7 @@ that were made with other options (`wenet-hs keep-options`) are refused.
 
 import argparse
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from wenet_hs.base.extensions import is_known_name, known_names
@@ -24,7 +24,7 @@ from wenet_hs.config.load import is_language_model, make_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.model.modes import AUTO_MODES, find_mode, modes_with
+from wenet_hs.model.modes import AUTO_MODES, branches_of, find_mode, modes_with, trained_branches
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
@@ -143,10 +143,17 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
     if args.ctc_head != "softmax":
         of_heads += _head_settings("ctc_conf.", args.ctc_head)
     config = make_config(file_settings, [*of_heads, *choice.settings, *args.override_config], kind)
-    if isinstance(config, ExperimentConfig) and config.decoder == "none":
-        named_modes = [mode for mode in args.modes if mode != AUTO_MODES]
-        with_decoder = [mode for mode in named_modes if "decoder" in find_mode(mode).branches]
-        _check_names("decoder: none, --modes", with_decoder, modes_with({"ctc"}))
+    if isinstance(config, ExperimentConfig):
+        _check_modes(args.modes, config)
+
+
+def _check_modes(modes: Sequence[str], config: ExperimentConfig) -> None:
+    """Raise ConfigError for a mode whose branches a training with this config does not train."""
+    has_decoder, ctc_weight = config.decoder != "none", config.model_conf.trained_ctc_weight
+    trained = trained_branches(branches_of(has_decoder=has_decoder), ctc_weight)
+    untrained_modes = [mode for mode in modes if mode != AUTO_MODES and not find_mode(mode).branches <= trained]
+    cause = f"model_conf.ctc_weight {ctc_weight:g}" if has_decoder else "decoder: none"
+    _check_names(f"{cause}, --modes", untrained_modes, modes_with(trained))
 
 
 def _head_settings(section: str, head: str) -> Iterator[str]:

@@ -5,7 +5,7 @@ import math
 from dataclasses import dataclass
 
 from wenet_hs.base.options import check_values, option
-from wenet_hs.model.modes import MODES
+from wenet_hs.model.modes import greedy_modes, modes_reading
 from wenet_hs.nn.layers import Chunk
 
 DIVERGED = "the weights are damaged or training diverged, use another checkpoint"
@@ -36,9 +36,13 @@ class Hypothesis:
     """Set by `decode(..., align=True)` for the best hypothesis of each mode, if its units fit into the frames."""
 
 
-_LENGTH_MODES = ", ".join(name for name, mode in MODES.items() if mode.has_length_options)
 _NOT_NEGATIVE = "a finite number of at least 0"
-_GREEDY_MODES = ", ".join(name for name, mode in MODES.items() if mode.is_greedy)
+_GREEDY_MODES = ", ".join(greedy_modes())
+
+
+def _readers(option: str) -> str:
+    """The modes that read an option of the length, for its help text."""
+    return ", ".join(modes_reading(option))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +60,8 @@ class DecodeOptions:
     )
     length_penalty: float = option(
         0.0,
-        f"{_LENGTH_MODES}: the score is divided by (number of units) ** length_penalty, which favours long texts; at "
-        "least 0",
+        f"{_readers('length_penalty')}: the score is divided by (number of units) ** length_penalty, which favours "
+        "long texts; at least 0",
     )
     reverse_weight: float = option(
         0.0, "attention_rescoring: weight of the right-to-left decoder of a bitransformer, from 0 to 1"
@@ -68,10 +72,11 @@ class DecodeOptions:
         "about 1, otherwise short texts win (default: they stay in the beam, as in WeNet)",
     )
     max_len_ratio: float = option(
-        1.0, f"{_LENGTH_MODES}: maximum number of units per encoder frame, above 0; one unit is always allowed"
+        1.0,
+        f"{_readers('max_len_ratio')}: maximum number of units per encoder frame, above 0; one unit is always allowed",
     )
     min_len_ratio: float = option(
-        0.0, f"{_LENGTH_MODES}: minimum number of units per encoder frame, from 0 to max_len_ratio"
+        0.0, f"{_readers('min_len_ratio')}: minimum number of units per encoder frame, from 0 to max_len_ratio"
     )
     lm_weight: float = option(
         0.0, f"weight of the language model's log-probability, in all modes except {_GREEDY_MODES}; needed with --lm"

@@ -31,7 +31,16 @@ from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.encoders.stream import encode_streamed
-from wenet_hs.model.modes import CTC_STAGE, MODES, Mode, find_mode, modes_with
+from wenet_hs.model.modes import (
+    CTC_STAGE,
+    LENGTH_OPTIONS,
+    PREFIX_STAGE,
+    Mode,
+    beam_search_instead,
+    find_mode,
+    modes_reading,
+    modes_with,
+)
 from wenet_hs.tree.errors import CheckpointError, ConfigError
 
 logger = logging.getLogger(__name__)
@@ -41,7 +50,6 @@ NBests = list[list[Hypothesis]]
 
 ENCODER, ALIGNMENT = "encoder", "alignment"
 """Stages that belong to no mode: the encoder, and the alignment of the best hypotheses of all modes."""
-_PREFIXES = "ctc_prefix_beam_search"
 
 
 class StageTimes:
@@ -81,11 +89,36 @@ class EncodedBatch:
     lm: LanguageModel | None
     modes: Sequence[str]
     times: StageTimes
+    current_mode: str = ""
+    """The mode whose search reads the batch now."""
+
+    @property
+    def ctc_best(self) -> tuple[Tensor, Tensor]:
+        """Log-probabilities and ids (B, T, K) of the best units of each frame, for a mode with CTC_STAGE.
+
+        K is 1 if no mode of the batch has PREFIX_STAGE, else `beam_size`.
+        """
+        self._check_stage(CTC_STAGE)
+        return self._ctc_best
+
+    @property
+    def prefixes(self) -> tuple[NBests, NBests]:
+        """The n-bests of the CTC prefix search, and the same with scores of CTC only, for a mode with PREFIX_STAGE."""
+        self._check_stage(PREFIX_STAGE)
+        return self._prefixes
+
+    def set_prefixes(self, nbests: NBests) -> None:
+        """Use these n-bests of an earlier prefix search, which had no language model."""
+        self._prefixes = nbests, nbests
+
+    def _check_stage(self, stage: str) -> None:
+        """A stage that a mode does not list would be missing in its time, and the beam could be too small."""
+        if stage not in stages_of(self.current_mode):
+            raise RuntimeError(f"mode {self.current_mode}: its search reads {stage!r}, which its `stages` do not list")
 
     @cached_property
-    def ctc_best(self) -> tuple[Tensor, Tensor]:
-        """Log-probabilities and ids (B, T, K) of the best units of each frame."""
-        needs_prefixes = any(_PREFIXES in stages_of(mode) for mode in self.modes)
+    def _ctc_best(self) -> tuple[Tensor, Tensor]:
+        needs_prefixes = any(PREFIX_STAGE in stages_of(mode) for mode in self.modes)
         size = self.options.beam_size if needs_prefixes else 1
         with self.times.measure(CTC_STAGE):
             best = self.model.ctc.head.topk(self.memory, min(size, self.model.num_units))
@@ -94,10 +127,9 @@ class EncodedBatch:
         return best
 
     @cached_property
-    def prefixes(self) -> tuple[NBests, NBests]:
-        """The hypotheses of the CTC prefix search, and the same with scores of CTC only."""
-        best, options, blank, eos = self.ctc_best, self.options, self.model.ctc.blank, self.model.special.eos
-        with self.times.measure(_PREFIXES):
+    def _prefixes(self) -> tuple[NBests, NBests]:
+        best, options, blank, eos = self._ctc_best, self.options, self.model.ctc.blank, self.model.special.eos
+        with self.times.measure(PREFIX_STAGE):
             if self.lm is None and not options.length_bonus:
                 found = prefix_beam_search(*best, self.lengths, blank=blank, beam_size=options.beam_size)
                 return found, found
@@ -178,7 +210,7 @@ def check_options(
     """Raise ConfigError if the model or a mode does not support the options, ValueError for an unknown mode."""
     for mode in modes:
         facts = find_mode(mode)
-        if not model.has_branches_of(mode):
+        if not facts.branches <= model.branches:
             others = " or ".join(modes_with(model.branches))
             raise ConfigError(mode, "needs a decoder, and this model has none", f"use {others}")
         if options.ctc_weight > facts.max_ctc_weight:
@@ -186,7 +218,8 @@ def check_options(
             raise ConfigError(f"ctc_weight {options.ctc_weight:g}", found, "use another weight or mode")
         if facts.is_greedy and (options.nbest or 1) > 1:
             found = f"{mode} has only one hypothesis"
-            raise ConfigError(f"nbest {options.nbest}", found, "leave out this mode, or use ctc_prefix_beam_search")
+            to_do = f"leave out this mode, or use {beam_search_instead(facts)}"
+            raise ConfigError(f"nbest {options.nbest}", found, to_do)
     if modes:
         _check_chunk(model, options)
     if options.reverse_weight and model.right_head is None:
@@ -198,7 +231,8 @@ def check_options(
         raise ConfigError("lm_weight 0", "the language model has no effect", "give --lm_weight above 0")
     if lm is not None and modes and all(find_mode(mode).is_greedy for mode in modes):
         found = "uses no language model"
-        raise ConfigError(", ".join(modes), found, "add ctc_prefix_beam_search, or leave out --lm and --lm_weight")
+        to_do = f"add {beam_search_instead(find_mode(modes[0]))}, or leave out --lm and --lm_weight"
+        raise ConfigError(", ".join(modes), found, to_do)
 
 
 def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
@@ -214,16 +248,22 @@ def _check_chunk(model: AsrModel, options: DecodeOptions) -> None:
 
 
 def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[str]) -> None:
-    """Warn about a beam wider than the unit table, options that no mode reads, a finished list without penalty."""
+    """Warn about what is rarely meant.
+
+    A beam wider than the unit table, a mode whose branches were not trained, options that no mode reads, a finished
+    list without penalty.
+    """
     if options.beam_size > model.num_units:
         message = "beam_size %d: the model has %d units; a larger beam takes time and rarely finds more"
         logger.warning(message, options.beam_size, model.num_units)
-    default = DecodeOptions()
-    length_options = ("finished_list", "length_penalty", "max_len_ratio", "min_len_ratio")
-    given = [name for name in length_options if getattr(options, name) != getattr(default, name)]
-    if given and not any(find_mode(mode).has_length_options for mode in modes):
-        readers = ", ".join(name for name, mode in MODES.items() if mode.has_length_options)
-        logger.warning("%s: read only by %s, no effect on %s", ", ".join(given), readers, ", ".join(modes))
+    untrained_modes = [mode for mode in modes if not model.supports(mode)]
+    if untrained_modes:
+        branch = "decoder" if "decoder" not in model.trained_branches else "CTC layer"
+        message = "%s: the %s of this model was not trained (ctc_weight %g), so its scores are random"
+        logger.warning(message, ", ".join(untrained_modes), branch, model.loss_weights.ctc)
+    for option in _unread_options(options, modes):
+        readers = ", ".join(modes_reading(option))
+        logger.warning("%s: read only by %s, no effect on %s", option, readers, ", ".join(modes))
     biased_modes = [mode for mode in modes if find_mode(mode).favours_short_texts]
     if biased_modes and options.finished_list and not options.length_penalty:
         logger.warning(
@@ -231,6 +271,14 @@ def warn_about_options(model: AsrModel, options: DecodeOptions, modes: Sequence[
             "length_penalty to about 1",
             ", ".join(biased_modes),
         )
+
+
+def _unread_options(options: DecodeOptions, modes: Sequence[str]) -> list[str]:
+    """The options about the length that differ from their defaults and that none of the modes reads."""
+    default = DecodeOptions()
+    changed = [name for name in sorted(LENGTH_OPTIONS) if getattr(options, name) != getattr(default, name)]
+    read = frozenset[str]().union(*(find_mode(mode).length_options for mode in modes))
+    return [name for name in changed if name not in read]
 
 
 def pad_features(model: AsrModel, features: Iterable[Tensor]) -> tuple[Tensor, Tensor]:
@@ -257,8 +305,8 @@ def decode(
         model: in eval mode, on the device of the features.
         features: (B, T, F) float32 before CMVN; lengths: (B,) in feature frames.
         modes: names from MODES, or of modes of installed packages.
-        lm: language model with weight `lm_weight`, for all modes except ctc_greedy_search: in the search, or for the
-            n-best list after it (`TextModel`).
+        lm: language model with weight `lm_weight`, for all modes except greedy ones: in the search, or for the n-best
+            list after it (`TextModel`).
         align: whether to add the CTC alignment of the best hypothesis of each mode. A model that was trained without
             CTC (`ctc_weight` 0) has none.
         times: the seconds of each stage are added to it.
@@ -304,12 +352,13 @@ def decode_memory(
         batch = EncodedBatch(model, memory[rows], memory_lengths[rows], options, in_search, modes, times)
         check_finite(batch.memory)
     if prefixes is not None:
-        batch.prefixes = prefixes, prefixes
+        batch.set_prefixes(prefixes)
     results: dict[str, NBests] = {mode: [[Hypothesis((), 0.0)] for _ in range(len(memory))] for mode in modes}
     if not len(rows):
         return results
     found: dict[str, NBests] = {}
     for mode in modes:
+        batch.current_mode = mode
         with times.measure(mode):
             nbests = search_of(mode)(batch)
             if isinstance(lm, TextModel) and not find_mode(mode).is_greedy:

@@ -18,7 +18,15 @@ from wenet_hs.heads.ctc import Ctc
 from wenet_hs.heads.masks import length_mask
 from wenet_hs.heads.restricted import restrict_head
 from wenet_hs.model.encoders.base import SpeechEncoder
-from wenet_hs.model.modes import Branch, find_mode, modes_with, recommended_modes, usual_mode
+from wenet_hs.model.modes import (
+    Branch,
+    branches_of,
+    find_mode,
+    modes_with,
+    recommended_modes,
+    trained_branches,
+    usual_mode,
+)
 from wenet_hs.nn.layers import Chunk
 from wenet_hs.nn.transformer import BiTransformerDecoder, TransformerDecoder, guided_attention_loss
 from wenet_hs.text.units import SpecialIds
@@ -134,17 +142,12 @@ class AsrModel(nn.Module):
     @property
     def branches(self) -> frozenset[Branch]:
         """The branches that this model has, trained or not."""
-        return frozenset({"ctc"} if self.decoder is None else {"ctc", "decoder"})
+        return branches_of(has_decoder=self.decoder is not None)
 
     @property
     def trained_branches(self) -> frozenset[Branch]:
         """The branches whose loss has a weight: `loss_weights.ctc`, and the rest for the decoder."""
-        share: dict[Branch, float] = {"ctc": self.loss_weights.ctc, "decoder": 1 - self.loss_weights.ctc}
-        return frozenset(branch for branch in self.branches if share[branch] > 0)
-
-    def has_branches_of(self, mode: str) -> bool:
-        """Whether the model has the branches of a decoding mode. The mode runs, but see `supports`."""
-        return find_mode(mode).branches <= self.branches
+        return trained_branches(self.branches, self.loss_weights.ctc)
 
     def supports(self, mode: str) -> bool:
         """Whether the branches of a decoding mode are trained; the texts of others are random."""

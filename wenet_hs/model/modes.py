@@ -5,7 +5,7 @@ Flags, help texts, timing, reports and cards read this table.
 """
 
 import math
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -14,7 +14,11 @@ from wenet_hs.base.extensions import is_known_name, known_names, load_extension,
 Branch = Literal["ctc", "decoder"]
 """A part of a model that turns the output of the encoder into units."""
 CTC_STAGE = "ctc"
-"""The stage of the best units of each frame."""
+"""The stage of the best CTC units of each frame."""
+PREFIX_STAGE = "ctc_prefix_beam_search"
+"""The stage of the CTC prefix search, which needs CTC_STAGE."""
+LENGTH_OPTIONS = frozenset({"finished_list", "length_penalty", "max_len_ratio", "min_len_ratio"})
+"""The options of `DecodeOptions` about the length of a hypothesis, which some modes do not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,13 +30,16 @@ class Mode:
     branches: frozenset[Branch]
     """The branches of a model that it uses."""
     stages: tuple[str, ...] = ()
-    """The stages of the time table that it needs besides the encoder and its own search."""
+    """The stages of the time table that its search reads besides the encoder and itself: CTC_STAGE, PREFIX_STAGE.
+
+    A search that reads the result of a stage which is not listed here fails (`EncodedBatch`).
+    """
     is_recommended: bool = False
-    """Whether `--modes auto` has it."""
+    """Whether `--modes auto` has it; without an effect in a mode of a package."""
     is_greedy: bool = False
     """It returns one hypothesis and uses no language model."""
-    has_length_options: bool = False
-    """It reads finished_list, length_penalty, max_len_ratio or min_len_ratio."""
+    length_options: frozenset[str] = frozenset()
+    """Those of LENGTH_OPTIONS that it reads."""
     favours_short_texts: bool = False
     """With finished_list, it returns texts that are too short unless a length_penalty is set."""
     max_ctc_weight: float = math.inf
@@ -55,20 +62,20 @@ MODES = {
     "attention": Mode(
         help="attention decoder only, WeNet's rules",
         branches=frozenset({"decoder"}),
-        has_length_options=True,
+        length_options=LENGTH_OPTIONS,
         favours_short_texts=True,
     ),
     "attention_rescoring": Mode(
         help="n-best of ctc_prefix_beam_search, rescored by the decoder",
         branches=frozenset({"ctc", "decoder"}),
-        stages=(CTC_STAGE, "ctc_prefix_beam_search"),
+        stages=(CTC_STAGE, PREFIX_STAGE),
         is_recommended=True,
     ),
     "joint": Mode(
         help="decoder and CTC in one pass",
         branches=frozenset({"ctc", "decoder"}),
         is_recommended=True,
-        has_length_options=True,
+        length_options=LENGTH_OPTIONS,
         max_ctc_weight=1.0,
     ),
 }
@@ -102,12 +109,38 @@ def modes_with(branches: Set[Branch]) -> list[str]:
     return [name for name, mode in MODES.items() if mode.branches <= branches]
 
 
-def recommended_modes(modes: Collection[str]) -> list[str]:
-    """Those of the modes that are recommended; all of them if none is.
+def modes_reading(option: str) -> list[str]:
+    """Our modes that read one of LENGTH_OPTIONS."""
+    return [name for name, mode in MODES.items() if option in mode.length_options]
 
-    Without CTC the decoder is less exact than with it. A model without CTC has only this mode.
+
+def greedy_modes() -> list[str]:
+    """Our modes with one hypothesis and no language model."""
+    return [name for name, mode in MODES.items() if mode.is_greedy]
+
+
+def beam_search_instead(mode: Mode) -> str:
+    """Our first mode with several hypotheses that needs no branch which this mode does not need."""
+    return next(name for name in modes_with(mode.branches) if not MODES[name].is_greedy)
+
+
+def branches_of(*, has_decoder: bool) -> frozenset[Branch]:
+    """The branches of a model, trained or not: each has a CTC layer."""
+    return frozenset({"ctc", "decoder"} if has_decoder else {"ctc"})
+
+
+def trained_branches(branches: Set[Branch], ctc_weight: float) -> frozenset[Branch]:
+    """The branches of a model whose loss has a weight: that of CTC, and the rest for the decoder."""
+    loss_weights: dict[Branch, float] = {"ctc": ctc_weight, "decoder": 1 - ctc_weight}
+    return frozenset(branch for branch in branches if loss_weights[branch] > 0)
+
+
+def recommended_modes(modes: Sequence[str]) -> list[str]:
+    """Those of our modes that are recommended; the last one, the most exact, if none is.
+
+    The decoder without CTC is less exact than with it. Only a model without CTC has no other modes.
     """
-    return [name for name in modes if MODES[name].is_recommended] or [*modes]
+    return [name for name in modes if MODES[name].is_recommended] or [*modes[-1:]]
 
 
 def usual_mode(modes: Sequence[str]) -> str:
