@@ -7,7 +7,7 @@ Flags, help texts, timing, reports and cards read this table.
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from wenet_hs.base.extensions import is_known_name, known_names, load_extension, wrong_object
 
@@ -101,6 +101,9 @@ def find_mode(name: str) -> Mode:
     mode = load_extension("mode", name)
     if not isinstance(mode, Mode):
         raise wrong_object("mode", name, "is no wenet_hs.decode.modes.SearchMode")
+    if not isinstance(mode.branches, frozenset) or not mode.branches <= set(get_args(Branch)):
+        found = f"its branches are {mode.branches!r}, not a frozenset of {', '.join(get_args(Branch))}"
+        raise wrong_object("mode", name, found)
     return mode
 
 
