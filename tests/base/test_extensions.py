@@ -11,12 +11,18 @@ from sample_extension import importable, install_sample, write_metadata
 from wenet_hs.base.extensions import (
     GROUPS,
     Extension,
+    ExtensionKind,
+    calling_extension,
     find_extension,
+    has_extension_name,
     is_installed,
+    is_known_name,
     known_names,
     load_extension,
+    package_versions,
+    wrong_object,
 )
-from wenet_hs.tree.errors import ConfigError
+from wenet_hs.tree.errors import ConfigError, DataError
 
 
 @pytest.fixture
@@ -72,6 +78,7 @@ def test_two_packages_with_one_name(installed: Path) -> None:
         ("import absent_module", "ModuleNotFoundError: No module named 'absent_module'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("", "AttributeError: module 'broken' has no attribute 'Conf'"),
+        ("import sys\nsys.exit(3)", "SystemExit: 3"),
     ],
 )
 def test_a_package_that_cannot_be_imported(installed: Path, text: str, reason: str) -> None:
@@ -82,3 +89,72 @@ def test_a_package_that_cannot_be_imported(installed: Path, text: str, reason: s
     with pytest.raises(ConfigError) as error:
         load_extension("head", "broken")
     assert str(error.value) == expected
+
+
+RULE = "letters, digits and . _ + ! -, at most 100, the first a letter or digit"
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "package", "version", "fault"),
+    [
+        ("head", "_cosine", "odd", "1", f"the name must be of {RULE}"),
+        ("corpus", "my corpus", "odd", "1", f"the name must be of {RULE}"),
+        ("head", "x" * 101, "odd", "1", f"the name must be of {RULE}"),
+        ("frontend", "mfcc", "odd heads", "1", f"the package must be of {RULE}"),
+        ("frontend", "mfcc", "odd", "1 beta", f"the version must be of {RULE}"),
+        ("mode", "auto", "odd", "1", "the name is reserved"),
+    ],
+)
+def test_names_that_cannot_be_used(
+    installed: Path, kind: ExtensionKind, name: str, package: str, version: str, fault: str
+) -> None:
+    write_metadata(installed, package, version, {GROUPS[kind]: {name: "absent:Conf"}})
+    assert name not in known_names(kind, [])
+    for refuse in (find_extension, load_extension, lambda kind, name: is_known_name(kind, [], name)):
+        with pytest.raises(ConfigError) as error:
+            refuse(kind, name)
+        where = f"{kind} {name} of the package {package} {version}"
+        assert str(error.value) == f"{where}: {fault}; install another version of {package}"
+
+
+def test_control_characters_of_a_name_are_not_printed(installed: Path) -> None:
+    write_metadata(installed, "odd", "1", {"wenet_hs.heads": {"bell\x07": "absent:Conf"}})
+    with pytest.raises(ConfigError, match=r"^head bell\\x07 of the package odd 1: the name must be of"):
+        find_extension("head", "bell\x07")
+
+
+def test_known_names(installed: Path) -> None:
+    assert is_known_name("head", ["softmax"], "softmax") and is_known_name("head", ["softmax"], "cosine")
+    assert not is_known_name("head", ["softmax"], "sine")
+    assert has_extension_name("corpus", ["--help", "wav_txt"])
+    assert not has_extension_name("corpus", ["--help", "ucla", "cosine"])
+    assert "wenet_hs_sample" not in sys.modules
+
+
+def test_a_name_of_ours_in_a_package_gives_one_warning(installed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_metadata(installed, "other", "1", {"wenet_hs.heads": {"softmax": "absent:Conf"}})
+    assert is_known_name("head", ["softmax", "class"], "class")
+    assert caplog.messages == []
+    assert is_known_name("head", ["softmax"], "softmax") and is_known_name("head", ["softmax"], "softmax")
+    assert caplog.messages == ["head softmax of the package other 1: not used; wenet_hs has a head of this name"]
+
+
+def test_a_call_into_a_package(installed: Path) -> None:
+    where = "head cosine of the package wenet-hs-sample 1.2"
+    to_do = "install another version of wenet-hs-sample"
+    reasons = {ValueError("bad\nscale"): "ValueError: bad scale", SystemExit(): "SystemExit: SystemExit"}
+    for raised, reason in reasons.items():
+        with pytest.raises(ConfigError) as error, calling_extension("head", "cosine", "`build` failed"):
+            raise raised
+        assert str(error.value) == f"{where}: `build` failed ({reason}); {to_do}, or remove it"
+    with pytest.raises(DataError, match="^clip: too short$"), calling_extension("head", "cosine", "`build` failed"):
+        raise DataError("clip", "too short")
+    with pytest.raises(KeyboardInterrupt), calling_extension("head", "cosine", "`build` failed"):
+        raise KeyboardInterrupt
+    assert str(wrong_object("head", "cosine", "is no head")) == f"{where}: is no head; {to_do}"
+
+
+def test_versions_of_packages(installed: Path) -> None:
+    used = [find_extension("head", "cosine"), find_extension("mode", "confident")]
+    assert package_versions(used) == {"wenet-hs-sample": "1.2"}
+    assert package_versions([]) == {}

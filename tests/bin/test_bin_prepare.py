@@ -140,3 +140,73 @@ def test_a_corpus_of_a_package_that_cannot_be_used(installed: Path, tmp_path: Pa
     )
     assert "cannot be imported (ModuleNotFoundError" in error_line(call("absent"), capsys)
     assert "has no `prepare(options: C)` with a dataclass C; install" in error_line(call("untyped"), capsys)
+
+
+def test_the_name_of_a_corpus_of_a_package(
+    installed: Path, tmp_path: Path, capsys: Capsys, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_metadata(installed, "odd-corpora", "1", {"wenet_hs.corpora": {"my corpus": "absent", "ucla": "absent"}})
+    where = "corpus my corpus of the package odd-corpora 1"
+    rule = "the name must be of letters, digits and . _ + ! -, at most 100, the first a letter or digit"
+    line = error_line(call("my corpus", "--out", tmp_path), capsys)
+    assert line == f"{where}: {rule}; install another version of odd-corpora"
+    with pytest.raises(SystemExit):
+        call("--help")
+    assert "my corpus" not in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        call("ucla", "--help")
+    assert caplog.messages == ["corpus ucla of the package odd-corpora 1: not used; wenet_hs has a corpus of this name"]
+
+
+CORPUS = """
+from dataclasses import dataclass
+from pathlib import Path
+from wenet_hs.base.options import REQUIRED, option
+from wenet_hs.corpus.output import OutputOptions
+
+@dataclass(frozen=True, kw_only=True)
+class Options(OutputOptions):
+    {field}
+
+def prepare(options: {type}):
+    return {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            CORPUS.format(field="lang: str = 'ca'", type="Options", result="{}"),
+            "Options has fields that are not made by `option`: lang",
+        ),
+        (
+            CORPUS.format(field="pass", type="'Options | Absent'", result="{}"),
+            "the types of `prepare` are not known (NameError: name 'Absent' is not defined)",
+        ),
+        (
+            CORPUS.format(field="x: 'list[int' = option(0, 'a number')", type="Options", result="{}"),
+            "its options cannot be declared (ValueError: 'list[int' is not callable)",
+        ),
+        (CORPUS.format(field="pass", type="int", result="{}"), "has no `prepare(options: C)` with a dataclass C"),
+        (
+            CORPUS.replace("(OutputOptions)", "").format(field="x: int = option(0, '')", type="Options", result="{}"),
+            "Options has no option `out`",
+        ),
+        (
+            CORPUS.format(field="pass", type="Options", result="None"),
+            "`prepare` returned NoneType, not what `write_corpus` returns",
+        ),
+        (
+            CORPUS.format(field="pass", type="Options", result="{'langs': {}}"),
+            "`prepare` returned dict, not what `write_corpus` returns",
+        ),
+    ],
+)
+def test_mistakes_of_a_corpus_of_a_package(
+    installed: Path, tmp_path: Path, capsys: Capsys, text: str, found: str
+) -> None:
+    (installed / "faulty_corpus.py").write_text(text, "utf-8")
+    write_metadata(installed, "faulty", "1", {"wenet_hs.corpora": {"faulty": "faulty_corpus"}})
+    line = error_line(call("faulty", "--out", tmp_path / "out"), capsys)
+    assert line.startswith(f"corpus faulty of the package faulty 1: {found}; install another version of faulty")

@@ -151,3 +151,20 @@ def test_settings_of_other_heads_are_left_out_of_a_plan(installed: Path, tmp_pat
     assert without_other_heads(softmax, overrides) == ("seed=3",)
     cosine = read_yaml(write(tmp_path, "head: cosine"))
     assert without_other_heads(cosine, overrides) == ("head_conf.scale=8", "seed=3")
+
+
+def test_a_name_that_no_file_can_hold_is_refused(installed: Path, tmp_path: Path) -> None:
+    write_metadata(installed, "odd-heads", "0.3", {"wenet_hs.heads": {"_cosine": "absent:Conf"}})
+    rule = "the name must be of letters, digits and . _ + ! -, at most 100, the first a letter or digit"
+    expected = f"head _cosine of the package odd-heads 0.3: {rule}; install another version of odd-heads"
+    assert error_of(write(tmp_path, "head: _cosine")) == expected
+    assert error_of(write(tmp_path, "head: cosin")) == f"x:1: head: must be one of {OWN_HEADS}, cosine, got 'cosin'"
+
+
+def test_one_warning_for_a_name_of_ours_in_a_package(
+    installed: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write_metadata(installed, "other", "1", {"wenet_hs.heads": {"class": "absent:C", "softmax": "absent:C"}})
+    for _ in range(2):
+        load_config(write(tmp_path, "head: softmax"))
+    assert caplog.messages == ["head softmax of the package other 1: not used; wenet_hs has a head of this name"]

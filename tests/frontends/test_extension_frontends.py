@@ -103,5 +103,5 @@ def test_streams_and_other_runtimes_have_no_such_frontend(tmp_path: Path) -> Non
 def test_weights_of_a_model_with_another_frontend(tmp_path: Path) -> None:
     own = load_experiment(write_model_folder(tmp_path / "own", dataset_conf=with_spectrum()))
     other = write_model_folder(tmp_path / "other")
-    with pytest.raises(CheckpointError, match="a model with frontend fbank, not spectrum, window None, not 40;"):
+    with pytest.raises(CheckpointError, match="a model with frontend fbank, not spectrum"):
         check_same_model(other / "final.pt", own.config, own.tokenizer.table, own.model_dir)

@@ -56,6 +56,11 @@ def add_options(parser: argparse.ArgumentParser, cls: type) -> None:
         target.add_argument(*(one.metadata["flags"] or [f"--{one.name}"]), **settings)
 
 
+def fields_without_option(cls: type) -> list[str]:
+    """The names of the fields of a dataclass that `option` did not make: they can be no flags."""
+    return [member.name for member in fields(cls) if "is_recorded" not in member.metadata]
+
+
 def _types(one: Field[Any]) -> tuple[Any, ...]:
     """The type of the field, or those of which the value has one."""
     return get_args(one.type) if NoneType in get_args(one.type) else (one.type,)

@@ -14,15 +14,16 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from wenet_hs.base.extensions import known_names
+from wenet_hs.base.extensions import is_known_name, known_names
 from wenet_hs.bin.keep_options import add_option_arguments, parse_values, select_values
 from wenet_hs.bin.main import add_start_arguments, main_of, path_or_none
+from wenet_hs.bin.search_flags import ModeNames
 from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, make_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.decode.known_units import PLACEMENTS
-from wenet_hs.model.modes import AUTO_MODES, MODES, branches_of, find_mode, modes_with, trained_branches
+from wenet_hs.model.modes import AUTO_MODES, branches_of, find_mode, modes_with, trained_branches
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
 from wenet_hs.recipes.folder_options import check_made_with
 from wenet_hs.recipes.option_values import check_option_values
@@ -81,7 +82,7 @@ def _check(args: argparse.Namespace) -> None:
         _check_recipe_options(args)
     choice = _choose_config(args)
     _check_heads_and_trees(args)
-    _check_names("--modes", args.modes, known_names("mode", [*MODES, AUTO_MODES]))
+    _check_names("--modes", args.modes, ModeNames(AUTO_MODES))
     if args.unit:
         check_unit(args.unit)
     for seed in args.seeds:
@@ -107,9 +108,8 @@ def _choose_config(args: argparse.Namespace) -> ConfigChoice:
 
 
 def _check_heads_and_trees(args: argparse.Namespace) -> None:
-    heads = known_names("head", HEADS)
-    _check_names("--head", args.head, heads)
-    _check_names("--ctc_head", [args.ctc_head], heads)
+    _check_heads("--head", args.head)
+    _check_heads("--ctc_head", [args.ctc_head])
     if args.ctc_tree:
         load_tree(args.ctc_tree)
     for tree in args.tree:
@@ -117,6 +117,11 @@ def _check_heads_and_trees(args: argparse.Namespace) -> None:
             load_tree(tree)
         else:
             _check_names("--tree", [tree], KINDS, "the path of a tree.json, or ")
+
+
+def _check_heads(flag: str, heads: Iterable[str]) -> None:
+    unknown = [head for head in heads if not is_known_name("head", HEADS, head)]
+    _check_names(flag, unknown, known_names("head", HEADS))
 
 
 def _check_known_units(args: argparse.Namespace) -> None:

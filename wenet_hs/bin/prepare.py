@@ -11,20 +11,26 @@ import argparse
 import importlib
 import pkgutil
 from collections.abc import Mapping, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any, get_type_hints
 
 from wenet_hs import corpus
-from wenet_hs.base.extensions import known_names, load_extension, wrong_object
+from wenet_hs.base.extensions import (
+    calling_extension,
+    is_known_name,
+    known_names,
+    load_extension,
+    wrong_object,
+)
 from wenet_hs.base.files import locked
-from wenet_hs.base.options import add_options, read_options
+from wenet_hs.base.options import add_options, fields_without_option, read_options
 from wenet_hs.bin.main import main_of
 from wenet_hs.corpus.output import SPLITS
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.score.tables import format_columns
-from wenet_hs.tree.errors import DataError
+from wenet_hs.tree.errors import DataError, list_names
 
 
 def find_corpora() -> dict[str, ModuleType]:
@@ -47,8 +53,16 @@ def load_corpus(name: str) -> ModuleType:
     module = load_extension("corpus", name)
     if not isinstance(module, ModuleType) or not hasattr(module, "prepare"):
         raise wrong_object("corpus", name, "is no module with `prepare`")
-    if not is_dataclass(get_type_hints(module.prepare).get("options")):
+    with calling_extension("corpus", name, "the types of `prepare` are not known"):
+        cls = get_type_hints(module.prepare).get("options")
+    if not isinstance(cls, type) or not is_dataclass(cls):
         raise wrong_object("corpus", name, "has no `prepare(options: C)` with a dataclass C")
+    others = fields_without_option(cls)
+    if others:
+        found = f"{cls.__name__} has fields that are not made by `option`: {list_names(others)}"
+        raise wrong_object("corpus", name, found)
+    if "out" not in {field.name for field in fields(cls)}:
+        raise wrong_object("corpus", name, f"{cls.__name__} has no option `out`")
     return module
 
 
@@ -56,6 +70,16 @@ def options_class(module: ModuleType) -> type[Any]:
     """The dataclass of the options of a corpus: the type of the parameter of its `prepare`."""
     cls: type[Any] = get_type_hints(module.prepare)["options"]
     return cls
+
+
+def translate_arguments(argv: Sequence[str]) -> Sequence[str]:
+    """The arguments, unchanged.
+
+    Raises ConfigError for the name of a package that cannot be used: it is not among the choices.
+    """
+    if argv:
+        is_known_name("corpus", find_corpora(), argv[0])
+    return argv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +100,10 @@ def _declare_flags(parser: argparse.ArgumentParser, module: ModuleType) -> None:
 
 
 def _declare_flags_of_package(name: str, parser: argparse.ArgumentParser) -> None:
-    _declare_flags(parser, load_corpus(name))
+    module = load_corpus(name)
+    with calling_extension("corpus", name, "its options cannot be declared"):
+        _declare_flags(parser, module)
+    parser.set_defaults(package_corpus=name)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -84,8 +111,17 @@ def run(args: argparse.Namespace) -> None:
     options = read_options(args, options_class(args.module))
     with locked(options.out, flag="--out", work="prepare", error_class=DataError):
         stats = args.module.prepare(options)
+    if "package_corpus" in args:
+        _check_statistics(args.package_corpus, stats)
     print_statistics(stats)
     print(f"{options.out / 'stats.json'}: prepared")
+
+
+def _check_statistics(name: str, stats: object) -> None:
+    """Raise ConfigError if what `prepare` of a package returned is not the content of stats.json."""
+    if not isinstance(stats, Mapping) or not {"corpus", "langs", "total"} <= stats.keys():
+        found = f"`prepare` returned {type(stats).__name__}, not what `write_corpus` returns"
+        raise wrong_object("corpus", name, found)
 
 
 def print_statistics(stats: Mapping[str, Any]) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import Progress
 
-from wenet_hs.base.extensions import known_names
+from wenet_hs.base.extensions import is_known_name, known_names, warn_about_clash
 from wenet_hs.base.options import add_options, read_options
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.segments import DEFAULT_MAX_SEGMENT_S, check_max_segment
@@ -24,10 +24,14 @@ class ModeNames:
 
     def __init__(self, *others: str) -> None:
         """`others`: values that are no modes."""
+        self._others = others
         self._own = [*MODES, *others]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._own or name in known_names("mode", MODES)
+        if name in self._others:
+            warn_about_clash("mode", str(name))
+            return True
+        return is_known_name("mode", MODES, str(name))
 
     def __iter__(self) -> Iterator[str]:
         return iter(known_names("mode", self._own))

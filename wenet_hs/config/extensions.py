@@ -17,9 +17,11 @@ from pydantic import Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from wenet_hs.base.extensions import (
+    PLAIN_TEXT,
     Extension,
     ExtensionKind,
     is_installed,
+    is_known_name,
     known_names,
     load_extension,
     wrong_object,
@@ -29,8 +31,8 @@ from wenet_hs.tree.errors import ConfigError
 
 EXTENSIONS = "extensions"
 """The key of the list in a config file."""
-Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+!-]{0,99}$")]
-"""A text that can stand in a message, and as an argument of `pip install`: the files are those of others."""
+Word = Annotated[str, Field(pattern=f"^{PLAIN_TEXT}$")]
+"""A text of a file that somebody else may have written."""
 
 
 class NeededExtension(Section):
@@ -52,10 +54,13 @@ class NeededExtensions(Section):
 
 
 def name_check(kind: ExtensionKind, own: Collection[str]) -> Callable[[Any], str]:
-    """A validator for a setting whose value is one of our own names, or one of an installed package."""
+    """A validator for a setting whose value is one of our own names, or one of an installed package.
+
+    It raises ConfigError for the name of a package that cannot be used.
+    """
 
     def check(value: Any) -> str:
-        is_name = isinstance(value, str) and (value in own or value in known_names(kind, own))
+        is_name = isinstance(value, str) and is_known_name(kind, own, value)
         if not is_name:
             names = ", ".join(known_names(kind, own))
             raise PydanticCustomError("unknown_name", "must be one of {names}", {"names": names})

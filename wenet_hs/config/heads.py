@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, SerializeAsAny, ValidationInfo, WithJsonSchema
 from pydantic.json_schema import SkipJsonSchema
 
-from wenet_hs.base.extensions import known_names
+from wenet_hs.base.extensions import is_known_name
 from wenet_hs.config.extensions import name_check, settings_class
 from wenet_hs.config.section import Count, Section, read_section
 
@@ -92,9 +92,9 @@ def has_tree(head: str) -> bool:
 def is_without_tree(head: str) -> bool:
     """Whether there is such a head, and it has no tree. False for a wrong name, which `read_head` refuses.
 
-    Raises ConfigError if the package of the head cannot be imported, or has no such class.
+    Raises ConfigError if the package of the head cannot be used or imported, or has no such class.
     """
-    return head in known_names("head", HEADS) and not has_tree(head)
+    return is_known_name("head", HEADS, head) and not has_tree(head)
 
 
 def read_head(value: Any, info: ValidationInfo) -> Any:

@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -188,7 +188,21 @@ def search_of(mode: str) -> Search:
     facts = find_mode(mode)
     if not isinstance(facts, SearchMode):
         raise wrong_object("mode", mode, "is no wenet_hs.decode.modes.SearchMode")
-    return facts.search
+    return partial(_search_of_package, mode, facts.search)
+
+
+def _search_of_package(mode: str, search: Search, batch: EncodedBatch) -> NBests:
+    """The n-best lists of a mode of an installed package. Raises ConfigError if they are none."""
+    nbests = search(batch)
+    is_list = isinstance(nbests, list) and all(isinstance(nbest, list) for nbest in nbests)
+    if not is_list or len(nbests) != len(batch.lengths):
+        found = f"its search returned no list of {len(batch.lengths)} lists, one per utterance"
+        raise wrong_object("mode", mode, found)
+    for nbest in nbests:
+        if not nbest or not all(isinstance(hypothesis, Hypothesis) for hypothesis in nbest):
+            found = "its search returned a list without a Hypothesis for an utterance"
+            raise wrong_object("mode", mode, found)
+    return nbests
 
 
 def stages_of(mode: str) -> tuple[str, ...]:

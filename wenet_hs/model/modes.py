@@ -7,9 +7,9 @@ Flags, help texts, timing, reports and cards read this table.
 import math
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from wenet_hs.base.extensions import known_names, load_extension, wrong_object
+from wenet_hs.base.extensions import is_known_name, known_names, load_extension, wrong_object
 
 Branch = Literal["ctc", "decoder"]
 """A part of a model that turns the output of the encoder into units."""
@@ -94,13 +94,16 @@ def find_mode(name: str) -> Mode:
 
     Raises ValueError for an unknown name, ConfigError if what the package declares is no mode.
     """
+    if not is_known_name("mode", MODES, name):
+        raise ValueError(f"mode {name!r}: must be one of {', '.join(known_names('mode', MODES))}")
     if name in MODES:
         return MODES[name]
-    if name not in known_names("mode", MODES):
-        raise ValueError(f"mode {name!r}: must be one of {', '.join(known_names('mode', MODES))}")
     mode = load_extension("mode", name)
     if not isinstance(mode, Mode):
         raise wrong_object("mode", name, "is no wenet_hs.decode.modes.SearchMode")
+    if not isinstance(mode.branches, frozenset) or not mode.branches <= set(get_args(Branch)):
+        found = f"its branches are {mode.branches!r}, not a frozenset of {', '.join(get_args(Branch))}"
+        raise wrong_object("mode", name, found)
     return mode
 
 

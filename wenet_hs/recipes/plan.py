@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from wenet_hs.base.extensions import known_names
+from wenet_hs.base.extensions import is_known_name, known_names
 from wenet_hs.base.files import read_json
 from wenet_hs.config.commented_yaml import SettingSource
 from wenet_hs.config.heads import HEADS, head_settings
@@ -263,7 +263,7 @@ def without_other_heads(file_settings: Settings, overrides: Sequence[str]) -> tu
 def _head_of(file_settings: Settings, overrides: Sequence[str]) -> str:
     """The head of the plan; softmax for a wrong name, which `make_config` refuses later."""
     head = str(written_setting(file_settings, overrides, "head"))
-    return head if head in known_names("head", HEADS) else "softmax"
+    return head if is_known_name("head", HEADS, head) else "softmax"
 
 
 def _keys_of_head(head: str) -> set[str]:

@@ -68,6 +68,6 @@ def refuse_faults(path: Path | str, faults: Sequence[str]) -> None:
         raise DataError("\n".join([*faults[:_MAX_FAULTS], *more]))
 
 
-def one_line(error: Exception) -> str:
+def one_line(error: BaseException) -> str:
     """The text of an exception on one line of at most 120 characters, or its class if it has no text."""
     return " ".join(str(error).split())[:120] or type(error).__name__
