@@ -53,6 +53,12 @@ def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
     return {"head_conf": config.head_conf, **of_ctc}
 
 
+def head_names(config: TrainingConfig) -> dict[str, str]:
+    """Dotted section of `head_confs` → the name of the head."""
+    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head} if isinstance(config, ExperimentConfig) else {}
+    return {"head_conf": config.head, **of_ctc}
+
+
 def tree_paths(config: TrainingConfig) -> dict[str, str]:
     """Section → path, for the trees that a config names."""
     return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
@@ -209,6 +215,8 @@ def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentCon
         is_there = other_file.is_file()
         return differences(read_description(other_file), read_description(own_file)) if is_there else []
     ours, theirs = own.dataset_conf.feature_settings(), other.dataset_conf.feature_settings()
+    if ours["frontend"] != theirs["frontend"]:
+        return [f"frontend {theirs['frontend']}, not {ours['frontend']}"]
     return [f"{name} {theirs.get(name)}, not {value}" for name, value in ours.items() if theirs.get(name) != value]
 
 
