@@ -115,21 +115,6 @@ def test_a_language_model_has_such_a_head_too(installed: Path, tmp_path: Path) -
     assert [extension.name for extension in config.extensions()] == ["cosine"]
 
 
-@pytest.mark.parametrize(
-    ("listed", "fault"),
-    [
-        ("3", "extensions: Input should be a valid tuple"),
-        ("[{kind: head, name: x, package: a; rm b, version: '1'}]", "extensions.0.package: String should match"),
-        ('[{kind: head, name: "x\\n", package: a, version: "1"}]', "extensions.0.name: String should match"),
-        ("[{kind: head, name: x, package: --index-url, version: '1'}]", "extensions.0.package: String should match"),
-        ("[{kind: lens, name: x, package: a, version: '1'}]", "extensions.0.kind: Input should be 'head'"),
-        ("[{kind: head, name: x, package: a}]", "extensions.0.version: Field required"),
-    ],
-)
-def test_a_list_of_packages_that_is_wrong(tmp_path: Path, listed: str, fault: str) -> None:
-    assert error_of(write(tmp_path, f"extensions: {listed}")).startswith(f"x: {fault}")
-
-
 @pytest.mark.parametrize("value", ["json:loads", "wenet_hs.config.heads:TreeHeadConf"])
 def test_a_head_that_cannot_be_built(installed: Path, tmp_path: Path, value: str) -> None:
     write_metadata(installed, "broken-heads", "0.3", {"wenet_hs.heads": {"broken": value}})
