@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A head, a frontend and a mode of an installed package from training to a packed model, and without the package."""
 
+import json
 import shutil
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from command_line import Capsys, error_line
 from sample_extension import importable, install_sample
 from tiny_corpus import write_tiny_corpus
 
-from wenet_hs.bin import check_options, cmvn, export, pack, recognize, report, transcribe
+from wenet_hs.bin import check_options, cmvn, export, pack, recognize, report, score, transcribe
 from wenet_hs.bin import train as train_command
 from wenet_hs.bin.main import run_command
 from wenet_hs.config.heads import HEADS
@@ -81,6 +82,22 @@ def test_the_mode_of_the_package_has_decoded(site: Path, folder: Path, capsys: C
     with importable(site):
         assert call(transcribe, "--model_dir", folder / "p.zip", "--mode", "confident", clip) == 0
     assert str(clip) in capsys.readouterr().out
+
+
+def test_the_package_is_in_the_record_of_a_recognition(folder: Path) -> None:
+    versions = json.loads((folder / "exp/test/rtf.json").read_text("utf-8"))["versions"]
+    assert versions["wenet-hs-sample"] == "1.2" and set(versions) == {"torch", "wenet_hs", "wenet-hs-sample"}
+
+
+def test_the_card_of_the_model_names_the_package(site: Path, folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "exp", tmp_path / "exp")
+    with importable(site):
+        assert call(score, "--ref", folder / "cv.list", "--hyp", tmp_path / "exp/test", "--metric", "cer") == 0
+        assert call(pack, "--model_dir", tmp_path / "exp", "--out", tmp_path / "card.md") == 0
+        card = (tmp_path / "card.md").read_text("utf-8")
+    assert "\n    pip install wenet-hs-sample    # head cosine, frontend spectrum, mode confident\n" in card
+    assert "has numbers only. Code of the packages above runs; install them only if you trust them.\n" in card
+    assert "\n- wenet-hs-sample: 1.2\n" in card
 
 
 def test_a_recipe_can_name_the_head_and_the_mode(site: Path, folder: Path, capsys: Capsys) -> None:

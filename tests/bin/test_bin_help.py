@@ -3,9 +3,11 @@
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
@@ -66,3 +68,18 @@ def test_only_a_help_text_is_printed_without_the_libraries(
         command_line.main()
     assert bool(calls) is expected
     assert "torch" in SLOW_LIBRARIES
+
+
+def test_the_help_of_a_corpus_of_a_package_imports_the_libraries(tmp_path: Path) -> None:
+    from sample_extension import install_sample  # the program above imports this file without it
+
+    site = install_sample(tmp_path)
+    corpus = site / "wenet_hs_sample/wav_txt.py"
+    text = corpus.read_text("utf-8").replace("from typing", "import torch\nassert torch.__version__ > '2'\nfrom typing")
+    corpus.write_text(text, "utf-8")
+    code = "import sys; from wenet_hs.bin.main import main; sys.argv = ['wenet-hs', *sys.argv[1:]]; main()"
+    command = [sys.executable, "-c", code, "prepare", "wav_txt", "--help"]
+    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": path})
+    assert done.returncode == 0, done.stderr
+    assert "Folders of recordings with a text beside each" in done.stdout

@@ -115,21 +115,6 @@ def test_a_language_model_has_such_a_head_too(installed: Path, tmp_path: Path) -
     assert [extension.name for extension in config.extensions()] == ["cosine"]
 
 
-@pytest.mark.parametrize(
-    ("listed", "fault"),
-    [
-        ("3", "extensions: Input should be a valid tuple"),
-        ("[{kind: head, name: x, package: a; rm b, version: '1'}]", "extensions.0.package: String should match"),
-        ('[{kind: head, name: "x\\n", package: a, version: "1"}]', "extensions.0.name: String should match"),
-        ("[{kind: head, name: x, package: --index-url, version: '1'}]", "extensions.0.package: String should match"),
-        ("[{kind: lens, name: x, package: a, version: '1'}]", "extensions.0.kind: Input should be 'head'"),
-        ("[{kind: head, name: x, package: a}]", "extensions.0.version: Field required"),
-    ],
-)
-def test_a_list_of_packages_that_is_wrong(tmp_path: Path, listed: str, fault: str) -> None:
-    assert error_of(write(tmp_path, f"extensions: {listed}")).startswith(f"x: {fault}")
-
-
 @pytest.mark.parametrize("value", ["json:loads", "wenet_hs.config.heads:TreeHeadConf"])
 def test_a_head_that_cannot_be_built(installed: Path, tmp_path: Path, value: str) -> None:
     write_metadata(installed, "broken-heads", "0.3", {"wenet_hs.heads": {"broken": value}})
@@ -168,3 +153,40 @@ def test_one_warning_for_a_name_of_ours_in_a_package(
     for _ in range(2):
         load_config(write(tmp_path, "head: softmax"))
     assert caplog.messages == ["head softmax of the package other 1: not used; wenet_hs has a head of this name"]
+
+
+@pytest.mark.parametrize(
+    ("listed", "faults"),
+    [
+        ("3", ["x:2: extensions: must be a list, got 3"]),
+        ("null", ["x:2: extensions: must be a list, got null"]),
+        ("[a]", ["x:2: extensions[0]: must be a section of `key: value` lines, got 'a'"]),
+        (
+            "\n- {kind: head, name: x, package: a; rm b, version: '1'}",
+            ["x:3: extensions[0].package: must be of letters, digits and . _ + ! -, got 'a; rm b'"],
+        ),
+        (
+            '[{kind: head, name: "x\\n", package: a, version: "1"}]',
+            ["x:2: extensions[0].name: must be of letters, digits and . _ + ! -, got 'x\\n'"],
+        ),
+        (
+            "[{kind: head, name: x, package: --index-url, version: '1'}]",
+            ["x:2: extensions[0].package: must be of letters, digits and . _ + ! -, got '--index-url'"],
+        ),
+        (
+            "\n- {kind: lens, name: x, package: a, version: '1'}\n- {kind: head, name: x, package: a}",
+            [
+                "x:3: extensions[0].kind: must be one of head, frontend, corpus, mode, got 'lens'",
+                "x:4: extensions[1].version: missing",
+            ],
+        ),
+    ],
+)
+def test_faults_in_a_list_of_packages(tmp_path: Path, listed: str, faults: list[str]) -> None:
+    assert error_of(write(tmp_path, f"head: softmax\nextensions: {listed}")).splitlines() == faults
+
+
+def test_a_package_is_not_needed_for_a_name_that_an_override_replaces(written: Path) -> None:
+    overrides = ["head=softmax", "head_conf=null", "ctc_conf.head=softmax", "ctc_conf.head_conf=null"]
+    assert load_config(written, overrides).head == "softmax"
+    assert "needs the head cosine" in error_of(written, *overrides[:2])

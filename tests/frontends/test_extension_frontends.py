@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from model_folders import write_model_folder
-from sample_extension import importable, install_sample
+from sample_extension import importable, install_sample, write_metadata
 from small_models import small_config, small_model
 
 from wenet_hs.config.dataset import DatasetConf
@@ -103,5 +103,52 @@ def test_streams_and_other_runtimes_have_no_such_frontend(tmp_path: Path) -> Non
 def test_weights_of_a_model_with_another_frontend(tmp_path: Path) -> None:
     own = load_experiment(write_model_folder(tmp_path / "own", dataset_conf=with_spectrum()))
     other = write_model_folder(tmp_path / "other")
-    with pytest.raises(CheckpointError, match="a model with frontend fbank, not spectrum"):
+    with pytest.raises(CheckpointError, match="a model with frontend fbank, not spectrum; give --model_dir"):
         check_same_model(other / "final.pt", own.config, own.tokenizer.table, own.model_dir)
+
+
+FRONTEND = """
+from wenet_hs.config.section import Section
+
+class Conf(Section):
+    cutoffs: {type} = {value}
+
+    def build(self, {arguments}):
+        return {result}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            FRONTEND.format(type="int", value=1, arguments="rate", result="1 / 0"),
+            "`build` failed (ZeroDivisionError: division by zero); install another version of odd, or remove it",
+        ),
+        (
+            FRONTEND.format(type="int", value=1, arguments="", result="None"),
+            "`build` failed (TypeError: Conf.build() takes 1 positional argument but 2 were given); "
+            "install another version of odd, or remove it",
+        ),
+        (
+            FRONTEND.format(type="int", value=1, arguments="rate", result="None"),
+            "`build` returned NoneType, not a wenet_hs.frontends.base.Frontend; install another version of odd",
+        ),
+        (
+            FRONTEND.format(type="list[int]", value=[1], arguments="rate", result="None"),
+            "its settings are no key of a dictionary (TypeError: unhashable type: 'list'); "
+            "install another version of odd, or remove it",
+        ),
+    ],
+)
+def test_mistakes_of_a_frontend_of_a_package(installed: Path, text: str, found: str) -> None:
+    (installed / "odd_frontend.py").write_text(text, "utf-8")
+    write_metadata(installed, "odd", "1", {"wenet_hs.frontends": {"odd": "odd_frontend:Conf"}})
+    with pytest.raises(ConfigError) as error:
+        build_frontend(DatasetConf(frontend="odd"))
+    assert str(error.value) == f"frontend odd of the package odd 1: {found}"
+
+
+def test_a_frontend_of_a_package_is_built_once() -> None:
+    conf = DatasetConf(**with_spectrum())
+    assert build_frontend(conf) is build_frontend(conf)

@@ -53,6 +53,15 @@ def test_settings_and_curves_that_change_are_read_again(tmp_path: Path) -> None:
         assert [record["step"] for record in folder.read_curves()["valid"]] == steps
 
 
+def test_versions_of_packages_are_no_settings(tmp_path: Path) -> None:
+    folders = [ExperimentFolder(tmp_path / version) for version in ("1", "2")]
+    for folder in folders:
+        folder.path.mkdir()
+        listed = f"{{kind: head, name: cosine, package: a, version: '{folder.path.name}'}}"
+        folder.settings_path.write_text(f"extensions: [{listed}]\nhead: cosine\nseed: 1\n", "utf-8")
+    assert [folder.read_settings() for folder in folders] == [{"head": "cosine", "seed": 1}] * 2
+
+
 def test_a_language_model(tmp_path: Path) -> None:
     dump_config(LmConfig(), tmp_path / "train.yaml")
     assert ExperimentFolder(tmp_path).is_language_model()

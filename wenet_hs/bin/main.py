@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType, ModuleType
 from typing import Any, NoReturn
 
-from wenet_hs.base.extensions import known_names
+from wenet_hs.base.extensions import has_extension_name, known_names
 from wenet_hs.base.files import too_many_files
 from wenet_hs.bin import stand_ins
 from wenet_hs.bin.wenet_flags import translate_flags
@@ -77,7 +77,8 @@ def main() -> None:
         print(f"wenet-hs: no command {arguments[0]!r}; there are: {' '.join(COMMANDS)}", file=sys.stderr)
         sys.exit(2)
     options = arguments[: arguments.index("--")] if "--" in arguments else arguments
-    if "--help" in options or "-h" in options:
+    is_help = "--help" in options or "-h" in options
+    if is_help and not has_extension_name("corpus", options):  # its package is imported for its flags
         stand_ins.install()
     sys.exit(run_command(_load(arguments[0]), arguments[1:]))
 

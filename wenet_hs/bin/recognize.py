@@ -29,6 +29,7 @@ from typing import Any, get_args
 
 import torch
 
+from wenet_hs.base.extensions import find_extensions, package_versions
 from wenet_hs.base.files import file_sha256, locked
 from wenet_hs.bin.main import MODEL_HELP, add_device_argument, check_at_least, main_of, print_failures
 from wenet_hs.bin.search_flags import (
@@ -52,7 +53,7 @@ from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.experiment import Experiment, load_experiment, tree_paths
-from wenet_hs.model.modes import AUTO_MODES
+from wenet_hs.model.modes import AUTO_MODES, MODES
 from wenet_hs.model.packed import resolve_model
 from wenet_hs.runs.file_names import SPEED_FILE
 from wenet_hs.text.inventory import read_inventories, select_languages
@@ -198,8 +199,15 @@ def _settings(
         "--max_segment_s": job.max_segment_s,
         "--device": device.type,
         "--dtype": job.dtype,
-        "versions": {name: version(name) for name in ("torch", "wenet_hs")},
+        "versions": _versions(experiment, job.modes),
     }
+
+
+def _versions(experiment: Experiment, modes: Sequence[str]) -> dict[str, str]:
+    """The versions of torch, of this package, and of the packages of the model's names and the modes."""
+    extensions = [*experiment.config.extensions(), *find_extensions("mode", MODES, modes)]
+    own = {name: version(name) for name in ("torch", "wenet_hs")}
+    return {**own, **package_versions(extensions)}
 
 
 def _warn_unknown_units(utterances: Sequence[Utterance], tokenizer: Tokenizer) -> None:

@@ -13,7 +13,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from pydantic_core import PydanticCustomError
 
 from wenet_hs.base.extensions import (
@@ -33,6 +33,13 @@ EXTENSIONS = "extensions"
 """The key of the list in a config file."""
 Word = Annotated[str, Field(pattern=f"^{PLAIN_TEXT}$")]
 """A text of a file that somebody else may have written."""
+
+_NAMING_SETTINGS: dict[tuple[str, ...], ExtensionKind] = {
+    ("head",): "head",
+    ("ctc_conf", "head"): "head",
+    ("dataset_conf", "frontend"): "frontend",
+}
+"""The settings whose values may be names of packages."""
 
 
 class NeededExtension(Section):
@@ -93,21 +100,29 @@ def describe_extensions(extensions: Iterable[Extension]) -> list[dict[str, Any]]
     return [asdict(extension) for extension in dict.fromkeys(extensions)]
 
 
-def check_installed(path: Path | str, listed: object) -> None:
+def check_installed(path: Path | str, needed: Iterable[NeededExtension], settings: Mapping[str, Any]) -> None:
     """Check the list of a file before its settings are read. Nothing is imported.
 
-    Raises ConfigError with a line per name whose package is not installed, or if it is no such list.
+    `settings`: after overrides, not validated. A name that they do not have any more is not needed.
+    Raises ConfigError with a line per name whose package is not installed.
     """
-    try:
-        needed = NeededExtensions.model_validate({EXTENSIONS: listed}).extensions
-    except ValidationError as error:
-        fault = error.errors()[0]
-        key = ".".join(map(str, fault["loc"]))
-        raise ConfigError(path, f"{key}: {fault['msg']}", "copy the file again") from error
-    extensions = [Extension(**entry.model_dump()) for entry in needed]
+    used = _used_names(settings)
+    extensions = [Extension(**entry.model_dump()) for entry in needed if (entry.kind, entry.name) in used]
     lines = [_absence(path, extension) for extension in extensions if not is_installed(extension)]
     if lines:
         raise ConfigError("\n".join(lines))
+
+
+def _used_names(settings: Mapping[str, Any]) -> set[tuple[ExtensionKind, object]]:
+    """The kind and name of each head and frontend in the settings of a file, which may be wrong."""
+    used = set[tuple[ExtensionKind, object]]()
+    for location, kind in _NAMING_SETTINGS.items():
+        value: object = settings
+        for key in location:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        if isinstance(value, str):
+            used.add((kind, value))
+    return used
 
 
 def _absence(path: Path | str, extension: Extension) -> str:

@@ -11,7 +11,13 @@ from typing import Any, TypeVar, get_args, overload
 from pydantic import ValidationError
 
 from wenet_hs.base.files import one_field
-from wenet_hs.config.extensions import EXTENSIONS, check_installed, describe_extensions
+from wenet_hs.config.extensions import (
+    EXTENSIONS,
+    NeededExtension,
+    NeededExtensions,
+    check_installed,
+    describe_extensions,
+)
 from wenet_hs.config.schema import ExperimentConfig, TrainingConfig
 from wenet_hs.config.section import Section
 from wenet_hs.config.wenet_keys import (
@@ -92,15 +98,24 @@ def make_config(
     if other in settings.values:
         found = f"`{other}` is a setting of a {_MODELS[other]}"
         raise ConfigError(path, found, f"give the file or folder of a {_MODELS[own]}")
-    check_installed(path, settings.values.pop(EXTENSIONS, ()))
+    needed = _pop_extensions(settings)
     for override in overrides:
         _apply_override(settings, override, kind)
+    check_installed(path, needed, settings.values)
     ignored = _translate_wenet_keys(settings, is_for_training=is_for_training) if kind is ExperimentConfig else {}
     config = _validate(settings, kind)
     if ignored and is_for_training:
         listed = "; ".join(f"{', '.join(keys)} ({reason})" for reason, keys in ignored.items())
         logger.warning("%s: settings of WeNet without effect here: %s", path, listed)
     return config
+
+
+def _pop_extensions(settings: Settings) -> tuple[NeededExtension, ...]:
+    """Remove the list of packages from the settings. Raises ConfigError with a line per fault in it."""
+    if EXTENSIONS not in settings.values:
+        return ()
+    listed = {EXTENSIONS: settings.values.pop(EXTENSIONS)}
+    return _validate(Settings(listed, settings.places), NeededExtensions).extensions
 
 
 def dump_config(config: TrainingConfig, path: Path | str) -> None:
@@ -286,6 +301,7 @@ _EXPECTED = {
     "int_type": "must be a whole number",
     "model_type": "must be a section of `key: value` lines",
     "string_too_short": "must not be empty",
+    "string_pattern_mismatch": "must be of letters, digits and . _ + ! -",
     "string_type": "must be text",
     "tuple_type": "must be a list",
 }

@@ -4,7 +4,8 @@
 from functools import lru_cache
 from typing import Protocol, runtime_checkable
 
-from wenet_hs.config.dataset import DatasetConf
+from wenet_hs.base.extensions import calling_extension, wrong_object
+from wenet_hs.config.dataset import DatasetConf, FrontendConf
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.frontends.fbank import Fbank
 
@@ -17,13 +18,22 @@ class ExtensionFrontendConf(Protocol):
         """The frontend for waveforms of `rate` samples per second."""
 
 
-@lru_cache(maxsize=8)
 def build_frontend(conf: DatasetConf) -> Frontend:
-    """The frontend that a config describes. Raises ConfigError if its frames are too short."""
+    """The frontend that a config describes. It is built once.
+
+    Raises ConfigError if its frames are too short, or a package cannot build it.
+    """
+    if conf.frontend != "fbank":
+        with calling_extension("frontend", conf.frontend, "its settings are no key of a dictionary"):
+            hash(conf.frontend_conf)
+    return _build_frontend(conf)
+
+
+@lru_cache(maxsize=8)
+def _build_frontend(conf: DatasetConf) -> Frontend:
     rate = conf.resample_conf.resample_rate
     if conf.frontend != "fbank":
-        assert isinstance(conf.frontend_conf, ExtensionFrontendConf)  # `settings_class` has checked it
-        return conf.frontend_conf.build(rate)
+        return _build_extension_frontend(conf.frontend, conf.frontend_conf, rate)
     fbank = conf.fbank_conf
     return Fbank(
         rate,
@@ -33,3 +43,14 @@ def build_frontend(conf: DatasetConf) -> Frontend:
         dither=fbank.dither,
         profile=fbank.profile,
     )
+
+
+def _build_extension_frontend(name: str, conf: FrontendConf, rate: int) -> Frontend:
+    """A frontend of an installed package. Raises ConfigError if it cannot be built, or is none."""
+    assert isinstance(conf, ExtensionFrontendConf)  # `settings_class` has checked it
+    with calling_extension("frontend", name, "`build` failed"):
+        frontend = conf.build(rate)
+    if not isinstance(frontend, Frontend):
+        found = f"`build` returned {type(frontend).__name__}, not a wenet_hs.frontends.base.Frontend"
+        raise wrong_object("frontend", name, found)
+    return frontend

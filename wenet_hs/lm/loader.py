@@ -61,7 +61,7 @@ def build_lm(config: LmConfig, table: UnitTable, folder: Path) -> RnnLm:
     """
     tree = load_trees(config, table, folder).get("head_conf")
     conf = config.rnn_conf
-    head = build_head(config.head_conf, conf.hidden_size, len(table), tree)
+    head = build_head(config.head_conf, conf.hidden_size, len(table), tree, name=config.head)
     return RnnLm(
         head,
         kind=config.rnn,

@@ -10,6 +10,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
+from wenet_hs.base.extensions import calling_extension, wrong_object
 from wenet_hs.config.encoders import FEWEST_MEL_BINS, ConformerConf, PretrainedConf, StackConf, TransformerConf
 from wenet_hs.config.heads import AdaptiveHeadConf, ClassHeadConf, HeadConf, HSoftmaxHeadConf, SoftmaxHeadConf
 from wenet_hs.config.schema import DecoderConf, ExperimentConfig
@@ -83,9 +84,16 @@ def build_model(
         right = _decoder(conf, size, num_units, num_blocks=conf.r_num_blocks) if has_right else None
         decoder = left if right is None else BiTransformerDecoder(left, right)
     encoder = _encoder(config, cmvn, pretrained)
-    head = None if decoder is None else build_head(config.head_conf, size, num_units, tree)
-    right_head = build_head(config.head_conf, size, num_units, tree) if has_right else None
-    ctc_head = build_head(config.ctc_conf.head_conf, size, num_units, ctc_tree, section="ctc_conf.head_conf")
+    head = None if decoder is None else build_head(config.head_conf, size, num_units, tree, name=config.head)
+    right_head = build_head(config.head_conf, size, num_units, tree, name=config.head) if has_right else None
+    ctc_head = build_head(
+        config.ctc_conf.head_conf,
+        size,
+        num_units,
+        ctc_tree,
+        name=config.ctc_conf.head,
+        section="ctc_conf.head_conf",
+    )
     ctc = Ctc(ctc_head, blank=special.blank)
     model = AsrModel(encoder, decoder, head=head, right_head=right_head, ctc=ctc, special=special)
     weights = config.model_conf
@@ -231,7 +239,13 @@ def _decoder(conf: DecoderConf, size: int, num_units: int, *, num_blocks: int) -
 
 
 def build_head(
-    conf: HeadConf, dim: int, num_units: int, tree: AnyTree | None, *, section: str = "head_conf"
+    conf: HeadConf,
+    dim: int,
+    num_units: int,
+    tree: AnyTree | None,
+    *,
+    name: str,
+    section: str = "head_conf",
 ) -> OutputHead:
     """Builds a head with new weights, drawn with a seed of their own.
 
@@ -240,9 +254,10 @@ def build_head(
 
     Args:
         tree: for every head whose settings are a TreeHeadConf; a binary tree or a class tree is converted as needed.
+        name: that of the head, for error messages about a head of an installed package.
         section: the section of `conf`, for error messages.
 
-    Raises ConfigError if a setting does not fit the tree.
+    Raises ConfigError if a setting does not fit the tree, or a package cannot build its head.
     """
     seed = int(torch.randint(2**63 - 1, ()))
     with torch.random.fork_rng(devices=[]):
@@ -255,8 +270,28 @@ def build_head(
                     raise ValueError(f"{section}: this head needs a tree")
                 return _build_tree_head(conf, dim, num_units, tree, section)
             case _:
-                assert isinstance(conf, ExtensionHeadConf)  # `settings_class` has checked it
-                return conf.build(dim, num_units, tree)
+                return _build_extension_head(name, conf, dim, num_units, tree)
+
+
+def _build_extension_head(
+    name: str,
+    conf: HeadConf,
+    dim: int,
+    num_units: int,
+    tree: AnyTree | None,
+) -> OutputHead:
+    """A head of an installed package. Raises ConfigError if it cannot be built, or is no such head."""
+    assert isinstance(conf, ExtensionHeadConf)  # `settings_class` has checked it
+    with calling_extension("head", name, "`build` failed"):
+        head = conf.build(dim, num_units, tree)
+    if not isinstance(head, OutputHead):
+        found = f"`build` returned {type(head).__name__}, not a wenet_hs.heads.base.OutputHead"
+        raise wrong_object("head", name, found)
+    sizes = (getattr(head, "dim", None), getattr(head, "num_units", None))  # a constructor may forget them
+    if sizes != (dim, num_units):
+        found = f"`build` returned a head with dim {sizes[0]} and num_units {sizes[1]}"
+        raise wrong_object("head", name, f"{found}, not {dim} and {num_units}")
+    return head
 
 
 def _build_tree_head(

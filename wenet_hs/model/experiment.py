@@ -57,6 +57,12 @@ def head_confs(config: TrainingConfig) -> dict[str, HeadConf]:
     return {"head_conf": config.head_conf, **of_ctc}
 
 
+def head_names(config: TrainingConfig) -> dict[str, str]:
+    """Dotted section of `head_confs` → the name of the head."""
+    of_ctc = {"ctc_conf.head_conf": config.ctc_conf.head} if isinstance(config, ExperimentConfig) else {}
+    return {"head_conf": config.head, **of_ctc}
+
+
 def tree_paths(config: TrainingConfig) -> dict[str, str]:
     """Section → path, for the trees that a config names."""
     return {section: conf.tree for section, conf in head_confs(config).items() if isinstance(conf, TreeHeadConf)}
@@ -273,6 +279,8 @@ def _different_inputs(model: _ModelFacts, other: ExperimentConfig, home: Path) -
         return differences(description, model.encoder)
     ours = model.config.dataset_conf.feature_settings()
     theirs = other.dataset_conf.feature_settings()
+    if ours["frontend"] != theirs["frontend"]:
+        return [f"frontend {theirs['frontend']}, not {ours['frontend']}"]
     different = list[str]()
     for name, value in ours.items():
         if theirs.get(name) != value:

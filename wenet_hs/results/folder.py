@@ -21,6 +21,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from wenet_hs.base.files import read_cached, read_json
+from wenet_hs.config.extensions import EXTENSIONS
 from wenet_hs.config.load import is_language_model
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.manifest.data_list import read_text
@@ -192,11 +193,14 @@ class ExperimentFolder:
     def read_settings(self) -> dict[str, Any]:
         """The settings in train.yaml, nested; empty without this file.
 
+        The list of needed packages is no setting: their versions are not compared.
         Raises ConfigError if it is no YAML.
         """
         if not self.has_settings():
             return {}
-        return dict(read_cached(read_yaml, self.settings_path).values)
+        settings = dict(read_cached(read_yaml, self.settings_path).values)
+        settings.pop(EXTENSIONS, None)
+        return settings
 
     def read_run(self) -> RunRecord:
         """What the training was started with and how far it is; a record without facts if there is

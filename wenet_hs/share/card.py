@@ -14,13 +14,14 @@ from typing import Any
 import yaml
 from jinja2 import Environment, PackageLoader, StrictUndefined, Template
 
+from wenet_hs.base.extensions import find_extensions, is_known_name
 from wenet_hs.base.files import read_lines
 from wenet_hs.base.options import REQUIRED, option
 from wenet_hs.corpus.consent import CONSENT
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.encoders.pretrained import PretrainedEncoder
 from wenet_hs.model.experiment import Experiment
-from wenet_hs.model.modes import DEFAULT_MODE
+from wenet_hs.model.modes import DEFAULT_MODE, MODES
 from wenet_hs.model.packed import WEIGHTS, is_packed, split_hub_name
 from wenet_hs.results.scorings import Scoring, read_scorings
 from wenet_hs.results.speech import are_simulated
@@ -122,6 +123,7 @@ def write_card(
         scorings=scorings,
         with_rates=[scoring for scoring in scorings if _has_rate(scoring)],
         by_language=_choose_scoring_by_language(scorings),
+        packages=_needed_packages(experiment, scorings),
         modes=experiment.model.supported_modes(),
         published=_published_facts(published),
         weights_sha256=published.files.get(WEIGHTS),
@@ -150,6 +152,19 @@ def _count_millions(experiment: Experiment) -> str:
     """The number of parameters in millions."""
     num_parameters = sum(parameter.numel() for parameter in experiment.model.parameters())
     return f"{num_parameters / 1e6:.1f}"
+
+
+def _needed_packages(experiment: Experiment, scorings: Sequence[Scoring]) -> dict[str, list[str]]:
+    """The package of each name that is not ours → these names: of the model, and the modes that were scored.
+
+    The package of such a mode may not be installed any more; it is left out then.
+    """
+    modes = [scoring.mode for scoring in scorings if is_known_name("mode", MODES, scoring.mode)]
+    extensions = [*experiment.config.extensions(), *find_extensions("mode", MODES, modes)]
+    packages: dict[str, list[str]] = {}
+    for extension in dict.fromkeys(extensions):
+        packages.setdefault(extension.package, []).append(f"{extension.kind} {extension.name}")
+    return packages
 
 
 def _find_languages(clips: Sequence[Utterance], scorings: Sequence[Scoring]) -> list[str]:
@@ -202,7 +217,8 @@ def _published_facts(run: RunRecord) -> dict[str, str]:
         facts["overfitted"] = "yes"
     of_files = [f"{SHA256_OF}{name}" for name in sorted(run.files)]
     of_training = [name for name in _FACTS_OF_TRAINING if name in facts]
-    return {name: facts[name] for name in (*of_training, *of_files)}
+    packages = [name for name in run.last_start.packages if name in facts and name not in of_training]
+    return {name: facts[name] for name in (*of_training, *packages, *of_files)}
 
 
 def _hub_base(run: RunRecord) -> str | None:

@@ -36,6 +36,7 @@ from wenet_hs.model.experiment import (
     check_tree,
     find_home,
     head_confs,
+    head_names,
     read_files_of_weights,
 )
 from wenet_hs.model.foreign_weights import (
@@ -303,12 +304,23 @@ class BaseModel:
             logger.warning("%s: no tree of it next to %s; the tree of the new model is assumed", section, self.where)
             return new
         with torch.random.fork_rng(devices=[]):  # its random weights are not used
-            head = build_head(conf, new.dim, self.num_units, tree, section=section)
+            head = build_head(
+                conf,
+                new.dim,
+                self.num_units,
+                tree,
+                name=self._head_name(section),
+                section=section,
+            )
         if _head_shapes(head) != shapes:
             described = f"that {self.files.folder / 'train.yaml'} and the tree next to it describe"
             found = f"its {prefix}* are not those of the {type(head).__name__} {described}"
             raise CheckpointError(self.where, found, "put the weights and their own files together")
         return head
+
+    def _head_name(self, section: str) -> str:
+        """The name of a head in the train.yaml; without that file the head is one of ours."""
+        return "" if self.files.config is None else head_names(self.files.config)[section]
 
     def _head_conf(self, section: str, shapes: Mapping[str, torch.Size]) -> HeadConf | None:
         """The settings of a head: of the train.yaml, or else of the head that has parameters of these names.

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from wenet_hs.base.extensions import package_versions
 from wenet_hs.base.files import locked
 from wenet_hs.compute.devices import processor_name
 from wenet_hs.compute.distributed import World
@@ -429,6 +430,7 @@ def _prepare_folder(
     with world.first_before_others():
         folder = prepare_folder(replace(request, config=config), earlier, hardware)
     versions = {name: version(name) for name in ("torch", "wenet_hs")}
+    versions |= package_versions(folder.config.extensions())
     sha256 = hashlib.sha256(folder.config.model_dump_json().encode()).hexdigest()
     world.check_equal_across_ranks({**folder.hashes, "config": sha256, **versions})
     return folder
