@@ -6,7 +6,6 @@ Example: python benchmarks/gpu_trainings_note.py --out DIR --device cuda --plann
 """
 
 import argparse
-import json
 from pathlib import Path
 
 from gpu_note import GPU_ONLY
@@ -14,6 +13,7 @@ from paired import Facts, publish
 
 from wenet_hs.config.load import config_changes, load_config
 from wenet_hs.model.modes import MODES
+from wenet_hs.results.folder import read_decoding_record
 from wenet_hs.results.results_file import read_results
 from wenet_hs.score.compare import MACRO
 from wenet_hs.score.tables import markdown_table
@@ -36,7 +36,10 @@ def read_training(folder: Path, planned: str) -> Facts:
     record |= {"result": "ok", "steps": results.steps, "train_seconds": results.train_seconds}
     record["dev_loss"], record["train_hours"] = results.dev_loss, results.train_hours
     record["per"] = {mode: 100 * results.rates(mode)[MACRO] for mode in results.modes}
-    return record | {"rtf": json.loads(speed.read_text("utf-8")) if speed.is_file() else {}}
+    record["rtf"] = {}
+    if speed.is_file():
+        record["rtf"] = read_decoding_record(speed).model_dump(exclude_unset=True)
+    return record
 
 
 def row_of(record: Facts, device: str) -> list[str]:

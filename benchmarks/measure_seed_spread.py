@@ -26,7 +26,6 @@ from paired import body_of, publish
 from wenet_hs.report.seed_spread import SeedSpread
 from wenet_hs.results.results_file import read_results
 from wenet_hs.score.compare import MACRO
-from wenet_hs.score.rules import metric_of_signature
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree.atomic import write_atomic
 
@@ -84,6 +83,12 @@ def read_systems(paths: Iterable[Path]) -> dict[Condition, list[SystemRates]]:
         if len(by_seed) >= MIN_TRAININGS:
             systems[condition].append(tuple(by_seed.values()))
     return systems
+
+
+def metric_of_signature(signature: str) -> str:
+    """The metric (`cer`, `wer`, `per`) that a signature of `Rules.signature` begins with."""
+    name, _, _ = signature.partition("|")
+    return name.lower()
 
 
 def spread_of(systems: Sequence[SystemRates]) -> SeedSpread:

@@ -30,6 +30,22 @@ def shared_dir() -> Path:
     return SHARED
 
 
+@pytest.fixture
+def yaml_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """The YAML files that are parsed from now on, each as often as it is parsed."""
+    from wenet_hs.config import yaml_file  # not at the top: the first process of xdist runs no test
+
+    reads = list[Path]()
+    parse_yaml = yaml_file.parse_yaml
+
+    def parse(text: str, place: yaml_file.Place) -> yaml_file.Settings:
+        reads.append(Path(place.source))
+        return parse_yaml(text, place)
+
+    monkeypatch.setattr(yaml_file, "parse_yaml", parse)
+    return reads
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The faults come first: a process that has computed a gradient cannot be forked to train in the child."""
     items.sort(key=lambda item: "faults" not in item.path.parts)

@@ -12,6 +12,8 @@ NOTES = sorted((ROOT / "docs/design").glob("*.md"))
 PACKAGES = "|".join(folder.parent.name for folder in (ROOT / "wenet_hs").glob("*/__init__.py"))
 DATA = r"(?:\w+\.)?(?:html|json|list|md|safetensors|tsv|yaml)\b"
 MODULE = re.compile(rf"(?<![\w./`-])`?(?:wenet_hs[./])?((?:{PACKAGES})[./](?!{DATA}|\w+\(|[A-Z])\w+)(?:\.py)?")
+MODULE_FILE = re.compile(r"(?<![\w./-])wenet_hs/(\w+\.py)\b")
+"""A module beside the rooms, which `MODULE` does not match."""
 FILE = re.compile(r"(?<![\w./])((?:benchmarks|conf|docs|examples|tests|tools)/[\w./-]+\.\w+)")
 SCRIPT = re.compile(r"(?<![\w./])([a-z]\w*\.py)\b")
 FLAG = re.compile(r"(?<![\w-])--([a-z]\w*)")
@@ -42,6 +44,8 @@ def stale_names(text: str) -> list[str]:
             path = ROOT / "wenet_hs" / name.replace(".", "/")
             if not (path.with_suffix(".py").exists() or path.is_dir()):
                 found.append(name)
+        at_top = MODULE_FILE.findall(paragraph)
+        found += [name for name in at_top if not (ROOT / "wenet_hs" / name).exists()]
         found += [path for path in FILE.findall(paragraph) if not (ROOT / path).exists()]
         found += [name for name in SCRIPT.findall(paragraph) if name not in SCRIPTS]
         found += [f"--{flag}" for flag in FLAG.findall(paragraph) if flag not in WORDS]
@@ -60,6 +64,11 @@ def test_stale_names_are_found() -> None:
     assert stale_names(f"# Note\n\n{stale}\n") == names
     assert stale_names(f"# Note\n\n{stale} (of commit 568091f)\n\n- `tree/tree.py`, `--tree`\n") == []
     assert stale_names(f"# Note at 568091f\n\n## Part\n\n{stale}\n") == []
+
+
+def test_stale_modules_beside_the_rooms_are_found() -> None:
+    assert stale_names("# Note\n\n`wenet_hs/setup.py` and `wenet_hs/version.py`\n") == ["setup.py"]
+    assert stale_names("# Note\n\n`wenet_hs/setup.py` (of commit 568091f)\n") == []
 
 
 def test_each_number_has_one_note() -> None:

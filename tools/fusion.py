@@ -6,7 +6,6 @@ Example: python tools/fusion.py --exp exp --head softmax hsoftmax --data data --
 """
 
 import argparse
-import json
 import shlex
 import subprocess
 import sys
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.runs.sentences import describe_facts
+from wenet_hs.score.report_file import read_report
 from wenet_hs.score.tables import markdown_table
 from wenet_hs.tree.atomic import write_atomic
 
@@ -72,7 +72,9 @@ def _rate(args: argparse.Namespace, head: str, mode: str, part: str, lm: Path | 
     if not _is_newer(score, result / mode / "text"):
         files = ["--ref", str(data / "text"), "--hyp", str(result / mode / "text"), "--json", str(score)]
         _run("score", "--metric", "cer", "--by", "lang", "--data_list", str(data / "data.list"), *files)
-    return 100 * float(json.loads(score.read_text("utf-8"))["macro"]["rate"])
+    rate = read_report(score).macro.rate
+    assert rate is not None, "a list with text has a rate"
+    return 100 * rate
 
 
 def _is_newer(path: Path, *sources: Path) -> bool:

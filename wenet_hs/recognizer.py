@@ -13,12 +13,12 @@ from torch import Tensor
 from wenet_hs.annotation.tiers import TimedText, TranscribedRecording, TranscribedSegment, place_segments
 from wenet_hs.compute.devices import find_device
 from wenet_hs.data.audio import is_silent, read_audio, read_duration, resample
-from wenet_hs.data.samples import Samples, mono_samples
+from wenet_hs.data.samples import AnySamples, mono_samples
 from wenet_hs.decode.endpoints import EndpointRules
 from wenet_hs.decode.hypothesis import DecodeOptions
 from wenet_hs.decode.job import DecodingJob, decode_pieces
 from wenet_hs.decode.modes import check_options, warn_about_options
-from wenet_hs.decode.recognition import Alternative, Segment, join_segments, mean_confidence, timed_parts
+from wenet_hs.decode.recognition import Segment, join_segments, mean_confidence, timed_parts
 from wenet_hs.decode.segments import (
     CUT_AT_PAUSES,
     DEFAULT_MAX_SEGMENT_S,
@@ -35,11 +35,12 @@ from wenet_hs.decode.stream import RecognitionStream
 from wenet_hs.lm.language_model import AnyLanguageModel
 from wenet_hs.lm.loader import load_language_model
 from wenet_hs.model.experiment import Experiment, load_experiment
+from wenet_hs.runs.hypotheses import Alternative
 from wenet_hs.tree.errors import DataError
 
 logger = logging.getLogger(__name__)
 
-Source = str | Path | bytes | tuple[Samples, float]
+AudioSource = str | Path | bytes | tuple[AnySamples, float]
 """A file, the bytes of a file, or (waveform, sample rate)."""
 
 _BATCH_SIZE = 8  # segments of long audio
@@ -104,7 +105,7 @@ class Recognizer:
         return self._experiment.is_overfitted
 
     def transcribe(
-        self, source: Source, *, mode: str | None = None, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
+        self, source: AudioSource, *, mode: str | None = None, max_segment_s: float = DEFAULT_MAX_SEGMENT_S
     ) -> Transcript:
         """The text of an utterance.
 
@@ -257,7 +258,7 @@ def load_model(
     return Recognizer(experiment, options, model)
 
 
-def _read(source: Source, to_rate: int) -> Tensor:
+def _read(source: AudioSource, to_rate: int) -> Tensor:
     """Any source → (samples,) float32 at `to_rate`."""
     if not isinstance(source, tuple):
         return read_audio(source, sample_rate=to_rate)

@@ -92,3 +92,16 @@ def test_the_config_of_the_base_is_checked(capsys: Capsys) -> None:
     assert load_config("base/train.yaml").decoder == "none"
     assert call("--base base --modes attention") == 2
     assert call("--modes attention") == 0, "conf/own.yaml has a decoder"
+
+
+@pytest.mark.parametrize(
+    ("options", "config"),
+    [
+        ("--head softmax hsoftmax adaptive", OWN),
+        ("--head softmax softmax --base base", Path("base/train.yaml")),
+        ("--head softmax hsoftmax --encoder encoder", conf_file("finetune_whisper.yaml")),
+    ],
+)
+def test_the_config_of_all_heads_is_read_once(options: str, config: Path, yaml_reads: list[Path]) -> None:
+    assert call(options) == 0
+    assert yaml_reads == [config]

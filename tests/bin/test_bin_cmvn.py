@@ -98,3 +98,8 @@ def test_settings_of_a_head_that_the_config_lacks_are_left_to_the_training(capsy
     line = "--data_list data.list --config c.yaml --out out --num_workers 0 --override_config head_conf.bias=true"
     assert run_line(cmvn, line) == 0
     assert Path("out").is_file()
+
+
+def test_the_config_is_read_once(yaml_reads: list[Path]) -> None:
+    assert call("out", 0) == 0
+    assert yaml_reads == [Path("c.yaml")]

@@ -13,8 +13,8 @@ from command_line import Capsys, error_line, run_line
 from wenet_hs.bin import combine as command
 from wenet_hs.bin import score as score_command
 from wenet_hs.decode.combine import combine, read_nbest_lists
-from wenet_hs.decode.recognition import Alternative
 from wenet_hs.manifest.data_list import read_text
+from wenet_hs.runs.hypotheses import Alternative
 from wenet_hs.score.edit_distance import count_errors
 
 

@@ -17,10 +17,11 @@ from thread_ranks import run_on_ranks
 from wenet_hs.decode import DecodeOptions, job
 from wenet_hs.decode.job import DecodingJob, assign_batches, recognize
 from wenet_hs.decode.partial_results import DecodedBatch, PartialResults
-from wenet_hs.decode.recognition import Alternative, Recognition, Segment, join_segments, write_decoding_results
+from wenet_hs.decode.recognition import Recognition, Segment, join_segments, write_decoding_results
 from wenet_hs.decode.segments import Piece, plan_batches
 from wenet_hs.manifest.data_list import Utterance
 from wenet_hs.model.experiment import Experiment, load_experiment
+from wenet_hs.runs.hypotheses import Alternative
 from wenet_hs.text.tokenizer import CharTokenizer, PhoneTokenizer, make_tokenizer
 from wenet_hs.text.units import UnitTable
 from wenet_hs.tree.errors import ConfigError, DataError

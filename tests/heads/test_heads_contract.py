@@ -29,7 +29,7 @@ from wenet_hs.heads import (
     node_head,
 )
 from wenet_hs.heads.base import SmoothingKind
-from wenet_hs.heads.node_head import NodeHead, Route, Search
+from wenet_hs.heads.node_head import NodeHead, Route, SearchMethod
 from wenet_hs.tree import NaryTree, Tree
 
 DIM = 8
@@ -117,7 +117,7 @@ def each_route(head: OutputHead, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
 
 def each_search(head: OutputHead) -> Iterator[None]:
     """The head with each way to find the best units."""
-    for search in get_args(Search) if isinstance(head, NodeHead) else ("auto",):
+    for search in get_args(SearchMethod) if isinstance(head, NodeHead) else ("auto",):
         head.search = search
         yield
 

@@ -186,6 +186,53 @@ def test_files_next_to_other_weights_that_say_nothing(tmp_path: Path, caplog: py
         caplog.clear()
 
 
+CTC_ONLY: dict[str, Any] = {"decoder": "none", "decoder_conf": None, "model_conf": None}
+TREE_OF_CTC = {"head": "hsoftmax", "head_conf": {"tree": "ctc_tree.json"}}
+CLASSES_OF_CTC = {"head": "class", "head_conf": {"tree": "ctc_tree.json"}}
+
+
+@pytest.mark.parametrize("ctc_conf", [{}, TREE_OF_CTC])
+def test_a_unit_too_many_of_a_model_without_decoder(ctc_conf: dict[str, Any], tmp_path: Path) -> None:
+    """A softmax and a binary tree of CTC tell the number of units."""
+    folder = write_model_folder(tmp_path / "exp", **CTC_ONLY, ctc_conf=ctc_conf)
+    with (folder / "units.txt").open("a", encoding="utf-8") as file:
+        file.write(f"z {len(TABLE)}\n")
+    message = "exp/final.pt: trained with 11 units, but .*exp/units.txt has 12; use the same units.txt$"
+    with pytest.raises(CheckpointError, match=message):
+        load_experiment(folder)
+
+
+def test_classes_of_ctc_do_not_tell_the_number_of_units(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "exp", **CTC_ONLY, ctc_conf=CLASSES_OF_CTC)
+    Tree.huffman(range(len(TABLE)), units=TABLE.units).save(folder / "ctc_tree.json")
+    assert load_experiment(folder).model.ctc is not None
+
+
+@pytest.mark.parametrize("name", ["run.json", "tree.json"])
+def test_damaged_files_next_to_other_weights_are_a_warning(
+    name: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = write_model_folder(tmp_path / "a", **HSOFTMAX)
+    other = write_model_folder(tmp_path / "b", **HSOFTMAX)
+    (other / name).write_text("{")
+    same_losses(load_experiment(folder, checkpoint=other).model, small_model(seed=5, **HSOFTMAX))
+    (record,) = caplog.records
+    line = record.getMessage()
+    assert line.startswith(f"{other}: whether these weights are of {folder} is not known (")
+    assert f"{other / name}: " in line
+
+
+def test_other_units_are_refused_also_beside_a_damaged_record(tmp_path: Path) -> None:
+    folder = write_model_folder(tmp_path / "a")
+    other = write_model_folder(tmp_path / "b")
+    (other / "run.json").write_text("{")
+    UnitTable.from_units("▁abcdefh").write(other / "units.txt")
+    with pytest.raises(CheckpointError, match="its units .* are not those of .*a; give --model_dir"):
+        load_experiment(folder, checkpoint=other)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [

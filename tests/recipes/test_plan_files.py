@@ -510,3 +510,33 @@ def test_the_plan_of_a_base_has_the_steps_of_the_hours(project: Experiment) -> N
     assert size_line.endswith(f"size small, 0 + 4800 steps from {base}, whose layers stay")
     config = load_config(project.plan)
     assert (config.scheduler_conf.total_steps, config.save_interval) == (4800, 400)
+
+
+def reads_of_files(reads: list[Path], *files: Path) -> list[int]:
+    """How often each file was read. Forgets all reads."""
+    counts = [reads.count(file) for file in files]
+    reads.clear()
+    return counts
+
+
+def test_each_config_is_read_once(project: Experiment, yaml_reads: list[Path]) -> None:
+    """Of a plan that is written, kept as it was made, replaced by settings, and edited."""
+    project.update()
+    assert reads_of_files(yaml_reads, OWN, project.plan) == [1, 1]
+    project.update()
+    assert reads_of_files(yaml_reads, OWN, project.plan) == [1, 1]
+    project.begin_training()
+    lines = project.update(overrides=["grad_clip=3"])
+    assert "grad_clip is 5.0, but --override gives 3.0" in "\n".join(lines)
+    assert reads_of_files(yaml_reads, OWN, project.plan) == [1, 1]
+    project.edit()
+    project.update()
+    assert reads_of_files(yaml_reads, OWN, project.plan) == [1, 1]
+    describe_plan(project.options())
+    assert reads_of_files(yaml_reads, OWN, project.plan) == [1, 0]
+
+
+def test_the_config_of_an_encoder_is_read_once(project: Experiment, yaml_reads: list[Path]) -> None:
+    encoder = write_description(project.folder / "encoder", "hubert")
+    describe_plan(project.options(encoder=encoder, base_steps=400))
+    assert reads_of_files(yaml_reads, conf_file("finetune_whisper.yaml")) == [1]

@@ -3,12 +3,16 @@
 
 import argparse
 import importlib.util
-import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from wenet_hs.score.error_rate import score
+from wenet_hs.score.report_file import report_to_json
+from wenet_hs.score.rules import Rules
 
 TOOL = Path(__file__).parents[2] / "tools" / "fusion.py"
 
@@ -33,6 +37,7 @@ def test_the_weight_is_chosen_on_the_dev_set(tmp_path: Path, monkeypatch: pytest
     rates = {"dev-ngram-0.1": 0.3, "dev-ngram-0.5": 0.2, "test-ngram-0.5": 0.25, "test-no-lm": 0.4}
     rates |= {"dev-recurrent-0.1": 0.1, "dev-recurrent-0.5": 0.1, "test-recurrent-0.1": 0.15, "test-ngram-0.1": 0.01}
     decoded = []
+    report = score({"a": "x"}, {"a": "x"}, rules=Rules(metric="cer"))
 
     def run(*arguments: str) -> None:
         if arguments[0] == "recognize":
@@ -44,7 +49,8 @@ def test_the_weight_is_chosen_on_the_dev_set(tmp_path: Path, monkeypatch: pytest
             (result / "joint" / "text").write_text("")
         else:
             target = Path(value_of(arguments, "--json"))
-            target.write_text(json.dumps({"macro": {"rate": rates[target.parts[-3]]}}))
+            macro = replace(report.macro, rate=rates[target.parts[-3]])
+            target.write_text(report_to_json(replace(report, macro=macro)))
 
     monkeypatch.setattr(tool, "_run", run)
     options = {"exp": tmp_path / "exp", "data": tmp_path, "modes": ["joint"], "weights": ["0.5", "0.1"]}

@@ -17,7 +17,7 @@ from wenet_hs.heads import AdaptiveHead, ClassHead, HSoftmaxHead, SoftmaxHead
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import build_model
 from wenet_hs.model.experiment import load_experiment
-from wenet_hs.model.foreign_weights import count_units, find_num_units, is_binary_tree, is_softmax
+from wenet_hs.model.foreign_weights import find_num_units, is_binary_tree, is_softmax, require_num_units
 from wenet_hs.text.units import UnitTable
 from wenet_hs.train.finetune import FineTuneReport, load_base_weights, read_base_model
 from wenet_hs.tree import NaryTree, Tree
@@ -174,4 +174,4 @@ def test_the_number_of_units() -> None:
     assert find_num_units({**softmax, "ctc.head.more": torch.zeros(3)}) is None
     assert find_num_units({"decoder.left_decoder.embed.0.weight": torch.zeros(9, 4), **tree}) == 9
     with pytest.raises(CheckpointError, match="^final.pt: contains no decoder embedding, and no output layer of CTC"):
-        count_units({"ctc.head.weight": torch.zeros(7, 4)}, "final.pt")
+        require_num_units({"ctc.head.weight": torch.zeros(7, 4)}, "final.pt")

@@ -16,21 +16,6 @@ DYNAMIC = "dataset_conf.batch_conf={batch_type: dynamic, max_frames_in_batch: 60
 PRETRAINED = ["encoder=pretrained", "encoder_conf={path: e, freeze: all}", "dataset_conf={spec_aug: false}"]
 
 
-@pytest.fixture
-def yaml_reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
-    """The YAML files that are read from now on, each as often as it is read."""
-    reads = list[Path]()
-    read_bytes = Path.read_bytes
-
-    def read(path: Path) -> bytes:
-        if path.suffix == ".yaml":
-            reads.append(path)
-        return read_bytes(path)
-
-    monkeypatch.setattr(Path, "read_bytes", read)
-    return reads
-
-
 def options_of(
     corpus: TinyCorpus, *overrides: str, cmvn: str | None = None, divide_batch: bool = False
 ) -> TrainOptions:

@@ -49,3 +49,16 @@ def test_lists_that_are_no_tree_over_the_units(lists: list[Any], message: str) -
     assert str(error.value).startswith("nested lists: ")
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_list_that_contains_itself_is_refused() -> None:
+    direct: list[Any] = [*SPORTS]
+    direct.append(direct)
+    inner: list[Any] = ["violin"]
+    outer: list[Any] = [SPORTS[0], inner]
+    inner.append(outer)
+    for lists in (direct, outer, [outer, "piano"]):
+        with pytest.raises(DataError) as error:
+            nested_tree(lists, UNITS)
+        message = "nested lists: a list contains itself; a tree ends in units"
+        assert str(error.value) == message

@@ -61,7 +61,7 @@ WARMUP_OF_LIMITED = "scheduler_conf.warmup_steps=100"
 SIZES = ("auto", "tiny", "small", "medium", "large")
 BOXES = ("letter_apostrophe", "no_normalize", "drop_overlaps")
 """Fields of the form of recordings that are options of `prepare` without a value."""
-Form = ImmutableMultiDict[str, str]
+FormValues = ImmutableMultiDict[str, str]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +98,7 @@ def _recipe_command(options: OwnOptions, minutes: float | None = None) -> PageCo
 # ---- lists of recordings
 
 
-def prepare_options(project: Project, form: Form, places: Places) -> OwnOptions:
+def prepare_options(project: Project, form: FormValues, places: Places) -> OwnOptions:
     """Stage 0 of the recipe with the choices of a form: lists of the recordings, and their check.
 
     Raises ConfigError or DataError for a field that is wrong.
@@ -128,7 +128,7 @@ def prepare_command(options: OwnOptions) -> PageCommand:
     return _recipe_command(options)
 
 
-def _prepare_arguments(form: Form, kind: str) -> tuple[str, ...]:
+def _prepare_arguments(form: FormValues, kind: str) -> tuple[str, ...]:
     """The options of `wenet-hs prepare` that a form states."""
     arguments = [f"--tier={tier}" for tier in form.getlist("tier")]
     if kind == "corpus":
@@ -140,7 +140,7 @@ def _prepare_arguments(form: Form, kind: str) -> tuple[str, ...]:
     return tuple(arguments)
 
 
-def _language(form: Form) -> str:
+def _language(form: FormValues) -> str:
     """The code of the language; und if the field is empty. Raises DataError for an unknown one."""
     try:
         return find_language(form.get("lang", "").strip() or "und")
@@ -148,7 +148,7 @@ def _language(form: Form) -> str:
         raise DataError("language", str(error)) from error
 
 
-def _columns(form: Form) -> str:
+def _columns(form: FormValues) -> str:
     """What each column contains, by the fields `column:NAME`.
 
     `CONTENT=` where no column has it: nothing is guessed.
@@ -246,7 +246,7 @@ def _other_option(where: object, flag: str) -> DataError:
 # ---- trainings
 
 
-def train_command(project: Project, form: Form, places: Places) -> TrainingCommand:
+def train_command(project: Project, form: FormValues, places: Places) -> TrainingCommand:
     """Stages 1 to 8 of the recipe in a new folder, or only the expected time of the training.
 
     These are units, training, decoding, scores and the report. With corrected segments the lists
@@ -275,7 +275,7 @@ def time_command_line(project: Project, options: OwnOptions) -> tuple[str, ...]:
     return (WENET_HS, *measure.arguments, "--json", str(file))
 
 
-def _with_start(options: OwnOptions, form: Form, places: Places) -> OwnOptions:
+def _with_start(options: OwnOptions, form: FormValues, places: Places) -> OwnOptions:
     """The options with what the training starts from."""
     start = _choice(form, "start", ("nothing", "model", "encoder"))
     if start == "model":
@@ -285,7 +285,7 @@ def _with_start(options: OwnOptions, form: Form, places: Places) -> OwnOptions:
     return replace(options, size=_choice(form, "size", SIZES))
 
 
-def _minutes(form: Form) -> float | None:
+def _minutes(form: FormValues) -> float | None:
     """The limit of each part of the training, with the digits that the command has."""
     if not form.get("minutes", "").strip():
         return None
@@ -350,7 +350,7 @@ def transcribe_command(project: Project, model: Path, files: Sequence[Path]) -> 
     return PageCommand(command_line=command_line, details=details.record())
 
 
-def pack_command(project: Project, model: Path, form: Form) -> PageCommand:
+def pack_command(project: Project, model: Path, form: FormValues) -> PageCommand:
     """A ZIP to share in PROJECT/shared, with the edited card in PROJECT/cards.
 
     With the field `card_only` only that card is made, to be edited.
@@ -375,7 +375,7 @@ def pack_command(project: Project, model: Path, form: Form) -> PageCommand:
     return PageCommand(command_line=tuple(command_line), details=details.record())
 
 
-def read_correction(form: Form) -> Correction:
+def read_correction(form: FormValues) -> Correction:
     """The text and the borders of a segment; without a number a border is as it was transcribed."""
     if "text" not in form:
         raise DataError("segment", "no text", "load the page again")
@@ -385,14 +385,14 @@ def read_correction(form: Form) -> Correction:
     return Correction(form["text"], start, end, "confirmed" in form)
 
 
-def _choice(form: Form, name: str, allowed: Sequence[str]) -> str:
+def _choice(form: FormValues, name: str, allowed: Sequence[str]) -> str:
     value = form.get(name, allowed[0])
     if value not in allowed:
         raise ConfigError(f"{name} {one_field(value)[:80]!r}", f"must be one of {', '.join(allowed)}")
     return value
 
 
-def _number(form: Form, name: str, default: float, low: float, high: float) -> float:
+def _number(form: FormValues, name: str, default: float, low: float, high: float) -> float:
     text = form.get(name, "").strip()
     try:
         value = float(text.replace(",", ".")) if text else default

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from wenet_hs.app.commands import Form, PageCommand
+from wenet_hs.app.commands import FormValues, PageCommand
 from wenet_hs.app.lists import page_of
 from wenet_hs.app.places import UPLOADED, Places
 from wenet_hs.app.projects import Project, Projects
@@ -48,9 +48,9 @@ def project_of(request: Request) -> Project:
     return site_of(request).projects.open(request.path_params["project"])
 
 
-def form_of(request: Request) -> Form:
+def form_of(request: Request) -> FormValues:
     """The fields of the form, which the guard has read; none of a request without a form."""
-    form: Form = request.scope.get("form", Form())
+    form: FormValues = request.scope.get("form", FormValues())
     return form
 
 

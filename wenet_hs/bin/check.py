@@ -15,7 +15,7 @@ from pathlib import Path
 from wenet_hs.base.files import check_replaceable, one_field
 from wenet_hs.base.options import NUM_CORES
 from wenet_hs.bin.main import add_start_arguments, check_at_least, main_of, path_or_none
-from wenet_hs.config.load import load_config
+from wenet_hs.config.load import make_config
 from wenet_hs.config.schema import ExperimentConfig
 from wenet_hs.corpus.check import (
     FAULT_RULE,
@@ -116,7 +116,8 @@ def _read_config(args: argparse.Namespace) -> tuple[Path | None, ExperimentConfi
         base=path_or_none(args.base),
         encoder=path_or_none(args.encoder),
     )
-    return choice.path, load_config(choice.path, choice.settings)
+    config = make_config(choice.file_settings, choice.settings, ExperimentConfig)
+    return choice.path, config
 
 
 def _find_table(config: ExperimentConfig, args: argparse.Namespace) -> Path | None:

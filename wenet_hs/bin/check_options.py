@@ -22,7 +22,6 @@ from wenet_hs.config.heads import HEADS, has_tree
 from wenet_hs.config.lm import LmConfig
 from wenet_hs.config.load import is_language_model, make_config
 from wenet_hs.config.schema import ExperimentConfig
-from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.decode.known_units import PLACEMENTS
 from wenet_hs.model.modes import AUTO_MODES, branches_of, find_mode, modes_with, trained_branches
 from wenet_hs.recipes.config_choice import ConfigChoice, check_base, choose_config
@@ -137,12 +136,12 @@ def _check_known_units(args: argparse.Namespace) -> None:
 
 def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -> None:
     """Raise ConfigError if the config with this head, all settings and the modes do not fit each other."""
-    file_settings = read_yaml(choice.path)
-    kind = LmConfig if is_language_model(file_settings.values) else ExperimentConfig
+    kind = LmConfig if is_language_model(choice.file_settings.values) else ExperimentConfig
     of_heads = [*_head_settings("", head)]
     if args.ctc_head != "softmax":
         of_heads += _head_settings("ctc_conf.", args.ctc_head)
-    config = make_config(file_settings, [*of_heads, *choice.settings, *args.override_config], kind)
+    overrides = [*of_heads, *choice.settings, *args.override_config]
+    config = make_config(choice.file_settings, overrides, kind)
     if isinstance(config, ExperimentConfig):
         _check_modes(args.modes, config)
 

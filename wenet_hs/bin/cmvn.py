@@ -23,7 +23,9 @@ from rich.progress import track
 
 from wenet_hs.bin.main import check_at_least, main_of, print_failures
 from wenet_hs.compute.distributed import World, int_from_environment, join_process_group
-from wenet_hs.config.load import load_config
+from wenet_hs.config.load import make_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.data.audio import describe_incomplete
 from wenet_hs.data.cmvn import CMVN_GROUP, FeatureSums, global_sums, write_cmvn
 from wenet_hs.data.shards import DATA_TYPES, open_lists
@@ -55,7 +57,9 @@ def run(args: argparse.Namespace) -> None:
     if num_workers is None:
         num_workers = max(1, (os.cpu_count() or 1) // int_from_environment("LOCAL_WORLD_SIZE", 1, at_least=1))
     with join_process_group(torch.device("cpu")) as world:
-        config = load_config(args.config, without_other_heads(args.config, args.override_config))
+        file_settings = read_yaml(args.config)
+        overrides = without_other_heads(file_settings, args.override_config)
+        config = make_config(file_settings, overrides, ExperimentConfig)
         conf = config.dataset_conf
         if config.encoder == "pretrained":
             if world.is_first:

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 
 from wenet_hs.bin.main import add_transcript_arguments, check_at_least, check_bpe_model, main_of, read_utterances
-from wenet_hs.lm.word2vec import Architecture, EncodedText, Job, Word2VecOptions, encode_text, train_word2vec
+from wenet_hs.lm.word2vec import Architecture, EncodedText, SentenceRange, Word2VecOptions, encode_text, train_word2vec
 from wenet_hs.model.experiment import check_tree
 from wenet_hs.text.tokenizer import KINDS, count_units, make_tokenizer
 from wenet_hs.text.units import UnitTable
@@ -125,7 +125,7 @@ def _check_text(text: EncodedText, table: UnitTable, args: argparse.Namespace) -
         logger.warning("%s: %s are not in %s and are left out: %s", where, share, table_name, names)
 
 
-def _track(jobs: Sequence[Job], name: str) -> Iterable[Job]:
+def _track(jobs: Sequence[SentenceRange], name: str) -> Iterable[SentenceRange]:
     console = Console(stderr=True)
     return track(jobs, name, console=console, transient=True, disable=not console.is_terminal)
 

@@ -55,6 +55,7 @@ from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.experiment import Experiment, load_experiment, tree_paths
 from wenet_hs.model.modes import AUTO_MODES, MODES
 from wenet_hs.model.packed import resolve_model
+from wenet_hs.runs.file_names import SPEED_FILE
 from wenet_hs.text.inventory import read_inventories, select_languages
 from wenet_hs.text.tokenizer import Tokenizer
 from wenet_hs.tree.errors import ConfigError, DataError, list_names
@@ -163,7 +164,7 @@ def _decode(
     conditions |= {"dtype": job.dtype, "batch_size": job.batch_size, "max_segment_s": job.max_segment_s}
     named = ("versions", "model", "--lm", "--inventory", "--place_unseen")
     conditions |= {name.lstrip("-"): settings[name] for name in named}
-    rtf = write_speed(result_dir / "rtf.json", found, stages, conditions)
+    rtf = write_speed(result_dir / SPEED_FILE, found, stages, conditions)
     if not found.failed:
         shutil.rmtree(folder)
     for mode, factor in rtf.items():

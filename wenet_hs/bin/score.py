@@ -23,6 +23,7 @@ from pathlib import Path
 from wenet_hs.base.files import read_lines
 from wenet_hs.bin.main import check_at_least, main_of
 from wenet_hs.manifest.data_list import Utterance, read_data_list
+from wenet_hs.runs.file_names import SCORE_FILE
 from wenet_hs.score import METRICS, Report, Rules, report_to_json, score
 from wenet_hs.score.alignments import count_confusions, format_alignments, wants_colour
 from wenet_hs.score.error_rate import LENGTH, SPEAKER, by_length, by_speaker, check_complete, check_keys
@@ -95,7 +96,7 @@ def run(args: argparse.Namespace) -> None:
     checks: list[Callable[[], None]] = []
     for text in texts:
         mode = text.parent
-        files = {"hyp": text, "json": mode / "score.json", "align": mode / "alignment.txt"}
+        files = {"hyp": text, "json": mode / SCORE_FILE, "align": mode / "alignment.txt"}
         name = ", ".join((*filter(None, [args.name]), mode.name))
         of_mode = argparse.Namespace(**{**vars(args), **files, "name": name})
         printed, check = _score(of_mode, dict(reference), utterances)

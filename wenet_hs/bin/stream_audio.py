@@ -15,7 +15,7 @@ from rich.cells import cell_len
 from wenet_hs.data.audio import check_length, iterate_blocks, mix_channels, read_duration
 from wenet_hs.data.containers import SourceError
 from wenet_hs.data.pipe import PIPE, read_pipe
-from wenet_hs.data.samples import Samples
+from wenet_hs.data.samples import AnySamples
 from wenet_hs.decode.stream import RecognitionStream, StreamedSegment
 from wenet_hs.tree.errors import DataError
 
@@ -80,7 +80,7 @@ class _DelayedInterrupt:
             self._is_allowed = False
 
 
-def _read_standard_input(rate: int | None) -> Iterator[tuple[Samples | bytes, int]]:
+def _read_standard_input(rate: int | None) -> Iterator[tuple[AnySamples | bytes, int]]:
     """The audio of the pipe, as soon as it arrives; Ctrl-C has an effect while this waits for it."""
     if sys.stdin is None:
         raise DataError(PIPE, "there is no standard input", "give a pipe or a file")
@@ -94,7 +94,7 @@ def _read_standard_input(rate: int | None) -> Iterator[tuple[Samples | bytes, in
         yield from read_pipe(read, rate)
 
 
-def _read_file(path: Path) -> Iterator[tuple[Samples, float]]:
+def _read_file(path: Path) -> Iterator[tuple[AnySamples, float]]:
     present_s = 0.0
     for block, rate in iterate_blocks(path):
         samples, size = mix_channels(block), max(1, int(rate * _PIECE_S))

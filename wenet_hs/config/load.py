@@ -151,14 +151,6 @@ def load_section(path: Path | str, kind: type[AnySection]) -> AnySection:
     return _validate(read_yaml(path), kind)
 
 
-def read_setting(path: Path | str, overrides: Sequence[str], name: str) -> Any:
-    """A setting at the top of a config as it is written, before anything is checked; None: absent.
-
-    Raises ConfigError if the file is no YAML.
-    """
-    return written_setting(read_yaml(path), overrides, name)
-
-
 def written_setting(file_settings: Settings, overrides: Sequence[str], name: str) -> Any:
     """A setting at the top of a YAML file that is read already, or of the last override that has it.
 

@@ -36,7 +36,7 @@ _MIN_DURATION_S, _MAX_DURATION_S = 0.1, 600.0
 
 CheckMode = Literal["full", "exists", "none"]
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+Outcome = TypeVar("Outcome")
 
 
 class CheckedClip(NamedTuple):
@@ -185,13 +185,13 @@ def _make_cache_key(utterance: Utterance, mode: CheckMode) -> str:
 
 
 def parallel_map(
-    function: Callable[[Item], Result],
+    function: Callable[[Item], Outcome],
     items: Sequence[Item],
     *,
     num_workers: int,
     description: str,
-    on_crash: Callable[[Item], Result],
-) -> Iterator[Result]:
+    on_crash: Callable[[Item], Outcome],
+) -> Iterator[Outcome]:
     """Yield `function(item)` for each item, in order, with a progress bar.
 
     Args:
@@ -216,8 +216,8 @@ def parallel_map(
 
 
 def _map_in_pool(
-    function: Callable[[Item], Result], items: Sequence[Item], num_workers: int, on_crash: Callable[[Item], Result]
-) -> Iterator[Result]:
+    function: Callable[[Item], Outcome], items: Sequence[Item], num_workers: int, on_crash: Callable[[Item], Outcome]
+) -> Iterator[Outcome]:
     size = min(64, len(items) // (4 * num_workers) + 1)
     num_done = 0
     while num_done < len(items):
@@ -249,7 +249,7 @@ def _start_worker() -> None:
         ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG: no worker outlives a parent that was killed
 
 
-def _run_limited(function: Callable[[Item], Result], item: Item) -> Result:
+def _run_limited(function: Callable[[Item], Outcome], item: Item) -> Outcome:
     signal.setitimer(signal.ITIMER_REAL, ITEM_LIMIT_S)
     result = function(item)
     signal.setitimer(signal.ITIMER_REAL, 0)

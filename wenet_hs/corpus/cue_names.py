@@ -74,7 +74,7 @@ class _Turn:
 
 
 @dataclass(frozen=True)
-class _Transcript:
+class _CueFile:
     """The cues of a file. A transcript without times is one cue."""
 
     path: Path
@@ -122,7 +122,7 @@ class CueNames:
     """Cues with a text in all files."""
     general: dict[str, str] = field(default_factory=dict)
     """General names, and how one of them was qualified."""
-    _transcripts: list[_Transcript] = field(default_factory=list)
+    _transcripts: list[_CueFile] = field(default_factory=list)
     _texts: dict[str, set[str]] = field(default_factory=dict)
     """Name → what follows it, in all files."""
     _counts: Counter[str] = field(default_factory=Counter)
@@ -138,7 +138,7 @@ class CueNames:
             if turn.name is not None:
                 self._texts.setdefault(turn.name, set()).add(turn.text)
                 self._counts[turn.name] += 1
-        self._transcripts.append(_Transcript(path, labels, turns_of_labels))
+        self._transcripts.append(_CueFile(path, labels, turns_of_labels))
 
     def split(self) -> list[list["Label"]]:
         """The labels of each file with their speakers, in the order in which the files were added.
@@ -147,7 +147,7 @@ class CueNames:
         """
         return [self._split_file(transcript) for transcript in self._transcripts]
 
-    def _split_file(self, transcript: _Transcript) -> list["Label"]:
+    def _split_file(self, transcript: _CueFile) -> list["Label"]:
         self.num_all += transcript.num_with_text
         candidates = set(filter(self._may_be_name, transcript.names))
         names = candidates if self.take_names else self._choose_names(transcript, candidates)
@@ -166,7 +166,7 @@ class CueNames:
 
     def _choose_names(
         self,
-        transcript: _Transcript,
+        transcript: _CueFile,
         candidates: Collection[str],
     ) -> Collection[str]:
         """The names of people in a file; none if too few of its cues begin with one.

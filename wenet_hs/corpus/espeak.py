@@ -36,8 +36,8 @@ from wenet_hs.tree.atomic import write_atomic
 from wenet_hs.tree.errors import DataError
 
 SAMPLE_RATE = 16000  # Hz, of the clips
-AudioFormat = Literal["flac", "wav", "mp3"]
-SUBTYPES: dict[AudioFormat, str] = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
+ClipFormat = Literal["flac", "wav", "mp3"]
+SUBTYPES: dict[ClipFormat, str] = {"flac": "PCM_16", "wav": "PCM_16", "mp3": "MPEG_LAYER_III"}
 _RENDERING = 2  # part of a clip's name: increase it when the same request sounds different, so that clips are made anew
 _RENEW = 2000  # clips per process: espeak-ng leaks 0.2 MB per sentence in two alphabets
 
@@ -112,7 +112,7 @@ class ClipMaker:
 
     corpus: Path
     """Clips of a language go to `corpus/<lang>/clips`."""
-    audio_format: AudioFormat = "flac"
+    audio_format: ClipFormat = "flac"
     num_workers: int = 0
     renderer: Callable[[Any], NDArray[np.float32] | None] | None = None
     """Makes the samples of a request; None: `render_clip`. It must be picklable."""

@@ -209,7 +209,7 @@ def _suffix_beside(path: Path, stems: Collection[str]) -> str | None:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _TranscribedAudio:
     """A transcript with its audio."""
 
     where: str
@@ -235,7 +235,7 @@ def _read_pairs(
     speakers = name_speakers(audio, corpus, options.speaker_from)
     faults, forms = list[str](), defaultdict[str, list[str]](list)
     cue_names = CueNames(options.keep_names, options.take_names)
-    sources = list[_Source]()
+    sources = list[_TranscribedAudio]()
     pairs = _pair(audio, texts, suffix)
     if not pairs and _find_beside(texts, audio):  # x.transcript.vtt, and --text_suffix .vtt
         raise _make_transcript_error(options, files, audio)
@@ -253,7 +253,7 @@ def _read_pairs(
             continue
         forms[form].append(where)
         cue_names.add(labels, text.relative_to(corpus))
-        sources.append(_Source(where, path, speakers.get(path), _split_of(corpus, path)))
+        sources.append(_TranscribedAudio(where, path, speakers.get(path), _split_of(corpus, path)))
     for source, labels in zip(sources, cue_names.split(), strict=True):
         for label in labels:
             yield Entry(

@@ -50,7 +50,7 @@ def join_tiers(
 
 
 @dataclass
-class _Utterance:
+class _JoinedIntervals:
     """Intervals that are joined."""
 
     begin: float | None
@@ -84,9 +84,9 @@ class _Joiner:
                 self._count(*utterance.texts)
         return joined
 
-    def _divide(self, spans: Sequence[Span]) -> list[_Utterance]:
+    def _divide(self, spans: Sequence[Span]) -> list[_JoinedIntervals]:
         """The intervals of each utterance. An interval without times is an utterance of its own."""
-        utterances = list[_Utterance]()
+        utterances = list[_JoinedIntervals]()
         is_open = False
         for begin, end, text in spans:
             if self._is_pause(text) or self._is_silent_sign(begin, end, text):
@@ -95,19 +95,19 @@ class _Joiner:
                 self._count(text)
                 is_open = False
             elif begin is None or end is None:
-                utterances.append(_Utterance(begin, end, [text]))
+                utterances.append(_JoinedIntervals(begin, end, [text]))
                 is_open = False
             elif is_open and self._is_near(utterances[-1], begin):
                 utterances[-1].append(end, text)
             else:
-                utterances.append(_Utterance(begin, end, [text]))
+                utterances.append(_JoinedIntervals(begin, end, [text]))
                 is_open = True
         return utterances
 
     def _count(self, *texts: str) -> None:
         self.left_out.update(text.strip().lower() for text in texts)
 
-    def _is_near(self, utterance: _Utterance, begin: float) -> bool:
+    def _is_near(self, utterance: _JoinedIntervals, begin: float) -> bool:
         """Whether the time from the end of the utterance to `begin` is no pause."""
         assert utterance.end is not None  # an open utterance has times
         return begin - utterance.end < self.pause_s - _ROUNDED_S

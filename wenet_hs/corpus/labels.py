@@ -240,7 +240,7 @@ def _read_sbv(text: str) -> list[Label]:
 
 
 @dataclass(frozen=True)
-class _Segment:
+class _SegmentRow:
     """A row of a table of segments, as it is written."""
 
     line: int
@@ -277,7 +277,7 @@ def _read_segment_table(path: Path, content: str) -> TimedTranscript:
     return TimedTranscript(f"tables of segments with times in {name_of_unit}", labels)
 
 
-def _split_segments(path: Path, text: str) -> list[_Segment]:
+def _split_segments(path: Path, text: str) -> list[_SegmentRow]:
     """The rows below the names of the columns.
 
     Without names the columns are text, start and end, with commas between them.
@@ -302,12 +302,12 @@ def _split_segments(path: Path, text: str) -> list[_Segment]:
             found = f"wrong number of columns: {len(cells)}, expected {expected}"
             raise DataError(f"{path}:{line}", found, "correct the row")
         if cells:
-            segments.append(_Segment(line, **dict(zip(contents, cells, strict=True))))
+            segments.append(_SegmentRow(line, **dict(zip(contents, cells, strict=True))))
         line = reader.line_num + 1
     return segments
 
 
-def _are_milliseconds(segments: Sequence[_Segment]) -> bool:
+def _are_milliseconds(segments: Sequence[_SegmentRow]) -> bool:
     """Whether times are whole numbers that can be milliseconds, as Whisper writes them.
 
     They cannot be if the texts would be spoken faster than anybody speaks.

@@ -27,7 +27,7 @@ from wenet_hs.base.files import read_lines
 from wenet_hs.base.options import option, recorded_options
 from wenet_hs.corpus import espeak
 from wenet_hs.corpus.commonvoice import Language, read_release_table
-from wenet_hs.corpus.espeak import VOICES, AudioFormat, ClipMaker, ClipRequest, SpokenClip
+from wenet_hs.corpus.espeak import VOICES, ClipFormat, ClipMaker, ClipRequest, SpokenClip
 from wenet_hs.corpus.output import SPLITS, Rejected, check_langs, most_frequent, write_corpus
 from wenet_hs.corpus.phones import SimulationOptions, run_phones
 from wenet_hs.corpus.subset import hours_to_keep, read_statistics
@@ -59,7 +59,7 @@ class SyntheticOptions(SimulationOptions):
     dev_sentences: int = option(15, "char: per language")
     test_repeats: int = option(1, "char: times each test sentence is spoken")
     test_voices: int = option(2, "char: voices of dev and test, not used in training")
-    format: AudioFormat = option("flac", "char: of the clips, 16 kHz, one channel")
+    format: ClipFormat = option("flac", "char: of the clips, 16 kHz, one channel")
     noise_snr: str = option("15 40", 'char: least and greatest signal-to-noise ratio in dB (default: "15 40")')
 
     def __post_init__(self) -> None:

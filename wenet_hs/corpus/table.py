@@ -196,7 +196,7 @@ def _refuse_raw_samples(
 
 
 @dataclass(frozen=True)
-class _Segment:
+class _RecordingPart:
     """A part of a recording, as a row gives it."""
 
     number: int
@@ -239,14 +239,14 @@ def _refuse_other_unit(
         raise DataError(path, found, to_do)
 
 
-def _read_segments(values: Mapping[int, Mapping[str, str]]) -> list[_Segment]:
+def _read_segments(values: Mapping[int, Mapping[str, str]]) -> list[_RecordingPart]:
     """The parts of recordings of the first rows, without those of wrong times."""
     segments = []
     for number, value in islice(values.items(), _NUM_SAMPLED):
         with suppress(ValueError):
             start, end = _read_times(value, in_ms=())
             if start is not None and end is not None:
-                segments.append(_Segment(number, value.get("audio", ""), start, end))
+                segments.append(_RecordingPart(number, value.get("audio", ""), start, end))
     return segments
 
 

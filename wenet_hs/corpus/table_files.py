@@ -26,7 +26,7 @@ from wenet_hs.tree.errors import ConfigError, DataError, list_names
 _READER = "prepare table"
 _DELIMITERS = {"\t": "tab", ",": "comma", ";": "semicolon", "|": "bar"}
 csv.field_size_limit(2**31 - 1)  # a cell may be a whole transcript; the default is 131,072 characters
-_Rows = list[tuple[int, list[str]]]
+_NumberedRows = list[tuple[int, list[str]]]
 _Quoting = Literal["whole", "by line", "none"]
 """Whether a quoted cell may have line ends, may not, or quotation marks are a part of the text."""
 
@@ -45,7 +45,7 @@ class _Columns(NamedTuple):
     """The rows of a file as text, and how they were found."""
 
     form: str
-    rows: _Rows
+    rows: _NumberedRows
     separator: str
 
 
@@ -206,7 +206,7 @@ def decode_text(path: Path, encoding: str | None, reader: str) -> tuple[str, str
 
 def _split_columns(text: str, first: str) -> _Columns | None:
     """The rows by the delimiter and quoting that split most of them alike; None: there is only one column."""
-    best: tuple[tuple[float, int, bool, int], str, _Rows] | None = None
+    best: tuple[tuple[float, int, bool, int], str, _NumberedRows] | None = None
     quotings: tuple[_Quoting, ...] = ("whole", "by line", "none") if '"' in text else ("whole",)
     for delimiter in filter(first.__contains__, _DELIMITERS):
         for quoting in quotings:
@@ -240,20 +240,20 @@ def _split_double_colons(text: str, first: str, separator: str) -> _Columns | No
     return _Columns("separated by double colons", rows, separator)
 
 
-def _is_quoted(rows: _Rows) -> bool:
+def _is_quoted(rows: _NumberedRows) -> bool:
     """Whether quotation marks enclose cells, by rows that were read as if they were a part of the text."""
     header = rows[0][1]
     wrong = (row for _, row in rows if len(row) != len(header))
     return all(re.fullmatch('".*"', name) for name in header) or any('"' in "".join(row) for row in wrong)
 
 
-def _parse(text: str, delimiter: str, quoting: _Quoting) -> _Rows:
+def _parse(text: str, delimiter: str, quoting: _Quoting) -> _NumberedRows:
     """The first line and the values of each row that is not empty; no values of a line that `by line` cannot read.
 
     Raises csv.Error for a wrong quotation mark, except `by line`.
     """
     style: Literal[0, 3] = csv.QUOTE_NONE if quoting == "none" else csv.QUOTE_MINIMAL
-    rows = _Rows()
+    rows = _NumberedRows()
     for number, piece in enumerate(text.split("\n") if quoting == "by line" else [text], start=1):
         reader = csv.reader(io.StringIO(piece, newline=""), delimiter=delimiter, strict=True, quoting=style)
         first = number
@@ -272,7 +272,7 @@ def _parse(text: str, delimiter: str, quoting: _Quoting) -> _Rows:
     return rows
 
 
-def _values(header: Sequence[str], rows: _Rows) -> list[tuple[int, dict[str, Any] | str]]:
+def _values(header: Sequence[str], rows: _NumberedRows) -> list[tuple[int, dict[str, Any] | str]]:
     values = list[tuple[int, dict[str, Any] | str]]()
     for number, row in rows:
         reason = f"wrong number of columns: {len(row)}, the header has {len(header)}"
@@ -287,7 +287,7 @@ def _values(header: Sequence[str], rows: _Rows) -> list[tuple[int, dict[str, Any
 
 def _split_keys(text: str) -> _Columns:
     """Lines of `key transcript`, as LibriSpeech, MLS, AISHELL and Kaldi have them."""
-    rows = _Rows()
+    rows = _NumberedRows()
     for number, line in enumerate(text.split("\n"), start=1):
         key, *transcript = line.strip().split(maxsplit=1) or [""]
         if key:
@@ -295,7 +295,7 @@ def _split_keys(text: str) -> _Columns:
     return _Columns("`key transcript` lines", rows, " ")
 
 
-def _without_header(path: Path, form: str, rows: _Rows, audio: int) -> Table:
+def _without_header(path: Path, form: str, rows: _NumberedRows, audio: int) -> Table:
     """The table of rows whose column `audio` names the audio files."""
     columns = _list_columns(rows)
     texts = _text_columns(columns, audio)
@@ -309,7 +309,7 @@ def _without_header(path: Path, form: str, rows: _Rows, audio: int) -> Table:
     return Table(form, header, _values(header, rows))
 
 
-def _list_columns(rows: _Rows) -> list[list[str]]:
+def _list_columns(rows: _NumberedRows) -> list[list[str]]:
     """The cells of each column that the first row has."""
     columns: list[list[str]] = [[] for _ in rows[0][1]]
     for _, row in rows:

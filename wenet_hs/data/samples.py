@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wenet_hs.data.signatures import MAX_SIGNATURE, find_pipe_format
 
-Samples = npt.NDArray[Any] | Tensor
+AnySamples = npt.NDArray[Any] | Tensor
 Bytes = bytes | bytearray | memoryview
 """Samples of 16 bits, little-endian, mono."""
 _MAX_CHANNELS, _FEW_CHANNELS = 64, 8  # the second where there are few samples: perhaps it is (samples, channels)
@@ -21,7 +21,7 @@ RATES = 1_000, 1_000_000
 _MAX_PEAK = 8.0  # a little over 1 is clipping or resampling; far over it, integers were converted to floats unscaled
 
 
-def mono_samples(waveform: Samples) -> Tensor:
+def mono_samples(waveform: AnySamples) -> Tensor:
     """The mean of all channels, (samples,) float32 on the CPU.
 
     waveform: (samples,) or (channels, samples), floats in [-1, 1] or integers of 16 or 32 bits.
@@ -56,7 +56,7 @@ class SampleStream:
         self._to_rate, self._rate = to_rate, 0.0
         self._resampler: soxr.ResampleStream | None = None
 
-    def advance(self, piece: Samples | Bytes, rate: float) -> Tensor:
+    def advance(self, piece: AnySamples | Bytes, rate: float) -> Tensor:
         """The next samples at the rate of the stream, (N,) float32.
 
         Args:

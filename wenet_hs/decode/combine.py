@@ -11,14 +11,12 @@ Hypotheses are equal if their units are.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 
-from pydantic import TypeAdapter
-
-from wenet_hs.base.files import read_lines
-from wenet_hs.decode.recognition import Alternative
+from wenet_hs.runs.file_names import HYPOTHESES_FILE
+from wenet_hs.runs.hypotheses import Alternative, NBestList, read_hypotheses
 from wenet_hs.score.edit_distance import count_errors
 from wenet_hs.tree.errors import DataError, list_names
 
@@ -29,25 +27,13 @@ FLOOR_MARGIN = 1.0
 CRITERIA = ("posterior", "expected_errors")
 
 
-@dataclass(frozen=True, kw_only=True)
-class NBestList:
-    """A line of `hyps.jsonl`: the hypotheses of an utterance, best first."""
-
-    key: str
-    lang: str | None = None
-    nbest: Sequence[Alternative]
-
-
-_LINE = TypeAdapter(NBestList)
-
-
 def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
     """The n-best lists of each folder by key, in the order of the first folder.
 
     Raises: DataError if a `hyps.jsonl` is missing or damaged, if the folders have different utterances, or if a model
         has other units than the first: then no hypothesis of the one is a hypothesis of the other.
     """
-    systems = [_read_folder(folder / "hyps.jsonl") for folder in folders]
+    systems = [_read_folder(folder / HYPOTHESES_FILE) for folder in folders]
     first_name, first = folders[0], systems[0]
     for name, system in zip(folders[1:], systems[1:], strict=True):
         for (folder, own), (other, others) in permutations(((name, system), (first_name, first))):
@@ -62,22 +48,25 @@ def read_nbest_lists(folders: Sequence[Path]) -> list[dict[str, NBestList]]:
 
 
 def _read_folder(path: Path) -> dict[str, NBestList]:
-    found: dict[str, NBestList] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        try:
-            one = _LINE.validate_json(line)
-        except ValueError:
-            one = None
-        scores = {hypothesis.units: hypothesis.score for hypothesis in one.nbest} if one else {}
-        if one is None or not 0 < len(one.nbest) == len(scores) or not all(map(math.isfinite, scores.values())):
+    nbest_lists: dict[str, NBestList] = {}
+    for number, nbest_list in enumerate(read_hypotheses(path), start=1):
+        if nbest_list is None or not _can_be_combined(nbest_list.nbest):
             fault = "not a line of `wenet-hs recognize` with `key` and `nbest` of different units and finite scores"
             raise DataError(f"{path}:{number}", fault, "decode the list again")
-        if one.key in found:
-            raise DataError(f"{path}:{number}", f"utterance {one.key!r} occurs twice", "decode the list again")
-        found[one.key] = one
-    if not found:
+        key = nbest_list.key
+        if key in nbest_lists:
+            raise DataError(f"{path}:{number}", f"utterance {key!r} occurs twice", "decode the list again")
+        nbest_lists[key] = nbest_list
+    if not nbest_lists:
         raise DataError(path, "contains no utterances", "decode the list again")
-    return found
+    return nbest_lists
+
+
+def _can_be_combined(nbest: Sequence[Alternative]) -> bool:
+    """Whether there are hypotheses, with different units and finite scores."""
+    units = {hypothesis.units for hypothesis in nbest}
+    are_finite = all(math.isfinite(hypothesis.score) for hypothesis in nbest)
+    return 0 < len(nbest) == len(units) and are_finite
 
 
 def combine(

@@ -111,7 +111,7 @@ def prefix_beam_search_with_lm(
 
     Returns: per utterance up to `beam_size` hypotheses, best first; and the same hypotheses with scores of CTC only.
     """
-    searches = [_PrefixSearch(blank, options) for _ in lengths]
+    searches = [_FusedPrefixSearch(blank, options) for _ in lengths]
     scorer = _FusionScorer(lm, len(searches)) if lm is not None and options.lm_weight else None
     values_BTK, ids_BTK, lengths_B = values.tolist(), ids.tolist(), lengths.tolist()
     results, by_ctc = [list[Hypothesis]() for _ in searches], [list[Hypothesis]() for _ in searches]
@@ -172,7 +172,7 @@ class _FusionScorer:
         return copy_to(self._states.device, torch.tensor(values))
 
 
-class _PrefixSearch:
+class _FusedPrefixSearch:
     """The beam of one utterance."""
 
     def __init__(self, blank: int, options: DecodeOptions) -> None:

@@ -105,7 +105,7 @@ class EndpointDetector:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _UnitRun:
     """Consecutive frames with the same best unit."""
 
     unit: int
@@ -117,9 +117,9 @@ class _Run:
         return self.end - self.begin
 
 
-def _runs(units: Sequence[int]) -> Iterator[_Run]:
+def _runs(units: Sequence[int]) -> Iterator[_UnitRun]:
     begin = 0
     for unit, frames in groupby(units):
         end = begin + len(list(frames))
-        yield _Run(unit, begin, end)
+        yield _UnitRun(unit, begin, end)
         begin = end

@@ -20,6 +20,8 @@ from wenet_hs.decode.hypothesis import Alignment, Hypothesis
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.manifest.data_list import Utterance, write_text
 from wenet_hs.model.encoders.base import SpeechEncoder
+from wenet_hs.runs.file_names import HYPOTHESES_FILE
+from wenet_hs.runs.hypotheses import Alternative
 from wenet_hs.text.tokenizer import PhoneTokenizer, Tokenizer
 from wenet_hs.text.units import NO_SPACES, SPACE
 from wenet_hs.tree.atomic import write_atomic
@@ -132,16 +134,6 @@ def timed_parts(units: Sequence[TimedText], tokenizer: Tokenizer) -> list[TimedT
     return list(units) if isinstance(tokenizer, PhoneTokenizer) else timed_words(units, tokenizer)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Alternative:
-    """A hypothesis as text."""
-
-    text: str
-    score: float
-    """Natural logarithm, comparable within one mode only."""
-    units: tuple[str, ...]
-
-
 @dataclass(frozen=True)
 class Segment:
     """The hypotheses of a clip, or of a segment of a long clip."""
@@ -250,7 +242,7 @@ def write_decoding_results(
 def write_hypotheses(folder: Path, records: Sequence[Mapping[str, Any]]) -> None:
     """Write records as `hyps.jsonl`, and their keys and texts as `text`."""
     lines = [json.dumps(record, ensure_ascii=False, allow_nan=False, default=vars) + "\n" for record in records]
-    write_atomic(folder / "hyps.jsonl", "".join(lines))
+    write_atomic(folder / HYPOTHESES_FILE, "".join(lines))
     write_text(folder / "text", {record["key"]: record["text"] for record in records})
 
 

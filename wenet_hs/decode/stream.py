@@ -12,7 +12,7 @@ from torch import Tensor
 
 from wenet_hs.annotation.tiers import TimedText
 from wenet_hs.compute.devices import one_thread
-from wenet_hs.data.samples import Bytes, Samples, SampleStream
+from wenet_hs.data.samples import AnySamples, Bytes, SampleStream
 from wenet_hs.decode.ctc_search import PrefixSearch
 from wenet_hs.decode.endpoints import Endpoint, EndpointDetector, EndpointRules
 from wenet_hs.decode.hypothesis import DIVERGED, DecodeOptions, Hypothesis
@@ -52,7 +52,7 @@ class StreamedSegment:
 
 
 @dataclass(frozen=True)
-class _Frames:
+class _EncodedFrames:
     """Consecutive frames of a stream, and the best units of CTC in each of them."""
 
     memory: Tensor
@@ -70,16 +70,16 @@ class _Frames:
         """The best unit of each frame."""
         return self.ids[:, 0].tolist()
 
-    def select(self, frames: slice) -> "_Frames":
+    def select(self, frames: slice) -> "_EncodedFrames":
         """A part of the frames."""
-        return _Frames(self.memory[frames], self.log_probs[frames], self.ids[frames])
+        return _EncodedFrames(self.memory[frames], self.log_probs[frames], self.ids[frames])
 
     @staticmethod
-    def join(parts: Sequence["_Frames"]) -> "_Frames":
+    def join(parts: Sequence["_EncodedFrames"]) -> "_EncodedFrames":
         """The frames of all parts, of which there is at least one, in their order."""
         memory = torch.cat([part.memory for part in parts])
         log_probs = torch.cat([part.log_probs for part in parts])
-        return _Frames(memory, log_probs, torch.cat([part.ids for part in parts]))
+        return _EncodedFrames(memory, log_probs, torch.cat([part.ids for part in parts]))
 
 
 class RecognitionStream:
@@ -141,7 +141,7 @@ class RecognitionStream:
     def _begin_segment(self, start: int) -> None:
         """Begins an empty segment. `start`: frames of the stream before it."""
         self._start = start
-        self._parts: list[_Frames] = []
+        self._parts: list[_EncodedFrames] = []
         self._best_ids: list[int] = []
         self._search = self._new_search()
 
@@ -155,7 +155,7 @@ class RecognitionStream:
         return self._experiment.tokenizer.decode(self._search.hypotheses()[0].ids)
 
     @one_thread()
-    def feed(self, piece: Samples | Bytes, sample_rate: float) -> list[StreamedSegment]:
+    def feed(self, piece: AnySamples | Bytes, sample_rate: float) -> list[StreamedSegment]:
         """The segments that end in this piece of the stream, which may have any length.
 
         Args:
@@ -194,7 +194,7 @@ class RecognitionStream:
                 yield from self._end_segment(endpoint)
 
     @torch.no_grad()
-    def _score(self, memory_TD: Tensor) -> _Frames:
+    def _score(self, memory_TD: Tensor) -> _EncodedFrames:
         """The frames of a chunk (T, D) with their best units.
 
         Raises: CheckpointError if the output of the encoder or of CTC is not finite.
@@ -205,9 +205,9 @@ class RecognitionStream:
         log_probs_1TK, ids_1TK = model.ctc.head.topk(memory_TD[None], num_best)
         if bool(log_probs_1TK.isnan().any()):
             raise CheckpointError("CTC output", "NaN", DIVERGED)
-        return _Frames(memory_TD, log_probs_1TK[0].cpu(), ids_1TK[0].cpu())
+        return _EncodedFrames(memory_TD, log_probs_1TK[0].cpu(), ids_1TK[0].cpu())
 
-    def _extend(self, frames: _Frames) -> None:
+    def _extend(self, frames: _EncodedFrames) -> None:
         """Adds frames to the segment."""
         self._parts.append(frames)
         self._best_ids += frames.best_ids
@@ -218,7 +218,7 @@ class RecognitionStream:
 
         Returns: the segment with its final text, if it has one.
         """
-        frames = _Frames.join(self._parts)
+        frames = _EncodedFrames.join(self._parts)
         ended = frames.select(slice(0, endpoint.num_frames))
         kept = frames.select(slice(endpoint.num_frames, None))
         segments = [] if endpoint.is_dropped else self._recognize(ended)
@@ -227,7 +227,7 @@ class RecognitionStream:
         self._extend(kept)
         return segments
 
-    def _recognize(self, frames: _Frames) -> list[StreamedSegment]:
+    def _recognize(self, frames: _EncodedFrames) -> list[StreamedSegment]:
         """The segment of these frames with its final text; nothing if it has none."""
         begin_s = self._start * self._frame_s
         # The decoder may find a text where blank is the best unit everywhere: in the first segment,
@@ -251,7 +251,7 @@ class RecognitionStream:
             )
         ]
 
-    def _decode(self, frames: _Frames) -> list[Hypothesis]:
+    def _decode(self, frames: _EncodedFrames) -> list[Hypothesis]:
         memory_1TD = frames.memory[None]
         lengths_1 = torch.tensor([len(frames)], device=memory_1TD.device)
         prefixes = None
@@ -272,5 +272,5 @@ class RecognitionStream:
         return nbests[self._mode][0]
 
 
-def _advance_search(search: PrefixSearch, frames: _Frames) -> None:
+def _advance_search(search: PrefixSearch, frames: _EncodedFrames) -> None:
     search.advance(frames.log_probs.double().contiguous().numpy(), frames.ids.contiguous().numpy())

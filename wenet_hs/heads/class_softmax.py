@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from wenet_hs.heads.base import weighted_cost
 from wenet_hs.heads.gpu import copy_to
 from wenet_hs.heads.kernels.search import Found, can_use_kernels
-from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
+from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, SearchMethod, leaf_sums
 from wenet_hs.heads.products import linear
 from wenet_hs.tree.tree import NaryTree, Tree
 
@@ -64,7 +64,7 @@ class ClassHead(NodeHead):
         *,
         sparse_grad: bool = False,
         route: Route = "auto",
-        search: Search = "auto",
+        search: SearchMethod = "auto",
     ) -> None:
         """
         Args:

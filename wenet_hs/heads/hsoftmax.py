@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from wenet_hs.heads.gpu import copy_to
 from wenet_hs.heads.kernels.search import Found, best_first, can_use_kernels, is_search_faster
 from wenet_hs.heads.kernels.triton_launch import can_use_triton
-from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, Search, leaf_sums
+from wenet_hs.heads.node_head import CostWeights, NodeHead, Route, SearchMethod, leaf_sums
 from wenet_hs.tree.tree import NaryTree, Tree
 
 NODES_PER_DECISION = 2
@@ -59,7 +59,7 @@ class HSoftmaxHead(NodeHead):
         *,
         sparse_grad: bool = False,
         route: Route = "auto",
-        search: Search = "auto",
+        search: SearchMethod = "auto",
     ) -> None:
         """
         Args:

@@ -19,7 +19,7 @@ from wenet_hs.tree.unit_tree import UnitTree
 Route = Literal["auto", "path", "all"]
 """How a cost without leaf smoothing is computed: from the nodes on the targets' paths, or from all nodes; "auto": the
 faster way."""
-Search = Literal["auto", "best_first", "all"]
+SearchMethod = Literal["auto", "best_first", "all"]
 """How the k best units are found: by a search from the root, or from all log-probabilities; "auto": the faster way."""
 
 
@@ -45,9 +45,9 @@ class NodeHead(OutputHead):
     layer_name: ClassVar[str]
     tree: UnitTree
 
-    def __init__(self, dim: int, num_units: int, *, sparse_grad: bool, route: Route, search: Search) -> None:
+    def __init__(self, dim: int, num_units: int, *, sparse_grad: bool, route: Route, search: SearchMethod) -> None:
         super().__init__(dim, num_units)
-        for name, value, options in (("route", route, Route), ("search", search, Search)):
+        for name, value, options in (("route", route, Route), ("search", search, SearchMethod)):
             if value not in get_args(options):
                 raise ValueError(f"{name}: must be one of {', '.join(get_args(options))}, got {value!r}")
         self.sparse_grad, self.route, self.search = sparse_grad, route, search

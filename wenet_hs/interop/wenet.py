@@ -10,7 +10,7 @@ from wenet_hs.config.load import load_config
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import build_model, state_cmvn
 from wenet_hs.model.checkpoint import load_weights
-from wenet_hs.model.foreign_weights import count_units, read_model_weights, translate_weights
+from wenet_hs.model.foreign_weights import read_model_weights, require_num_units, translate_weights
 from wenet_hs.text.units import BLANK, EOS, SOS, UNK, SpecialIds
 from wenet_hs.tree.errors import CheckpointError
 
@@ -33,7 +33,7 @@ def load_wenet_model(
         weights = translate_weights(final_pt, "state_dict")
     else:
         weights = read_model_weights(final_pt)
-    num_units = count_units(weights.state, weights.where)
+    num_units = require_num_units(weights.state, weights.where)
     # Its `special_tokens`, or <sos/eos> = V - 1 by its old convention.
     ids = {str(name): unit_id for name, unit_id in (config.tokenizer_conf.special_tokens or {}).items()}
     blank = ids.get(BLANK, config.ctc_conf.ctc_blank_id or 0)

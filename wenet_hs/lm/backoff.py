@@ -30,7 +30,7 @@ _MAX_SEEN = 2**18
 """Scores of KenLM that are kept."""
 _FIELD_END = re.compile("[ \t]+")
 
-Words = tuple[int, ...]
+WordIds = tuple[int, ...]
 
 
 class NgramModel(LanguageModel):
@@ -57,7 +57,7 @@ class NgramModel(LanguageModel):
         backoffs = {(): _UNKNOWN_LOG_PROB, **file.backoffs}
         contexts = {words: number for number, words in enumerate(backoffs)}
 
-        def longest_context(words: Words) -> int:
+        def longest_context(words: WordIds) -> int:
             return next(contexts[words[begin:]] for begin in range(len(words) + 1) if words[begin:] in contexts)
 
         self._begin = longest_context((file.words[BEGIN],) if BEGIN in file.words else ())
@@ -122,8 +122,8 @@ class ArpaReader:
         self._lines = read_lines(path)
         self._line_number = 0
         self.words: dict[str, int] = {}
-        self.log_probs: dict[Words, float] = {}
-        self.backoffs: dict[Words, float] = {}
+        self.log_probs: dict[WordIds, float] = {}
+        self.backoffs: dict[WordIds, float] = {}
         sizes = self._read_sizes()
         for order, size in enumerate(sizes, start=1):
             self._read_section(order, size, is_highest=order == len(sizes))
@@ -223,7 +223,7 @@ class ArpaReader:
     def _add_missing_prefixes(self) -> None:
         """Add what SRILM leaves out: n-grams that longer ones begin with, with their backed-off probability."""
 
-        def log_prob(words: Words) -> float:
+        def log_prob(words: WordIds) -> float:
             found = self.log_probs.get(words)
             return self.backoffs.get(words[:-1], 0.0) + log_prob(words[1:]) if found is None else found
 

@@ -42,7 +42,7 @@ _ZERO = 1e-99
 """An ARPA file has the logarithm -99 for 0: the backoff if all units after a history have a discount of 0."""
 _LINES_AT_ONCE = 100_000
 
-Ints = NDArray[np.integer[Any]]
+AnyInts = NDArray[np.integer[Any]]
 Floats = NDArray[np.float64]
 
 
@@ -52,7 +52,7 @@ class UnitText:
 
     units: Sequence[str]
     """The units in the order of their ids: <unk>, <s>, </s>, then the others in the order of the text."""
-    ids_T: Ints
+    ids_T: AnyInts
 
     @property
     def num_sentences(self) -> int:
@@ -68,12 +68,12 @@ class UnitText:
 class Ngrams:
     """The n-grams of one order, sorted by history and last unit."""
 
-    histories_G: Ints
+    histories_G: AnyInts
     """Index of the n-gram without its last unit, among those of the order below."""
-    suffixes_G: Ints
+    suffixes_G: AnyInts
     """Index of the n-gram without its first unit."""
-    last_units_G: Ints
-    counts_G: Ints
+    last_units_G: AnyInts
+    counts_G: AnyInts
     """Occurrences in the text. The unit <s> has 0."""
     has_begin_G: NDArray[np.bool_]
     """Whether the n-gram begins with <s>."""
@@ -131,7 +131,7 @@ def count_ngrams(text: UnitText, order: int) -> list[Ngrams]:
     return orders
 
 
-def _extend(text: UnitText, shorter: Ngrams, shorter_T: Ints, length: int) -> tuple[Ngrams, Ints]:
+def _extend(text: UnitText, shorter: Ngrams, shorter_T: AnyInts, length: int) -> tuple[Ngrams, AnyInts]:
     """The n-grams with one more unit, and their index at each position of the text.
 
     Args:
@@ -152,7 +152,7 @@ def _extend(text: UnitText, shorter: Ngrams, shorter_T: Ints, length: int) -> tu
     return Ngrams(histories_G, suffixes_G, last_units_G, counts_G, shorter.has_begin_G[histories_G]), longer_T
 
 
-def _unique(keys: Ints, num_keys: int) -> tuple[Ints, Ints, Ints]:
+def _unique(keys: AnyInts, num_keys: int) -> tuple[AnyInts, AnyInts, AnyInts]:
     """The different keys in ascending order, the index of each key in them, and their counts. Keys are < num_keys."""
     if num_keys > 4 * len(keys):
         return np.unique(keys, return_inverse=True, return_counts=True)
@@ -163,7 +163,7 @@ def _unique(keys: Ints, num_keys: int) -> tuple[Ints, Ints, Ints]:
     return keys_G, index_of[keys], counts[keys_G]
 
 
-def _adjusted_counts(orders: Sequence[Ngrams]) -> Iterator[Ints]:
+def _adjusted_counts(orders: Sequence[Ngrams]) -> Iterator[AnyInts]:
     """c of all n-grams, per order."""
     for ngrams, longer in zip(orders, orders[1:], strict=False):
         num_before_G = np.bincount(longer.suffixes_G, minlength=len(ngrams.counts_G))
@@ -198,7 +198,7 @@ def estimate(text: UnitText, order: int, *, fallback: bool = False) -> KneserNey
     return model
 
 
-def _discounts(counts_G: Ints, length: int, *, fallback: bool) -> Floats:
+def _discounts(counts_G: AnyInts, length: int, *, fallback: bool) -> Floats:
     """D for the adjusted counts 0, 1, 2 and above: (4,). Equation 26 of Chen & Goodman."""
     num = np.bincount(counts_G.clip(max=5), minlength=5).tolist()
     missing = [count for count in (1, 2, 3) if not num[count]]
@@ -237,7 +237,7 @@ def write_arpa(path: Path, model: KneserNeyModel) -> None:
         file.write(b"\n\\end\\\n")
 
 
-def _arpa_lines(model: KneserNeyModel, length: int, indices: Ints) -> Iterator[str]:
+def _arpa_lines(model: KneserNeyModel, length: int, indices: AnyInts) -> Iterator[str]:
     """`log10 probability, units, log10 backoff` of some n-grams; the highest order has no backoff."""
     columns_N, histories = [], indices
     for ngrams in reversed(model.orders[:length]):

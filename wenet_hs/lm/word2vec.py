@@ -37,8 +37,8 @@ JOB_WORDS = 10_000
 
 Architecture = Literal["skipgram", "cbow"]
 Ints = NDArray[np.int64]
-Floats = NDArray[np.float32]
-Job = tuple[int, int]
+Float32s = NDArray[np.float32]
+SentenceRange = tuple[int, int]
 """The first sentence, and the one after the last."""
 
 
@@ -81,7 +81,7 @@ class EncodedText(NamedTuple):
 class WordVectors(NamedTuple):
     """The result of a training."""
 
-    vectors: Floats
+    vectors: Float32s
     """(V, D), a row of NaN for a unit that does not occur."""
     head: HSoftmaxHead | SoftmaxHead
     """The model: `head.log_probs` of a word's vector is the distribution of the words around it (CBOW: of the mean)."""
@@ -117,8 +117,8 @@ def train_word2vec(
     options: Word2VecOptions,
     *,
     tree: Tree | NaryTree | None = None,
-    vectors: Floats | None = None,
-    show_progress: Callable[[Sequence[Job], str], Iterable[Job]] = lambda jobs, name: jobs,
+    vectors: Float32s | None = None,
+    show_progress: Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]] = lambda jobs, name: jobs,
     level: int = logging.INFO,
 ) -> WordVectors:
     """Train word vectors and the output vectors of a head, on one thread. The same seed gives the same bits.
@@ -148,7 +148,7 @@ def train_word2vec(
     return WordVectors(own, head, losses)
 
 
-def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> Floats:
+def unit_vectors(sequences: Sequence[Sequence[int]], num_units: int, seed: int) -> Float32s:
     """Skip-gram vectors for a tree of kind `embedding`, with settings for hundreds of units in thousands of utterances.
 
     Args:
@@ -185,7 +185,7 @@ class _Training:
         self,
         text: EncodedText,
         options: Word2VecOptions,
-        vectors_VD: Floats,
+        vectors_VD: Float32s,
         head: HSoftmaxHead | SoftmaxHead,
         generator: np.random.Generator,
     ) -> None:
@@ -194,7 +194,9 @@ class _Training:
         counts = text.counts(len(vectors_VD))
         self.excess_V = counts / (options.sample * counts.sum()) if options.sample else None
 
-    def run_epoch(self, epoch: int, show_progress: Callable[[Sequence[Job], str], Iterable[Job]], level: int) -> float:
+    def run_epoch(
+        self, epoch: int, show_progress: Callable[[Sequence[SentenceRange], str], Iterable[SentenceRange]], level: int
+    ) -> float:
         """One pass over the text. Returns the nats per prediction."""
         options, name, start = self.options, f"epoch {epoch + 1}/{self.options.epochs}", time.monotonic()
         nats, num_predictions = 0.0, 0
@@ -213,7 +215,7 @@ class _Training:
         logger.log(level, "%s | %.4f nats per prediction | %d predictions | %.0f words/s", *facts)
         return nats / num_predictions
 
-    def draw_words(self, job: Job) -> _Words:
+    def draw_words(self, job: SentenceRange) -> _Words:
         """The words of a job that are used, with their windows."""
         starts = self.text.starts[job[0] : job[1] + 1]
         ids, starts = self.text.ids[starts[0] : starts[-1]], starts - starts[0]
@@ -239,9 +241,9 @@ class _Training:
         return float(nats), int(num)
 
 
-def split_jobs(starts: Ints) -> list[Job]:
+def split_jobs(starts: Ints) -> list[SentenceRange]:
     """As many whole sentences each as have at most `JOB_WORDS` words together."""
-    jobs, first, ends = list[Job](), 0, starts.tolist()
+    jobs, first, ends = list[SentenceRange](), 0, starts.tolist()
     for sentence in range(len(ends) - 1):
         if ends[sentence + 1] - ends[first] > JOB_WORDS and sentence > first:
             jobs.append((first, sentence))

@@ -52,7 +52,7 @@ class Beginning:
         return tag[1] if tag else ""
 
 
-Rule = Callable[[Beginning], bool]
+FormRule = Callable[[Beginning], bool]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Form:
 
     name: str
     """As a message says it, with an article if it needs one."""
-    is_form: Rule
+    is_form: FormRule
     remedy: str
     """What a user can do with such a file."""
     readers: tuple[str, ...] = ()
@@ -208,19 +208,19 @@ def read_segment_header(line: str) -> list[str] | None:
     return known if has_columns and has_each_once else None
 
 
-def begins(pattern: str) -> Rule:
+def begins(pattern: str) -> FormRule:
     """A rule: the text begins with a pattern."""
     compiled = re.compile(pattern)
     return lambda beginning: compiled.match(beginning.text) is not None
 
 
-def has_root(*names: str, mark: str = "") -> Rule:
+def has_root(*names: str, mark: str = "") -> FormRule:
     """A rule: XML with a root element of one of these names, and with `mark` in its beginning."""
     tag = re.compile(rf"(?:\w+:)?(?:{'|'.join(names)})(?![\w.:-])")
     return lambda beginning: tag.match(beginning.root) is not None and mark in beginning.text
 
 
-def is_praat(object_class: str) -> Rule:
+def is_praat(object_class: str) -> FormRule:
     """A rule: a text file of Praat, long or short, with an object of a class of this pattern."""
     return begins(rf'.{{0,20}}"ooTextFile(?: short)?"\s+(?:Object class\s*=\s*)?"{object_class}\b')
 

@@ -8,7 +8,7 @@ It is complete: it can be moved to another machine and decoded there.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +26,11 @@ from wenet_hs.heads.gpu import is_gpu
 from wenet_hs.model.asr_model import AsrModel
 from wenet_hs.model.build import AnyTree, Cmvn, build_model, state_cmvn
 from wenet_hs.model.checkpoint import MANIFEST, load_weights, weights_path
-from wenet_hs.model.encoders.description import read_description, refuse_other_form
+from wenet_hs.model.encoders.description import (
+    EncoderDescription,
+    read_description,
+    refuse_other_form,
+)
 from wenet_hs.model.encoders.kinds import differences
 from wenet_hs.model.encoders.other_forms import hub_name_of
 from wenet_hs.model.foreign_weights import check_num_units, read_model_weights
@@ -110,7 +114,13 @@ def load_experiment(
         check_same_model(path, config, table, model_dir)
     if weights.is_foreign:
         check_old_convention(config, table, table_path)
-    check_num_units(weights.state, len(table), str(path), str(table_path))
+    check_num_units(
+        weights.state,
+        len(table),
+        str(path),
+        str(table_path),
+        ctc_head=config.ctc_conf.head,
+    )
     try:
         model = build_from_folder(config, table, model_dir, cmvn=state_cmvn(weights.state, config))
     except RuntimeError as error:  # of torch, for want of memory
@@ -176,48 +186,106 @@ def load_trees(config: TrainingConfig, table: UnitTable, folder: Path) -> dict[s
     return trees
 
 
-def check_same_model(weights: Path, config: ExperimentConfig, table: UnitTable, model_dir: Path) -> None:
-    """Raises CheckpointError if other weights are of a model with other units, trees or inputs, by the files next to
-    them: equal shapes do not show this. Files that cannot be read are no reason to refuse the weights."""
+def check_same_model(
+    weights: Path,
+    config: ExperimentConfig,
+    table: UnitTable,
+    model_dir: Path,
+) -> None:
+    """Refuse weights of a model with other units, trees or inputs, by the files next to them.
+
+    Equal shapes do not show this. Files next to the weights that cannot be read are no reason to
+    refuse them: a warning names the first one, and what follows from it and the later ones is not
+    compared.
+
+    Raises: CheckpointError if the weights are of another model, or a file next to them changed
+        since their training; what `load_trees` and `read_description` raise for `model_dir`.
+    """
     home = find_home(weights)
     if home == model_dir.absolute():
         return
+    trees = load_trees(config, table, model_dir)
+    encoder = None
+    if isinstance(config.encoder_conf, PretrainedConf):
+        encoder = read_description(in_folder(model_dir, config.encoder_conf.path))
+    model = _ModelFacts(folder=model_dir, config=config, table=table, trees=trees, encoder=encoder)
     try:
-        files = read_files_of_weights(home)
+        difference = _difference_from(model, home)
     except (ConfigError, DataError) as error:
-        logger.warning("%s: whether these weights are of %s is not known (%s)", weights, model_dir, error)
+        fault = f"whether these weights are of {model_dir} is not known"
+        logger.warning("%s: %s (%s)", weights, fault, error)
         return
-    to_do = f"give --model_dir {home}"
-    if files.table is not None and not table.has_same_ids(files.table):
-        raise CheckpointError(weights, f"its units ({files.table_path}) are not those of {model_dir}", to_do)
+    if difference is not None:
+        raise CheckpointError(weights, difference, f"give --model_dir {home}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _ModelFacts:
+    """What is compared of a model folder with the files next to other weights."""
+
+    folder: Path
+    config: ExperimentConfig
+    table: UnitTable
+    trees: Mapping[str, AnyTree]
+    """By section."""
+    encoder: EncoderDescription | None
+    """Of a pretrained encoder."""
+
+
+def _difference_from(model: _ModelFacts, home: Path) -> str | None:
+    """How the files next to other weights show that these are of another model; None: they do not.
+
+    Raises: ConfigError or DataError if a file cannot be read; CheckpointError if a file changed
+        since the training.
+    """
+    files = read_files_of_weights(home)
+    if files.table is not None and not model.table.has_same_ids(files.table):
+        return f"its units ({files.table_path}) are not those of {model.folder}"
     if files.config is None:
-        return
+        return None
     check_files(home, read_run(home))
-    own_trees = load_trees(config, table, model_dir)
     for section, path in tree_paths(files.config).items():
         file = home / Path(path).name
-        if section not in own_trees or not file.is_file():
+        if section not in model.trees or not file.is_file():
             continue
-        own, theirs = own_trees[section], load_tree(file)
-        is_same = own.has_same_structure(theirs)
-        if isinstance(head_confs(config)[section], AdaptiveHeadConf):  # its clusters follow from the frequencies
-            is_same = is_same and np.array_equal(own.frequencies, theirs.frequencies)
-        if not is_same:
-            raise CheckpointError(weights, f"its tree ({file}) is not that of {model_dir}", to_do)
-    if different := _different_inputs(config, model_dir, files.config, home):
-        raise CheckpointError(weights, f"a model with {list_names(different)}", to_do)
+        conf = head_confs(model.config)[section]
+        if not _is_same_tree(conf, model.trees[section], load_tree(file)):
+            return f"its tree ({file}) is not that of {model.folder}"
+    different = _different_inputs(model, files.config, home)
+    return f"a model with {list_names(different)}" if different else None
 
 
-def _different_inputs(own: ExperimentConfig, own_dir: Path, other: ExperimentConfig, other_dir: Path) -> list[str]:
-    """The settings with which the encoders of two models with equal weights would compute other outputs."""
-    if isinstance(own.encoder_conf, PretrainedConf):
-        own_file, other_file = in_folder(own_dir, own.encoder_conf.path), other_dir / "encoder.json"
-        is_there = other_file.is_file()
-        return differences(read_description(other_file), read_description(own_file)) if is_there else []
-    ours, theirs = own.dataset_conf.feature_settings(), other.dataset_conf.feature_settings()
+def _is_same_tree(conf: HeadConf, own: AnyTree, other: AnyTree) -> bool:
+    """Whether a head computes the same with both trees."""
+    is_same = own.has_same_structure(other)
+    if isinstance(conf, AdaptiveHeadConf):  # its clusters follow from the frequencies
+        is_same = is_same and np.array_equal(own.frequencies, other.frequencies)
+    return is_same
+
+
+def _different_inputs(model: _ModelFacts, other: ExperimentConfig, home: Path) -> list[str]:
+    """The settings with which the encoders of two models would compute other outputs.
+
+    Raises DataError if the description of the other encoder cannot be read.
+    """
+    if model.encoder is not None:
+        file = home / "encoder.json"
+        if not file.is_file():
+            return []
+        try:
+            description = read_description(file)
+        except CheckpointError as error:  # which would refuse the weights
+            raise DataError(error.where, error.found, error.to_do) from error
+        return differences(description, model.encoder)
+    ours = model.config.dataset_conf.feature_settings()
+    theirs = other.dataset_conf.feature_settings()
     if ours["frontend"] != theirs["frontend"]:
         return [f"frontend {theirs['frontend']}, not {ours['frontend']}"]
-    return [f"{name} {theirs.get(name)}, not {value}" for name, value in ours.items() if theirs.get(name) != value]
+    different = list[str]()
+    for name, value in ours.items():
+        if theirs.get(name) != value:
+            different.append(f"{name} {theirs.get(name)}, not {value}")
+    return different
 
 
 def check_files(model_dir: Path, run: RunRecord | None) -> None:

@@ -55,7 +55,7 @@ def translate_weights(state: Mapping[str, Tensor], where: str) -> ModelWeights:
     ours = convert_state_dict(state) if is_foreign else state
     tree = None
     if is_original(state):
-        tree = saved_tree(state, count_units(ours, where), where)
+        tree = saved_tree(state, require_num_units(ours, where), where)
     return ModelWeights(where=where, state=ours, is_foreign=is_foreign, original_tree=tree)
 
 
@@ -83,6 +83,10 @@ def convert_state_dict(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def has_decoder(state: Mapping[str, Tensor]) -> bool:
     """Whether a state_dict has a decoder."""
     return any(name.startswith("decoder.") for name in state)
+
+
+COUNTABLE_HEADS = ("softmax", "hsoftmax")
+"""Heads whose weights tell the number of units. Those of other heads may have the same names."""
 
 
 def is_softmax(parameters: Set[str]) -> bool:
@@ -117,7 +121,7 @@ def find_num_units(state: Mapping[str, Tensor]) -> int | None:
     return None
 
 
-def count_units(state: Mapping[str, Tensor], where: str) -> int:
+def require_num_units(state: Mapping[str, Tensor], where: str) -> int:
     """The number of units of a state_dict, V. Raises CheckpointError if the weights do not tell it."""
     num_units = find_num_units(state)
     if num_units is None:
@@ -126,11 +130,27 @@ def count_units(state: Mapping[str, Tensor], where: str) -> int:
     return num_units
 
 
-def check_num_units(state: Mapping[str, Tensor], num_units: int, where: str, other: str) -> None:
-    """Raises CheckpointError if a state_dict with a decoder has another number of units than the file `other`."""
-    if not has_decoder(state):
-        return
-    num_trained = count_units(state, where)
-    if num_trained != num_units:
+def check_num_units(
+    state: Mapping[str, Tensor],
+    num_units: int,
+    where: str,
+    other: str,
+    *,
+    ctc_head: str | None,
+) -> None:
+    """Raises CheckpointError if a state_dict has another number of units than the file `other`.
+
+    Without a decoder nothing is checked if the head of CTC is not one of `COUNTABLE_HEADS`.
+
+    Args:
+        where: the file of the weights.
+        ctc_head: the head of CTC by the config of the weights; None: there is no config.
+    """
+    num_trained = None
+    if has_decoder(state):
+        num_trained = require_num_units(state, where)
+    elif ctc_head in COUNTABLE_HEADS:
+        num_trained = find_num_units(state)  # None for a tree that is not binary
+    if num_trained is not None and num_trained != num_units:
         fault = f"trained with {num_trained} units, but {other} has {num_units}"
         raise CheckpointError(where, fault, "use the same units.txt")

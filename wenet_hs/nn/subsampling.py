@@ -22,7 +22,7 @@ CONVOLUTIONS: dict[str, tuple[tuple[int, int], ...]] = {
 """WeNet's `input_layer` → (kernel, stride) of each convolution, in time and in frequency."""
 
 
-Length = TypeVar("Length", int, Tensor)
+FrameLength = TypeVar("FrameLength", int, Tensor)
 
 
 class Subsampling(nn.Module):
@@ -36,7 +36,7 @@ class Subsampling(nn.Module):
     geometry: tuple[tuple[int, int], ...] = ()
     """(kernel, stride) in time of each convolution."""
 
-    def output_length(self, length: Length) -> Length:
+    def output_length(self, length: FrameLength) -> FrameLength:
         """How many output frames `length` input frames give, never below 0; (B,) → (B,)."""
         for kernel, stride in self.geometry:
             length = (length - kernel) // stride + 1

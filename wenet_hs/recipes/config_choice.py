@@ -9,7 +9,9 @@ from typing import Literal
 import torch
 
 from wenet_hs.config.encoders import PretrainedConf
-from wenet_hs.config.load import load_config
+from wenet_hs.config.load import make_config
+from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import Settings, read_yaml
 from wenet_hs.model.checkpoint import weights_path
 from wenet_hs.model.encoders.description import EncoderDescription, read_description
 from wenet_hs.model.encoders.weights import weight_files
@@ -25,7 +27,7 @@ WAVEFORM_CONFIG = "finetune_wav2vec2.yaml"
 CONFIG_BY_KIND = {"whisper": FROZEN_CONFIG, "wav2vec2-bert": "finetune_w2vbert.yaml"}
 """Kind of a trained encoder → its config; WAVEFORM_CONFIG is that of the others."""
 
-Start = Literal["random weights", "trained model", "pretrained encoder"]
+WeightsOrigin = Literal["random weights", "trained model", "pretrained encoder"]
 """What the first weights of a training are."""
 
 
@@ -35,9 +37,11 @@ class ConfigChoice:
 
     path: Path
     """The YAML."""
+    file_settings: Settings
+    """What the YAML has. It is read once."""
     settings: tuple[str, ...] = ()
     """The settings that follow from the encoder, as `key=value`."""
-    start: Start
+    start: WeightsOrigin
     reason: str
     """Why this YAML, as a part of a sentence."""
 
@@ -64,8 +68,8 @@ def choose_config(
         outputs: folder for the outputs of a frozen encoder; None: the one of the config.
         chosen_before: the name of the config that was chosen for this encoder before, maybe by
             another machine.
-    Raises: ConfigError if the options exclude each other, the folder of `base` has no model, or the
-        config has no pretrained encoder; ConfigError or CheckpointError if the folder of `encoder`
+    Raises: ConfigError if the options exclude each other, the folder of `base` has no model, the
+        YAML cannot be read, or it has no pretrained encoder; ConfigError or CheckpointError if the folder of `encoder`
         cannot be read.
     """
     _refuse_conflicts(config, base, encoder, size)
@@ -76,7 +80,12 @@ def choose_config(
     reason = "of models that are trained from random weights"
     if not is_own(config):
         reason = "named by --config"
-    return ConfigChoice(path=config, start="random weights", reason=reason)
+    return ConfigChoice(
+        path=config,
+        file_settings=read_yaml(config),
+        start="random weights",
+        reason=reason,
+    )
 
 
 def is_own(config: Path) -> bool:
@@ -105,7 +114,12 @@ def _refuse_conflicts(config: Path, base: Path | None, encoder: Path | None, siz
 def _choose_for_base(base: Path) -> ConfigChoice:
     check_base(base)
     path = resolve_model(base) / "train.yaml"
-    return ConfigChoice(path=path, start="trained model", reason="of the model of --base")
+    return ConfigChoice(
+        path=path,
+        file_settings=read_yaml(path),
+        start="trained model",
+        reason="of the model of --base",
+    )
 
 
 def _choose_for_encoder(
@@ -124,9 +138,11 @@ def _choose_for_encoder(
     elif is_own(config):
         path = conf_file(_config_on_this_machine(description))
         reason = _reason_on_this_machine(description)
-    settings = _settings_of_encoder(path, encoder, outputs, description)
+    file_settings = read_yaml(path)
+    settings = _settings_of_encoder(file_settings, path, encoder, outputs, description)
     return ConfigChoice(
         path=path,
+        file_settings=file_settings,
         settings=tuple(settings),
         start="pretrained encoder",
         reason=reason,
@@ -150,6 +166,7 @@ def _reason_on_this_machine(description: EncoderDescription) -> str:
 
 
 def _settings_of_encoder(
+    file_settings: Settings,
     path: Path,
     encoder: Path,
     outputs: Path | None,
@@ -157,9 +174,10 @@ def _settings_of_encoder(
 ) -> Sequence[str]:
     """The settings of a config that follow from the folder of the encoder.
 
+    `path`: the file of the config, for errors.
     Raises ConfigError if the config has no pretrained encoder.
     """
-    config = load_config(path)
+    config = make_config(file_settings, (), ExperimentConfig)
     if not isinstance(config.encoder_conf, PretrainedConf):
         to_do = "give a YAML with encoder: pretrained, or no --encoder"
         raise ConfigError(path, f"encoder: {config.encoder}", to_do)

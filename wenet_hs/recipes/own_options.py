@@ -23,9 +23,9 @@ from wenet_hs.tree.errors import ConfigError
 LAST_STAGE = 8
 DEFAULT_SEED = 777
 """The seed that no name of an experiment has."""
-Form = Literal["corpus", "elan", "praat", "kaldi", "folder"]
+CorpusForm = Literal["corpus", "elan", "praat", "kaldi", "folder"]
 """The options that name recordings; `corpus` is a table."""
-FORMS: tuple[Form, ...] = get_args(Form)
+FORMS: tuple[CorpusForm, ...] = get_args(CorpusForm)
 EvalSet = Literal["test", "dev"]
 
 

@@ -10,8 +10,9 @@ from wenet_hs.base.extensions import is_known_name, known_names
 from wenet_hs.base.files import read_json
 from wenet_hs.config.commented_yaml import SettingSource
 from wenet_hs.config.heads import HEADS, head_settings
-from wenet_hs.config.load import flatten, load_config, override_key, read_setting
+from wenet_hs.config.load import flatten, make_config, override_key, written_setting
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import Settings
 from wenet_hs.recipes.config_choice import ConfigChoice, choose_config
 from wenet_hs.recipes.sizes import NO_LIMIT, SizeTable, read_size_table
 from wenet_hs.tree.errors import ConfigError, DataError
@@ -89,15 +90,15 @@ def draft_plan(options: PlanOptions, chosen_before: str | None) -> Draft:
     )
     decisions = _decide(options, choice, table, hours)
     sources = _sources(options, choice, decisions, table)
-    config = load_config(choice.path, _overrides(sources))
+    config = make_config(choice.file_settings, _overrides(sources), ExperimentConfig)
     beside = _files_beside(config, choice.path)
     if beside.overrides:
         sources = (*sources, beside)
-        config = load_config(choice.path, _overrides(sources))
+        config = make_config(choice.file_settings, _overrides(sources), ExperimentConfig)
     if decisions.first_steps:
         check_warmup(config, decisions.first_steps, is_given=options.base_steps is not None)
-        of_first_part = first_part_overrides(decisions.first_steps)
-        load_config(choice.path, [*_overrides(sources), *of_first_part])  # raises what it lacks
+        of_first_part = [*_overrides(sources), *first_part_overrides(decisions.first_steps)]
+        make_config(choice.file_settings, of_first_part, ExperimentConfig)  # raises what it lacks
     return Draft(
         hours=hours,
         choice=choice,
@@ -218,7 +219,7 @@ def _sources(
         f"scheduler_conf.total_steps={decisions.steps}",
         f"save_interval={decisions.steps // CHECKPOINTS_PER_TRAINING}",
     )
-    of_user = without_other_heads(choice.path, options.overrides)
+    of_user = without_other_heads(choice.file_settings, options.overrides)
     return (
         SettingSource(name=decided_size, overrides=of_size),
         SettingSource(name=decided_steps, overrides=steps),
@@ -245,12 +246,12 @@ def _tokenizer_settings(options: PlanOptions) -> tuple[str, ...]:
     return ("tokenizer=bpe", f"tokenizer_conf.bpe_path={options.data / 'bpe.model'}")
 
 
-def without_other_heads(path: Path, overrides: Sequence[str]) -> tuple[str, ...]:
+def without_other_heads(file_settings: Settings, overrides: Sequence[str]) -> tuple[str, ...]:
     """The settings of the user without those of a head that the plan does not have.
 
     A recipe gives each training its head with `--head`, and all settings of the user again.
     """
-    own = _keys_of_head(_head_of(path, overrides))
+    own = _keys_of_head(_head_of(file_settings, overrides))
     if known_names("head", HEADS) == [*HEADS]:
         others = set[str]().union(*map(_keys_of_head, HEADS)) - own
     else:  # the settings of a head of a package are not known before it is imported
@@ -259,9 +260,9 @@ def without_other_heads(path: Path, overrides: Sequence[str]) -> tuple[str, ...]
     return tuple(override for override in overrides if override_key(override) not in others)
 
 
-def _head_of(path: Path, overrides: Sequence[str]) -> str:
-    """The head of the plan; softmax for a wrong name, which `load_config` refuses later."""
-    head = str(read_setting(path, overrides, "head"))
+def _head_of(file_settings: Settings, overrides: Sequence[str]) -> str:
+    """The head of the plan; softmax for a wrong name, which `make_config` refuses later."""
+    head = str(written_setting(file_settings, overrides, "head"))
     return head if is_known_name("head", HEADS, head) else "softmax"
 
 

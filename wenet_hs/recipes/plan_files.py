@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wenet_hs.base.files import file_sha256
-from wenet_hs.config.load import config_changes, load_config
+from wenet_hs.config.load import config_changes, make_config
 from wenet_hs.config.schema import ExperimentConfig
+from wenet_hs.config.yaml_file import Settings, read_yaml
 from wenet_hs.recipes.config_choice import is_own
 from wenet_hs.recipes.expected_record import (
     FORMAT,
@@ -160,14 +161,16 @@ def update_plan(options: PlanOptions) -> list[str]:
         if record is None:
             return _make(files, draft, options)
         change = first_change(record.inputs, make_inputs(options, draft), files.plan)
-        if change is None and _is_moved(files, record, draft):
-            _write(files, draft, options, record.expected_time)
-            return [f"{files.plan}: kept as it was made, with the new paths of its files"]
         if change is None:
-            return _keep(files, record, draft, options)
+            plan_settings = read_yaml(files.plan)
+            if _is_moved(files, plan_settings, record, draft):
+                _write(files, draft, options, record.expected_time)
+                return [f"{files.plan}: kept as it was made, with the new paths of its files"]
+            return _keep(files, plan_settings, record, draft, options)
         if change.keeps_begun_plan and files.has_trainings():
             since = f"{files.plan}: since it was made: {change.now}"
-            return [*_keep(files, record, draft, options), since]
+            plan_settings = read_yaml(files.plan)
+            return [*_keep(files, plan_settings, record, draft, options), since]
         if files.has_trainings() or _is_edited(files, record):
             raise _refusal(files, change)
         again = f"{files.plan}: made again, for {change.now} instead of {change.before}"
@@ -219,34 +222,53 @@ def _write(files: PlanFiles, draft: Draft, options: PlanOptions, expected_time: 
     files.plan.unlink(missing_ok=True)
     write_atomic(files.record, record_text(record))
     write_atomic(files.plan, text)
-    _write_first_part(files, record, options)
+    _write_first_part(files, read_yaml(files.plan), record, options)
 
 
-def _keep(files: PlanFiles, record: PlanRecord, draft: Draft, options: PlanOptions) -> list[str]:
+def _keep(
+    files: PlanFiles,
+    plan_settings: Settings,
+    record: PlanRecord,
+    draft: Draft,
+    options: PlanOptions,
+) -> list[str]:
     """Write what follows from the plan. Returns lines: that it is kept, and what it does not decide."""
-    _write_first_part(files, record, options)
-    plan = load_config(files.plan)
+    _write_first_part(files, plan_settings, record, options)
+    replaced = _replaced_settings(files, plan_settings, options)
     if not _is_edited(files, record):
-        return [f"{files.plan}: kept as it was made", *_replaced_settings(files, plan, options)]
-    lines = [f"{files.plan}: kept as it was edited", *_replaced_settings(files, plan, options)]
+        return [f"{files.plan}: kept as it was made", *replaced]
+    lines = [f"{files.plan}: kept as it was edited", *replaced]
+    plan = make_config(plan_settings, (), ExperimentConfig)
     for key, in_plan, now in config_changes(plan, draft.config):
         if key in PATH_SETTINGS:
             lines.append(f"{files.plan}: {key} is {in_plan!r}, but of this project {now!r}; correct it there")
     return lines
 
 
-def _replaced_settings(files: PlanFiles, plan: ExperimentConfig, options: PlanOptions) -> Iterator[str]:
+def _replaced_settings(
+    files: PlanFiles,
+    plan_settings: Settings,
+    options: PlanOptions,
+) -> Iterator[str]:
     """A line per setting of the plan that `--override_config` replaces in the trainings."""
-    of_user = without_other_heads(files.plan, options.overrides)
-    for key, in_plan, now in config_changes(plan, load_config(files.plan, of_user)):
+    of_user = without_other_heads(plan_settings, options.overrides)
+    plan = make_config(plan_settings, (), ExperimentConfig)
+    of_trainings = make_config(plan_settings, of_user, ExperimentConfig)
+    for key, in_plan, now in config_changes(plan, of_trainings):
         yield f"{files.plan}: {key} is {in_plan!r}, but --override gives {now!r}, which counts"
 
 
-def _is_moved(files: PlanFiles, record: PlanRecord, draft: Draft) -> bool:
+def _is_moved(
+    files: PlanFiles,
+    plan_settings: Settings,
+    record: PlanRecord,
+    draft: Draft,
+) -> bool:
     """Whether an unedited plan differs from the draft only in paths, as the project was moved."""
     if _is_edited(files, record):
         return False
-    changes = config_changes(load_config(files.plan), draft.config)
+    plan = make_config(plan_settings, (), ExperimentConfig)
+    changes = config_changes(plan, draft.config)
     changed = {key for key, _, _ in changes}
     return bool(changed) and changed <= PATH_SETTINGS
 
@@ -255,7 +277,12 @@ def _is_edited(files: PlanFiles, record: PlanRecord) -> bool:
     return file_sha256(files.plan) != record.plan_sha256
 
 
-def _write_first_part(files: PlanFiles, record: PlanRecord, options: PlanOptions) -> None:
+def _write_first_part(
+    files: PlanFiles,
+    plan_settings: Settings,
+    record: PlanRecord,
+    options: PlanOptions,
+) -> None:
     """Write the config of the first part as it follows from plan.yaml, or remove an old one.
 
     It has the settings of `--override_config`, also if the plan was made with others: recipes give
@@ -264,13 +291,14 @@ def _write_first_part(files: PlanFiles, record: PlanRecord, options: PlanOptions
     Raises ConfigError if the plan was edited and has a fault.
     """
     steps = record.decisions.first_steps
-    plan = load_config(files.plan)
+    plan = make_config(plan_settings, (), ExperimentConfig)
     if steps == 0:
         files.first_part.unlink(missing_ok=True)
         return
     check_warmup(plan, steps, is_given=record.inputs.base_steps is not None)
-    of_user = without_other_heads(files.plan, options.overrides)
-    first_part = load_config(files.plan, [*of_user, *first_part_overrides(steps)])
+    of_user = without_other_heads(plan_settings, options.overrides)
+    overrides = [*of_user, *first_part_overrides(steps)]
+    first_part = make_config(plan_settings, overrides, ExperimentConfig)
     write_atomic(files.first_part, first_part_text(first_part, files.plan, steps))
 
 

@@ -107,7 +107,7 @@ def read_size_table(path: Path | None = None) -> SizeTable:
 
 # ---- the form of the file
 
-Value = str | int | float | bool | list[Any] | None
+SettingValue = str | int | float | bool | list[Any] | None
 """The value of a setting."""
 
 
@@ -115,7 +115,7 @@ class _SizeSection(Section):
     below_hours: Positive | None
     first_steps: CountOrZero
     steps: Count
-    settings: dict[str, Value]
+    settings: dict[str, SettingValue]
 
 
 class _StepsSection(Section):
@@ -125,7 +125,7 @@ class _StepsSection(Section):
 
 class _SizesFile(Section):
     sizes: dict[str, _SizeSection]
-    adapted: dict[str, Value]
+    adapted: dict[str, SettingValue]
     encoder_steps: dict[str, list[_StepsSection]]
 
     def conflicts(self) -> Iterator[tuple[str, str]]:
@@ -180,10 +180,10 @@ def _make_steps(section: _StepsSection) -> StepsOfHours:
     return StepsOfHours(below_hours=_limit(section.below_hours), steps=section.steps)
 
 
-def _as_overrides(settings: Mapping[str, Value]) -> tuple[str, ...]:
+def _as_overrides(settings: Mapping[str, SettingValue]) -> tuple[str, ...]:
     return tuple(f"{key}={_as_yaml(value)}" for key, value in settings.items())
 
 
-def _as_yaml(value: Value) -> str:
+def _as_yaml(value: SettingValue) -> str:
     """A value as `--override_config` reads it: JSON is YAML, and text is written as it is."""
     return value if isinstance(value, str) else json.dumps(value)

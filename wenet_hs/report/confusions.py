@@ -9,7 +9,7 @@ from wenet_hs.report.page_table import NONE
 from wenet_hs.results.report_data import ReportData
 from wenet_hs.score.alignments import Confusions, count_confusions, show_pair
 from wenet_hs.score.error_rate import percent
-from wenet_hs.score.tables import Record
+from wenet_hs.score.tables import TableRecord
 from wenet_hs.text.units import script_of, show_unit
 
 MAX_CONFUSIONS = 15  # of each kind in the table
@@ -42,7 +42,7 @@ def confusions_section(data: ReportData) -> dict[str, Any]:
     return {"systems": systems, "max_confusions": MAX_CONFUSIONS}
 
 
-def _confusion_records(found: Confusions, name_scripts: bool) -> Iterator[Record]:
+def _confusion_records(found: Confusions, name_scripts: bool) -> Iterator[TableRecord]:
     kinds = {"substituted": found.substitutions, "deleted": found.deletions, "inserted": found.insertions}
     for kind, pairs in kinds.items():
         for pair in pairs[:MAX_CONFUSIONS]:

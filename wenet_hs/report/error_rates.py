@@ -15,7 +15,7 @@ from wenet_hs.results.single_trainings import ComparedTrainings
 from wenet_hs.score.compare import MACRO, MICRO, MIN_SPEAKERS
 from wenet_hs.score.error_rate import Report, percent
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, SystemSeeds, count_tests
-from wenet_hs.score.tables import Record, seed_difference_cells
+from wenet_hs.score.tables import TableRecord, seed_difference_cells
 
 
 class ModeColumn(NamedTuple):
@@ -94,9 +94,9 @@ def metric_names(experiments: Sequence[ExperimentResults]) -> str:
 class SeedTables:
     """The tables of systems with several seeds; empty without such systems."""
 
-    rates: Sequence[Record]
+    rates: Sequence[TableRecord]
     """In %."""
-    differences: Sequence[Record]
+    differences: Sequence[TableRecord]
     """From the first system, in points."""
 
 
@@ -106,7 +106,7 @@ def seed_tables(systems: Sequence[SystemSeeds]) -> SeedTables:
     return SeedTables(rates, differences)
 
 
-def _rates_record(system: SystemSeeds) -> Record:
+def _rates_record(system: SystemSeeds) -> TableRecord:
     rates = [*system.rates.values()]
     return {
         "mode": system.mode,
@@ -118,7 +118,7 @@ def _rates_record(system: SystemSeeds) -> Record:
     }
 
 
-def _difference_record(system: SystemSeeds) -> Record:
+def _difference_record(system: SystemSeeds) -> TableRecord:
     difference = system.difference
     assert difference is not None
     names = ("pairs", "difference", "95 % interval", "p", "p, Holm", "detectable")

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 
 from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, LanguageScore, MacroScore, Report
-from wenet_hs.score.tables import Record, header_and_rows
+from wenet_hs.score.tables import TableRecord, header_and_rows
 
 _NUMBER = re.compile(r"[-+<]?[0-9][0-9,.]*(e[-+]?[0-9]+)?")
 NONE = "—"
 
 
-def table_parts(records: Sequence[Record]) -> tuple[list[str], list[list[str]], list[str]]:
+def table_parts(records: Sequence[TableRecord]) -> tuple[list[str], list[list[str]], list[str]]:
     """The names of the columns, the cells of each record, and the CSS class of each column.
 
     A column that a record lacks is n/a. The classes are empty for numbers, `text`, or `text long`.
@@ -26,7 +26,7 @@ def table_parts(records: Sequence[Record]) -> tuple[list[str], list[list[str]], 
     return names, rows, classes
 
 
-def compare_columns(first: str, columns: Mapping[str, Mapping[str, str]], missing: str) -> list[Record]:
+def compare_columns(first: str, columns: Mapping[str, Mapping[str, str]], missing: str) -> list[TableRecord]:
     """One row per key, one column per experiment, and `first` as the name of the column of keys."""
     keys = dict.fromkeys(key for column in columns.values() for key in column)
     first = f"{first} (name)" if first in columns else first  # an experiment's folder may have any name

@@ -16,7 +16,7 @@ from wenet_hs.results.report_data import ReportData
 from wenet_hs.runs.sentences import describe_facts
 from wenet_hs.score.error_rate import LENGTH, UNDEFINED, by_length, percent
 from wenet_hs.score.rules import UNIT_NAMES
-from wenet_hs.score.tables import Record
+from wenet_hs.score.tables import TableRecord
 from wenet_hs.tree_kinds.plot import tree_svg
 
 # ---- corpora
@@ -37,7 +37,7 @@ def corpora_section(data: ReportData) -> dict[str, Any]:
     return {"corpora": corpora}
 
 
-def _corpus_record(lang: str, found: Mapping[str, Any]) -> Record:
+def _corpus_record(lang: str, found: Mapping[str, Any]) -> TableRecord:
     record = {"language": lang}
     record |= {name: format_number(found[key], digits) for key, name, digits in _SAMPLING if key in found}
     for what, digits in {"hours": 4, "utterances": 0, "speakers": 0}.items():
@@ -139,7 +139,7 @@ def conditions_section(data: ReportData) -> dict[str, Any]:
     }
 
 
-def _signature_records(experiment: ExperimentResults) -> list[Record]:
+def _signature_records(experiment: ExperimentResults) -> list[TableRecord]:
     """How the scores of each mode were computed."""
     return [
         {
@@ -154,7 +154,7 @@ def _signature_records(experiment: ExperimentResults) -> list[Record]:
     ]
 
 
-def _facts_of_training(experiment: ExperimentResults) -> Record:
+def _facts_of_training(experiment: ExperimentResults) -> TableRecord:
     """The facts in the run record, and some settings."""
     facts = {str(name): str(value) for name, value in describe_facts(experiment.run).items()}
     for name, value in flatten(experiment.settings).items():
@@ -163,7 +163,7 @@ def _facts_of_training(experiment: ExperimentResults) -> Record:
     return facts
 
 
-def _file_record(file: InputFile) -> Record:
+def _file_record(file: InputFile) -> TableRecord:
     return {
         "file": str(file.path),
         "changed, UTC": f"{file.changed:%Y-%m-%d %H:%M:%S}",

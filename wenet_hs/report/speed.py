@@ -10,7 +10,7 @@ from wenet_hs.results.experiment import ExperimentResults
 from wenet_hs.results.folder import DecodingRecord
 from wenet_hs.results.report_data import ReportData
 from wenet_hs.results.speeds import find_unequal_work, names_without_encoder_time
-from wenet_hs.score.tables import Record
+from wenet_hs.score.tables import TableRecord
 from wenet_hs.tree.errors import list_names
 
 _CONDITION_NAMES = {
@@ -77,9 +77,9 @@ def _describe_conditions(decoding: DecodingRecord) -> dict[str, str]:
     return conditions
 
 
-def _speed_records(timed: _TimedExperiment, columns: Sequence[str]) -> list[Record]:
+def _speed_records(timed: _TimedExperiment, columns: Sequence[str]) -> list[TableRecord]:
     """A record per mode. `columns`: names of conditions."""
-    records = list[Record]()
+    records = list[TableRecord]()
     for mode, speed in timed.experiment.speeds.items():
         record = {
             "experiment": timed.experiment.name,
@@ -92,9 +92,9 @@ def _speed_records(timed: _TimedExperiment, columns: Sequence[str]) -> list[Reco
     return records
 
 
-def _language_records(experiment: ExperimentResults) -> list[Record]:
+def _language_records(experiment: ExperimentResults) -> list[TableRecord]:
     """A record per mode with several languages."""
-    records = list[Record]()
+    records = list[TableRecord]()
     for mode, speed in experiment.speeds.items():
         rates = speed.sum_rtf_by_lang
         if len(rates) > 1:
@@ -103,7 +103,7 @@ def _language_records(experiment: ExperimentResults) -> list[Record]:
     return records
 
 
-def _parts_record(experiment: ExperimentResults) -> Record:
+def _parts_record(experiment: ExperimentResults) -> TableRecord:
     parts = experiment.decoding.seconds
     seconds = {part.replace("_", " "): format_number(value, 2) for part, value in parts.items()}
     return {"experiment": experiment.name, **seconds}

@@ -22,7 +22,7 @@ from wenet_hs.score.compare import MACRO, MICRO
 from wenet_hs.score.error_rate import UNDEFINED, percent
 from wenet_hs.score.seeds import FIXED_LANGUAGES, SystemSeeds, count_tests
 from wenet_hs.score.tables import (
-    Record,
+    TableRecord,
     format_points,
     header_and_rows,
     markdown_table,
@@ -91,7 +91,7 @@ def _heading(table: StudyTable) -> str:
     return f"## {table.spec.title}{describe_speech(is_simulated, are_pretrained)}"
 
 
-def _format_records(records: Iterable[Record]) -> str:
+def _format_records(records: Iterable[TableRecord]) -> str:
     return markdown_table(*header_and_rows([*records]))
 
 
@@ -101,9 +101,9 @@ def _mean_records(
     columns: Sequence[str],
     *,
     only_plausible: bool = False,
-) -> dict[str, Record]:
+) -> dict[str, TableRecord]:
     """The row of each system: the means of these columns over its results."""
-    records = dict[str, Record]()
+    records = dict[str, TableRecord]()
     for system, trainings in results.items():
         numbers = [training.numbers(only_plausible=only_plausible) for training in trainings]
         records[system] = {"system": table.spec.systems[system]}
@@ -216,7 +216,7 @@ def format_comparisons(table: StudyTable, rows: Sequence[SystemSeeds], *, count:
     """One row per comparison, with the rates over the paired seeds; p is also corrected for
     `count`."""
     has_implausible = any(training.implausible for training in table.trainings)
-    records = list[Record]()
+    records = list[TableRecord]()
     unchecked: dict[str, None] = {}
     for row in rows:
         pairs = _pairs_of(table, row)
@@ -246,7 +246,7 @@ def _pairs_of(table: StudyTable, row: SystemSeeds) -> list[_Pair]:
     return [_Pair(baseline[int(seed)], other[int(seed)]) for seed in row.rates]
 
 
-def _comparison_record(table: StudyTable, row: SystemSeeds, count: str) -> Record:
+def _comparison_record(table: StudyTable, row: SystemSeeds, count: str) -> TableRecord:
     """The cells of a comparison."""
     assert row.difference is not None  # as `compare_study` returns it
     names = ("seeds", "B − A", "95 % interval", "p", f"p (Holm, {count})", "detectable")
@@ -280,7 +280,7 @@ def _format_languages(table: StudyTable) -> str:
             rates = [training.rates(row.mode) for training in row.results]
             means[row.label] = {lang: fmean(of_seed[lang] for of_seed in rates) for lang in rates[0]}
     langs = dict.fromkeys(lang for rates in means.values() for lang in rates if lang not in (MACRO, MICRO))
-    records = list[Record]()
+    records = list[TableRecord]()
     for label, rates_of_system in means.items():
         record = {"system": label}
         for lang in (*langs, MACRO, MICRO):
@@ -292,7 +292,7 @@ def _format_languages(table: StudyTable) -> str:
 def _format_errors(table: StudyTable) -> str:
     """Substitutions, deletions, insertions, PFER, and the error rate of the units of each frequency
     band."""
-    records = list[Record]()
+    records = list[TableRecord]()
     for row in table.rows:
         scores = [training.modes[row.mode] for training in row.results]
         num_units = {lang: sum(units) for lang, units in row.results[0].units.items()}
@@ -335,7 +335,7 @@ def _format_band(scores: Sequence[ModeResults], band: str) -> str:
 
 def _format_trainings(table: StudyTable) -> str:
     """The cost and the machine of the trainings of each system."""
-    records = list[Record]()
+    records = list[TableRecord]()
     for system, seeds in table.results.items():
         trainings = [*seeds.values()]
         if trainings:
@@ -467,7 +467,7 @@ def compare_with_published(table: StudyTable, published: StudyTable) -> str:
 
     Empty if they have no system in common.
     """
-    records = list[Record]()
+    records = list[TableRecord]()
     for system, label in table.spec.systems.items():
         for name in table.columns:
             ours = _numbers_of(table, system, name)

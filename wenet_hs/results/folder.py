@@ -13,7 +13,6 @@
 Any of them may be absent. Each is read only when it is asked for: the page lists many folders.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,13 +20,15 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from wenet_hs.base.files import read_cached, read_json, read_lines
+from wenet_hs.base.files import read_cached, read_json
 from wenet_hs.config.extensions import EXTENSIONS
 from wenet_hs.config.load import is_language_model
 from wenet_hs.config.yaml_file import read_yaml
 from wenet_hs.manifest.data_list import read_text
 from wenet_hs.results.modes import sort_modes
 from wenet_hs.runs.curves import read_curves
+from wenet_hs.runs.file_names import CURVES_FILE, HYPOTHESES_FILE, SCORE_FILE, SPEED_FILE
+from wenet_hs.runs.hypotheses import read_hypotheses
 from wenet_hs.runs.record import RunRecord, read_run
 from wenet_hs.score.error_rate import Report
 from wenet_hs.score.report_file import read_report
@@ -82,6 +83,14 @@ NO_DECODING_RECORD = DecodingRecord(modes={})
 """Of a test set without `rtf.json`."""
 
 
+def read_decoding_record(path: Path) -> DecodingRecord:
+    """The options and times in a file `rtf.json`. Raises DataError if it is absent or damaged."""
+    try:
+        return DecodingRecord.model_validate(read_json(path, "decode again"))
+    except ValidationError as error:
+        raise DataError(path, "not the rtf.json of `recognize`", "decode again") from error
+
+
 @dataclass(frozen=True)
 class DecodedTest:
     """The folder of the decoding results of one model on one test set."""
@@ -94,20 +103,20 @@ class DecodedTest:
 
     @property
     def record_path(self) -> Path:
-        return self.path / "rtf.json"
+        return self.path / SPEED_FILE
 
     def text_path(self, mode: str) -> Path:
         return self.path / mode / "text"
 
     def hypotheses_path(self, mode: str) -> Path:
-        return self.path / mode / "hyps.jsonl"
+        return self.path / mode / HYPOTHESES_FILE
 
     def score_path(self, mode: str) -> Path:
-        return self.path / mode / "score.json"
+        return self.path / mode / SCORE_FILE
 
     def scored_modes(self) -> list[str]:
         """The modes with a scoring, in the order of `sort_modes`."""
-        return sort_modes(path.parent.name for path in self.path.glob("*/score.json"))
+        return sort_modes(path.parent.name for path in self.path.glob(f"*/{SCORE_FILE}"))
 
     def read_record(self) -> DecodingRecord:
         """The options and times of the decoding; without any mode if there is no `rtf.json`.
@@ -115,12 +124,7 @@ class DecodedTest:
         Raises DataError if it is damaged.
         """
         path = self.record_path
-        if not path.is_file():
-            return NO_DECODING_RECORD
-        try:
-            return DecodingRecord.model_validate(read_json(path, "decode again"))
-        except ValidationError as error:
-            raise DataError(path, "not the rtf.json of `recognize`", "decode again") from error
+        return read_decoding_record(path) if path.is_file() else NO_DECODING_RECORD
 
     def read_score(self, mode: str) -> Report:
         """The scoring of a mode. Raises DataError if it is absent or damaged."""
@@ -153,12 +157,9 @@ class DecodedTest:
         if not path.is_file():
             return None
         confidences = dict[str, float]()
-        for line in read_lines(path):
-            try:
-                record = json.loads(line)
-                confidences[str(record["key"])] = float(record["confidence"])
-            except (ValueError, KeyError, TypeError):
-                continue
+        for hypotheses in read_hypotheses(path):
+            if hypotheses is not None and hypotheses.confidence is not None:
+                confidences[hypotheses.key] = hypotheses.confidence
         return confidences
 
 
@@ -174,7 +175,7 @@ class ExperimentFolder:
 
     @property
     def curves_path(self) -> Path:
-        return self.path / "metrics.jsonl"
+        return self.path / CURVES_FILE
 
     @property
     def tree_path(self) -> Path:
@@ -227,5 +228,5 @@ class ExperimentFolder:
 
     def scored_tests(self) -> list[DecodedTest]:
         """The results on all test sets with a scoring, by name."""
-        paths = {path.parents[1] for path in self.path.glob("*/*/score.json")}
+        paths = {path.parents[1] for path in self.path.glob(f"*/*/{SCORE_FILE}")}
         return [DecodedTest(path) for path in sorted(paths)]

@@ -8,10 +8,11 @@ from pathlib import Path
 
 from wenet_hs.base.files import file_sha256
 from wenet_hs.results.report_data import ReportData
+from wenet_hs.runs.file_names import CURVES_FILE
 
 _FILES_OF_FOLDER = (
     "train.yaml",
-    "metrics.jsonl",
+    CURVES_FILE,
     "units.txt",
     "tree.json",
     "final.pt",

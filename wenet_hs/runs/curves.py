@@ -10,6 +10,7 @@ from pathlib import Path
 from statistics import fmean
 
 from wenet_hs.base.files import read_lines
+from wenet_hs.runs.file_names import CURVES_FILE
 from wenet_hs.tree.errors import DataError
 
 OVERFITTING_RISE, OVERFITTING_SHARE = 1.25, 0.5
@@ -103,7 +104,7 @@ def is_model_overfitted(model_dir: Path, weights: Path) -> bool:
     """
     record = weights.with_suffix(".json")
     try:
-        curves = read_curves(model_dir / "metrics.jsonl")
+        curves = read_curves(model_dir / CURVES_FILE)
         step = float(weights.name[5:]) if weights.name.startswith("step-") else math.inf
         if curves and record.is_file():
             checkpoints = json.loads(record.read_text("utf-8"))["checkpoints"]

@@ -28,7 +28,7 @@ RunState = Literal["running", "trained", "stopped", "failed", "killed", "unknown
 times nor an end, as that of a packed model."""
 
 
-class _Entry(BaseModel):
+class _RecordPart(BaseModel):
     """A part of the record."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -44,7 +44,7 @@ Time = Annotated[str, AfterValidator(_check_time)]
 """A time in UTC, as 2026-11-28T09:15:00Z."""
 
 
-class Start(_Entry):
+class Start(_RecordPart):
     """A start or a resume of the training."""
 
     time: Time | None = None
@@ -65,7 +65,7 @@ class Start(_Entry):
     """Of the source tree, with `-dirty` if it was changed; `unknown` for an installed package."""
 
 
-class DataFile(_Entry):
+class DataFile(_RecordPart):
     """A list of utterances, or a text."""
 
     path: str | None
@@ -74,7 +74,7 @@ class DataFile(_Entry):
     """Of the file. None for what is no file, or if it is not recorded."""
 
 
-class DataLists(_Entry):
+class DataLists(_RecordPart):
     """The data of a training."""
 
     kind: Literal["raw", "shard", "text"] = "raw"
@@ -98,7 +98,7 @@ class DataLists(_Entry):
         return [file.sha256 for file in self.train if file.sha256 is not None]
 
 
-class FirstWeights(_Entry):
+class FirstWeights(_RecordPart):
     """The weights with which a training began."""
 
     kind: Literal["random", "checkpoint"]
@@ -109,7 +109,7 @@ class FirstWeights(_Entry):
     """Of the weights of that model; None if it is not recorded."""
 
 
-class Steps(_Entry):
+class Steps(_RecordPart):
     """How long a training is."""
 
     planned: int
@@ -123,7 +123,7 @@ class Steps(_Entry):
     """A limit of time, which may end the training before the planned steps."""
 
 
-class ListSize(_Entry):
+class ListSize(_RecordPart):
     """The utterances of a data set that are used."""
 
     name: Literal["training", "validation"]
@@ -131,7 +131,7 @@ class ListSize(_Entry):
     hours: float
 
 
-class Resources(_Entry):
+class Resources(_RecordPart):
     """What a training needs of the machine."""
 
     lists: tuple[ListSize, ...] = ()
@@ -148,7 +148,7 @@ class Resources(_Entry):
     """Free disk at the start."""
 
 
-class RunProgress(_Entry):
+class RunProgress(_RecordPart):
     """How far a training is."""
 
     step: int
@@ -174,7 +174,7 @@ class RunProgress(_Entry):
     speed_unit: str = ""
 
 
-class RunWarning(_Entry):
+class RunWarning(_RecordPart):
     """Something that the training warned of."""
 
     code: str
@@ -184,7 +184,7 @@ class RunWarning(_Entry):
     """The sentence of the log."""
 
 
-class End(_Entry):
+class End(_RecordPart):
     """How a training ended."""
 
     state: Literal["trained", "stopped", "failed"]
@@ -193,7 +193,7 @@ class End(_Entry):
     time: Time
 
 
-class RunRecord(_Entry):
+class RunRecord(_RecordPart):
     """The record of one training."""
 
     format: Literal["wenet_hs.run/1"] = FORMAT

@@ -70,12 +70,6 @@ class Rules:
         return "|".join([*parts, "norm:nfc", f"lang:{lang}", f"v:{VERSION}"])
 
 
-def metric_of_signature(signature: str) -> str:
-    """The metric (`cer`, `wer`, `per`) that a signature of `Rules.signature` begins with."""
-    name, _, _ = signature.partition("|")
-    return name.lower()
-
-
 _DEFAULT = Rules(metric="cer")
 
 

@@ -27,7 +27,7 @@ from wenet_hs.score.rules import UNIT_NAMES
 from wenet_hs.score.seeds import FIXED_LANGUAGES, MIN_SEEDS, POWER, SeedComparison, SeedDifference
 from wenet_hs.tree.errors import list_names
 
-Record = dict[str, str]
+TableRecord = dict[str, str]
 """One row of a table: name of the column → text."""
 _INTERVAL = f"{CONFIDENCE:.0%} interval"
 
@@ -128,7 +128,7 @@ def format_columns(rows: Sequence[Sequence[str]], num_left: int = 1) -> Iterator
         yield "  ".join(left + right).rstrip()
 
 
-def header_and_rows(records: Sequence[Record]) -> tuple[list[str], list[list[str]]]:
+def header_and_rows(records: Sequence[TableRecord]) -> tuple[list[str], list[list[str]]]:
     """The names of all columns in the order in which they first occur, and the cells of each record."""
     names = list(dict.fromkeys(name for record in records for name in record))
     return names, [[record.get(name, UNDEFINED) for name in names] for record in records]

@@ -384,7 +384,13 @@ def _check_files_of(weights: ModelWeights, files: FilesOfWeights) -> None:
         check_files(files.folder, read_run(files.folder))
     if files.table is None or files.table_path is None:
         return
-    check_num_units(weights.state, len(files.table), weights.where, str(files.table_path))
+    check_num_units(
+        weights.state,
+        len(files.table),
+        weights.where,
+        str(files.table_path),
+        ctc_head=None if files.config is None else files.config.ctc_conf.head,
+    )
     if files.config is None:
         return
     special_tokens = files.config.tokenizer_conf.special_tokens

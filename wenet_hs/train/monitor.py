@@ -37,6 +37,7 @@ from tensorboard.summary.writer.record_writer import RecordWriter  # type: ignor
 from wenet_hs.compute.devices import peak_memory_bytes
 from wenet_hs.config.schema import TrainingConfig
 from wenet_hs.runs.curves import TAKE_OFF_NATS, is_overfitted, losses_by_validation, read_curves
+from wenet_hs.runs.file_names import CURVES_FILE
 from wenet_hs.runs.record import Steps
 from wenet_hs.runs.sentences import describe_duration, describe_limit
 from wenet_hs.train.optim import SMALLEST_SCALE
@@ -116,7 +117,7 @@ class Monitor:
         self.steps = steps
         self._recorder = recorder
         self._progress = progress
-        self._metrics_path = model_dir / "metrics.jsonl"
+        self._metrics_path = model_dir / CURVES_FILE
         self._metrics = _open_truncated(self._metrics_path, progress.metrics_bytes)
         self._board = EventFile(model_dir, step=progress.step + 1)
         self._log_interval = config.log_interval

@@ -4,6 +4,7 @@
 import json
 from collections import Counter
 from collections.abc import Sequence
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from wenet_hs.tree.errors import DataError, list_names
 from wenet_hs.tree.text_file import read_utf8
-from wenet_hs.tree.tree import NaryTree, Options, Tree
+from wenet_hs.tree.tree import NaryTree, Tree, TreeOptions
 
 NESTED = "nested"
 """The kind of these trees. They have no counts: all frequencies are 0."""
@@ -22,7 +23,7 @@ def nested_tree(
     units: Sequence[str],
     *,
     where: Path | str = "nested lists",
-    options: Options = None,
+    options: TreeOptions = None,
 ) -> Tree | NaryTree:
     """The tree over `units` whose inner nodes are the lists; lists have two or more members.
 
@@ -32,9 +33,10 @@ def nested_tree(
         where: the begin of the message of an error.
         options: what else `tree.json` records.
     Returns: A `Tree` if all lists have two members.
-    Raises DataError, one line: a value is neither list nor unit, a list has fewer than two members,
-    or a unit is missing, unknown or repeated.
+    Raises DataError, one line: a value is neither list nor unit, a list has fewer than two members
+    or contains itself, or a unit is missing, unknown or repeated.
     """
+    _refuse_cycle(lists, where)
     inner_nodes, leaves = _lists_and_leaves(lists, where)
     _check_leaves(leaves, units, where)
     number = {id(node): at for at, node in enumerate(inner_nodes)}
@@ -57,6 +59,22 @@ def read_nested_tree(path: Path, units: Sequence[str]) -> Tree | NaryTree:
         to_do = 'write [["golf", "piano"], "violin"]'
         raise DataError(path, f"not JSON ({error})", to_do) from error
     return nested_tree(lists, units, where=path, options={"file": str(path)})
+
+
+def _refuse_cycle(root: Any, where: Path | str) -> None:
+    """Raise DataError if a list contains itself, as a member or deeper: its tree would not end."""
+    inner_lists = dict[int, list[int]]()
+    lists = [root] if isinstance(root, list) else []
+    for node in lists:  # grows
+        if id(node) in inner_lists:
+            continue
+        children = [child for child in node if isinstance(child, list)]
+        inner_lists[id(node)] = [id(child) for child in children]
+        lists += children
+    try:
+        TopologicalSorter(inner_lists).prepare()
+    except CycleError as error:
+        raise DataError(where, "a list contains itself", "a tree ends in units") from error
 
 
 def _lists_and_leaves(root: Any, where: Path | str) -> tuple[list[list[Any]], list[str]]:

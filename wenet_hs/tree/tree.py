@@ -39,7 +39,7 @@ Numbers = Sequence[float] | NDArray[np.float64]
 """Frequencies (V,): counts or probabilities, finite, ≥ 0, V ≥ 1."""
 Names = Sequence[str] | None
 """V distinct names; the default is "0", "1", …."""
-Options = Mapping[str, Any] | None
+TreeOptions = Mapping[str, Any] | None
 """What else is recorded in `options` and in the file; JSON values."""
 
 CLASSES = "classes"
@@ -66,7 +66,7 @@ class Tree(UnitTree):
         children_of: Callable[[NDArray[np.float64]], NDArray[np.int64]],
         frequencies: Numbers,
         units: Names = None,
-        options: Options = None,
+        options: TreeOptions = None,
     ) -> "Tree":
         """The tree whose children (V-1, 2) a function computes from the checked frequencies (V,)."""
         weights = check_frequencies(frequencies)
@@ -193,7 +193,7 @@ class NaryTree(UnitTree):
         *,
         units: Names = None,
         kind: str = CLASSES,
-        options: Options = None,
+        options: TreeOptions = None,
     ) -> "NaryTree":
         """A tree from one list of children per inner node, as in `tree.json`. Raises ValueError as the class does."""
         offsets, children = np.cumsum([0, *map(len, rows)]), np.fromiter(chain.from_iterable(rows), dtype=np.int64)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from wenet_hs.frontends.base import Frontend
 from wenet_hs.nn.layers import Chunk
-from wenet_hs.nn.subsampling import Length
+from wenet_hs.nn.subsampling import FrameLength
 
 _LARGEST_DRAWN = 25  # encoder frames
 _STREAM = Chunk(16, 4)  # 640 ms with conv2d and features every 10 ms, that see 2,560 ms before them
@@ -62,7 +62,7 @@ class SpeechEncoder(nn.Module, ABC):
     """None: the encoder reads whole utterances only, so it cannot stream."""
 
     @abstractmethod
-    def output_length(self, length: Length) -> Length:
+    def output_length(self, length: FrameLength) -> FrameLength:
         """How many output frames `length` input frames give, 0 where they are too few for one; (B,) → (B,)."""
 
     @abstractmethod

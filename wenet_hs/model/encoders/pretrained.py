@@ -21,7 +21,7 @@ from wenet_hs.model.encoders.base import SpeechEncoder
 from wenet_hs.model.encoders.description import EncoderDescription
 from wenet_hs.nn.attention import attention_kernels
 from wenet_hs.nn.layers import Chunk
-from wenet_hs.nn.subsampling import Length
+from wenet_hs.nn.subsampling import FrameLength
 from wenet_hs.tree.errors import ConfigError
 
 _LONGEST_S = 30.0  # the memory of attention increases with the square
@@ -101,7 +101,7 @@ class PretrainedEncoder(SpeechEncoder):
         found: torch.device = next(self.pretrained.parameters()).device
         return found
 
-    def output_length(self, length: Length) -> Length:
+    def output_length(self, length: FrameLength) -> FrameLength:
         return length if self.takes_outputs else self.states_length(length)
 
     def states_length(self, length: Frames) -> Frames:

@@ -16,7 +16,7 @@ from wenet_hs.model.encoders.base import ChunkRule, SpeechEncoder
 from wenet_hs.nn.attention import MultiHeadAttention
 from wenet_hs.nn.conformer import ConvolutionModule, GlobalCmvn, LayerMemory
 from wenet_hs.nn.layers import Chunk, run_layer
-from wenet_hs.nn.subsampling import Length, Subsampling
+from wenet_hs.nn.subsampling import FrameLength, Subsampling
 
 
 class EncoderStack(SpeechEncoder):
@@ -45,7 +45,7 @@ class EncoderStack(SpeechEncoder):
         self.after_norm = nn.LayerNorm(output_size, eps=norm_eps)
         self.encoders = nn.ModuleList(layers)  # WeNet's name, so that its checkpoints load
 
-    def output_length(self, length: Length) -> Length:
+    def output_length(self, length: FrameLength) -> FrameLength:
         return self.embed.output_length(length)
 
     def forward(
