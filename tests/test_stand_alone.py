@@ -55,6 +55,7 @@ def copied_package(folder: Path) -> Path:
     return package
 
 
+@pytest.mark.slow
 def test_the_checks_pass_without_other_packages_and_modules(tmp_path: Path) -> None:
     done = run_program(tmp_path, ROOT)
     assert done.returncode == 0, done.stderr

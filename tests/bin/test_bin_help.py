@@ -70,6 +70,7 @@ def test_only_a_help_text_is_printed_without_the_libraries(
     assert "torch" in SLOW_LIBRARIES
 
 
+@pytest.mark.slow
 def test_the_help_of_a_corpus_of_a_package_imports_the_libraries(tmp_path: Path) -> None:
     from sample_extension import install_sample  # the program above imports this file without it
 

@@ -135,6 +135,7 @@ def test_no_flag_of_wenets_has_the_name_of_ours_and_all_are_documented() -> None
     assert translate_flags("score", ["--config", "x"]) == ["--config", "x"], "other commands are left alone"
 
 
+@pytest.mark.slow
 def test_a_command_file_that_is_run_by_its_path_reads_wenets_flags(tmp_path: Path) -> None:
     """`torchrun wenet_hs/bin/train.py …`, as a run.sh of WeNet has it."""
     line = [sys.executable, str(train.__file__), "--train_engine", "deepspeed"]

@@ -134,6 +134,7 @@ def check_head(module: OutputHead | Ctc, strict: bool = False) -> None:
         assert_equal(program, eager, (torch.randn(*size, WIDTH),))
 
 
+@pytest.mark.slow
 def test_ctc_of_the_tree_head_in_a_model_without_a_decoder() -> None:
     check_head(small_model(**CTC_ONLY, ctc_conf=head("hsoftmax")["ctc_conf"]).ctc)
 

@@ -108,6 +108,7 @@ def test_a_head_is_saved_and_loaded() -> None:
         HSoftmaxHead(256, Tree.huffman([1, 2, 3])).load_state_dict(head.state_dict())
 
 
+@pytest.mark.slow
 def test_an_exported_head_has_the_log_probabilities() -> None:
     onnxruntime = pytest.importorskip("onnxruntime")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)

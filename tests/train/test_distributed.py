@@ -298,6 +298,7 @@ def test_an_error_of_one_rank_ends_both_and_no_model_outlives_its_process_group(
         assert set(one["wrappers"]) == {0}
 
 
+@pytest.mark.slow
 def test_the_first_rank_may_take_any_time_as_long_as_it_lives(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heartbeat, "BEAT_S", 0.02)
     monkeypatch.setenv(TIMEOUT_VARIABLE, "1")
