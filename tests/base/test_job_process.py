@@ -70,6 +70,7 @@ def test_a_job_without_details_is_read(others: dict[str, object], tmp_path: Path
     assert (job.kind, job.command, job.details) == ("train", ("x",), {})
 
 
+@pytest.mark.slow
 def test_a_job_is_stopped_at_any_time_after_its_start(tmp_path: Path) -> None:
     """Also while its command starts: no signal is lost."""
     for number in range(20):

@@ -51,6 +51,7 @@ def test_only_the_time_is_printed(capsys: Capsys) -> None:
     assert not Path("exp").exists()
 
 
+@pytest.mark.slow
 def test_an_empty_option_is_not_given(capsys: Capsys) -> None:
     assert call("--base '' --encoder '' --base_steps '' --unit '' --size ''") == 0
     assert capsys.readouterr().out.startswith("0.25 hours of training speech: size tiny, 3000 + ")

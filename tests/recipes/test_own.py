@@ -176,6 +176,7 @@ def run_option_commands(checkout: Path, name: str) -> list[int]:
         pytest.param("--config conf.yaml", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_own_and_run_sh_accept_folders_of_each_other(
     others: str,
     checkout: Path,

@@ -484,6 +484,7 @@ def test_another_machine_keeps_the_config_of_an_encoder(
     assert "finetune_whisper.yaml" in lines[1], "the choice was for another encoder"
 
 
+@pytest.mark.slow
 def test_processes_that_plan_at_once_wait_for_each_other(
     project: Experiment,
     monkeypatch: pytest.MonkeyPatch,

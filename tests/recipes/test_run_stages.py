@@ -21,7 +21,7 @@ case "$*" in
   plan*) exit "$CODE_OF_PLAN";;
   progress*) exit 0;;
   *"$FAILING"*) until [ -s pid ]; do sleep 0.05; done; echo 1; echo 2; echo 3; echo failed; exit 5;;
-  train*) echo $$ > pid; trap 'echo saved >> saved; $AFTER_TERM' TERM; while :; do sleep 0.05; done;;
+  train*) trap 'echo saved >> saved; $AFTER_TERM' TERM; echo $$ > pid; while :; do sleep 0.05; done;;
 esac
 """
 PROGRAM = """
