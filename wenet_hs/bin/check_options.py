@@ -148,7 +148,8 @@ def _check_settings(args: argparse.Namespace, choice: ConfigChoice, head: str) -
 
 def _check_modes(modes: Sequence[str], config: ExperimentConfig) -> None:
     """Raise ConfigError for a mode whose branches a training with this config does not train."""
-    has_decoder, ctc_weight = config.decoder != "none", config.model_conf.trained_ctc_weight
+    has_decoder = config.decoder != "none"
+    ctc_weight = config.model_conf.trained_ctc_weight
     trained = trained_branches(branches_of(has_decoder=has_decoder), ctc_weight)
     untrained_modes = [mode for mode in modes if mode != AUTO_MODES and not find_mode(mode).branches <= trained]
     cause = f"model_conf.ctc_weight {ctc_weight:g}" if has_decoder else "decoder: none"

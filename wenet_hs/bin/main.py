@@ -130,7 +130,8 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
 
     A training that a signal ended after saving returns 128 plus the signal: 143, 130, 138. An OSError of a file or disk
     is a user error too. The module has `add_arguments(parser)` and `run(args)`, and its docstring begins `--help`. It
-    may have `translate_arguments(argv)`, which returns the arguments that the parser gets.
+    may have `check_arguments(argv)`, which raises a WenetHsError for what the parser would refuse in other words, and
+    `translate_arguments(argv)`, which returns the arguments that the parser gets.
     """
     name = _command_name(module)
     parser = _Parser(prog=f"wenet-hs {name}", description=module.__doc__)
@@ -141,6 +142,8 @@ def run_command(module: ModuleType, argv: Sequence[str] | None = None) -> int:
     logging.captureWarnings(True)
     arguments = sys.argv[1:] if argv is None else argv
     try:
+        if hasattr(module, "check_arguments"):
+            module.check_arguments(arguments)
         if hasattr(module, "translate_arguments"):
             arguments = module.translate_arguments(arguments)
         args = parser.parse_args(translate_flags(name, arguments))

@@ -72,14 +72,10 @@ def options_class(module: ModuleType) -> type[Any]:
     return cls
 
 
-def translate_arguments(argv: Sequence[str]) -> Sequence[str]:
-    """The arguments, unchanged.
-
-    Raises ConfigError for the name of a package that cannot be used: it is not among the choices.
-    """
+def check_arguments(argv: Sequence[str]) -> None:
+    """Raise ConfigError for a corpus of a package that cannot be used; the parser would say that there is none."""
     if argv:
         is_known_name("corpus", find_corpora(), argv[0])
-    return argv
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

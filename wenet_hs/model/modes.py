@@ -139,11 +139,12 @@ def trained_branches(branches: Set[Branch], ctc_weight: float) -> frozenset[Bran
 
 
 def recommended_modes(modes: Sequence[str]) -> list[str]:
-    """Those of our modes that are recommended; the last one, the most exact, if none is.
+    """Those of our modes that are recommended; if none is, the last one, which is the most exact.
 
-    The decoder without CTC is less exact than with it. Only a model without CTC has no other modes.
+    None is recommended for a model without CTC: modes of the decoder alone are less exact than those with CTC.
     """
-    return [name for name in modes if MODES[name].is_recommended] or [*modes[-1:]]
+    recommended = [name for name in modes if MODES[name].is_recommended]
+    return recommended or list(modes[-1:])
 
 
 def usual_mode(modes: Sequence[str]) -> str:

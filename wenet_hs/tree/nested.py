@@ -64,13 +64,15 @@ def read_nested_tree(path: Path, units: Sequence[str]) -> Tree | NaryTree:
 def _refuse_cycle(root: Any, where: Path | str) -> None:
     """Raise DataError if a list contains itself, as a member or deeper: its tree would not end."""
     inner_lists = dict[int, list[int]]()
-    lists = [root] if isinstance(root, list) else []
-    for node in lists:  # grows
+    """The identity of each list → those of the lists in it."""
+    waiting = [root] if isinstance(root, list) else []
+    while waiting:
+        node = waiting.pop()
         if id(node) in inner_lists:
             continue
         children = [child for child in node if isinstance(child, list)]
         inner_lists[id(node)] = [id(child) for child in children]
-        lists += children
+        waiting += children
     try:
         TopologicalSorter(inner_lists).prepare()
     except CycleError as error:
